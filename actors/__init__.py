@@ -1,0 +1,34 @@
+"""What runs: actors, their mailboxes, and the concrete actors of background tasks."""
+
+# General layout:
+#
+# _mailbox, _ref, _actor (with _exit), _status are the kernel: an async function
+# becomes an actor with a mailbox, a reference and exactly one exit per
+# incarnation. lowlevel is the part of it that only a supervisor needs.
+# env is the seam to the world; _posix, _files and _guardian stand behind it.
+# output and envelope are formats; shell and notifier are actors built on all this.
+# Nothing here knows of restarts, task tables or hosts: that is `supervisor`.
+
+from __future__ import annotations
+
+from ._actor import Context as Context
+from ._errors import ActorEnded as ActorEnded
+from ._errors import ActorError as ActorError
+from ._errors import ActorRestarting as ActorRestarting
+from ._errors import ActorStopping as ActorStopping
+from ._errors import ActorUnavailable as ActorUnavailable
+from ._errors import AskUnanswered as AskUnanswered
+from ._errors import ForeignThread as ForeignThread
+from ._errors import Ignore as Ignore
+from ._errors import MailboxClosed as MailboxClosed
+from ._errors import MailboxFull as MailboxFull
+from ._exit import Completed as Completed
+from ._exit import Exit as Exit
+from ._exit import Failed as Failed
+from ._exit import Stopped as Stopped
+from ._mailbox import Mailbox as Mailbox
+from ._mailbox import MailboxStatistics as MailboxStatistics
+from ._progress import Progress as Progress
+from ._ref import ActorRef as ActorRef
+from ._ref import Reply as Reply
+from ._status import TaskStatus as TaskStatus

@@ -1,0 +1,467 @@
+"""The actor's loop: from an async function to exactly one `Exit`.
+
+`Context` is what the function sees. `Incarnation` is the same object with what
+a supervisor sees: it runs the function once and classifies its end. `Cell` is
+an `ActorRef` with what a supervisor sees: it lives as long as the child and
+goes through its incarnations one after the other. (Public face and private
+powers share one object because there may be 100,000 of each.)
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextvars import ContextVar
+from functools import partial
+from typing import Generic, Literal, TypeVar, cast
+
+import attrs
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from ._errors import ActorEnded, AskUnanswered
+from ._exit import Completed, Exit, Failed, Stopped, StoppedBy, find_suspect
+from ._mailbox import Mailbox
+from ._ref import ActorRef
+
+M = TypeVar("M")
+
+_current: ContextVar[Incarnation[object]] = ContextVar("current actor")
+
+
+def current_actor() -> Cell[object] | None:
+    """Return the actor in which the calling task runs, or None."""
+    incarnation = _current.get(None)
+    return None if incarnation is None else incarnation.cell
+
+
+@attrs.frozen
+class StopRequest:
+    """Who asked an incarnation to stop, and why."""
+
+    by: StoppedBy
+    reason: str | None
+
+
+class Context(Generic[M]):
+    """What an actor's function is given: its mailbox and its own affairs."""
+
+    __slots__ = ("_cell", "_started_by", "_stopping", "number")
+
+    number: int
+    """1 for the first incarnation, one more after each restart."""
+
+    _cell: Cell[M]
+    # What acknowledged the start: the first step, or the actor itself.
+    _started_by: Literal["step", "actor"] | None
+    _stopping: trio.Event | None
+
+    def __repr__(self) -> str:
+        return f"<Context of {self._cell.id}, incarnation {self.number}>"
+
+    @property
+    def id(self) -> str:
+        """The actor's name within its supervisor."""
+        return self._cell.id
+
+    @property
+    def ref(self) -> ActorRef[M]:
+        """The reference under which others know this actor."""
+        return self._cell
+
+    @property
+    def mailbox(self) -> Mailbox[M]:
+        """The actor's mailbox, which survives restarts.
+
+        Iterating it ends when the actor is asked to stop and has handled what
+        was queued at that moment; the rest waits for the next incarnation.
+        """
+        return self._cell.mailbox
+
+    @property
+    def was_started(self) -> bool:
+        """Whether the start was acknowledged."""
+        return self._started_by is not None
+
+    @property
+    def stopping(self) -> trio.Event:
+        """Set when the actor is asked to stop, ``drain`` seconds before it is
+        cancelled."""
+        if self._stopping is None:
+            self._stopping = trio.Event()
+            if self.is_stopping:
+                self._stopping.set()
+        return self._stopping
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the actor was asked to stop."""
+        raise NotImplementedError
+
+    @property
+    def deadline(self) -> float:
+        """When this incarnation is cancelled, on trio's clock; `math.inf` is
+        never. Ending so is ``Stopped("deadline")``, which a supervisor treats
+        like a failure."""
+        raise NotImplementedError
+
+    @deadline.setter
+    def deadline(self, deadline: float) -> None:
+        raise NotImplementedError
+
+    def started(self, value: object = None) -> None:
+        """Acknowledge the start; ``value`` becomes ``ref.started_value``.
+
+        With ``wait_started``, the supervisor waits for this. Without, the
+        first step has acknowledged the start already, and only the value
+        counts.
+
+        Raises:
+            RuntimeError: if this incarnation has called it before.
+        """
+        raise NotImplementedError
+
+
+class Incarnation(Context[M]):
+    """One run of an actor's function. Made by `Cell.begin`."""
+
+    __slots__ = (
+        "_coroutine",
+        "_deadline",
+        "_ended",
+        "_scope",
+        "_stop",
+        "_task",
+        "_reads_before",
+        "exit",
+    )
+
+    exit: Exit[object] | None
+    """How it ended, or None while it has not."""
+
+    _coroutine: Coroutine[object, object, None]
+
+    def __init__(self, cell: Cell[M], number: int) -> None:
+        self._cell = cell
+        self.number = number
+        self._started_by = None
+        self.exit = None
+        self._stop: StopRequest | None = None
+        self._stopping = None
+        self._ended: trio.Event | None = None
+        self._deadline = math.inf
+        self._task: trio.lowlevel.Task | None = None
+        self._reads_before = cell.mailbox.read_count
+        # Shielded, because the supervisor passes an outer cancellation on in
+        # its own order.
+        self._scope = trio.CancelScope(shield=True)
+
+    @property
+    def cell(self) -> Cell[M]:
+        """The actor of which this is one run."""
+        return self._cell
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stop is not None
+
+    @property
+    def stop_request(self) -> StopRequest | None:
+        """Who asked it to stop first, if anybody did."""
+        return self._stop
+
+    @property
+    def deadline(self) -> float:
+        return self._deadline
+
+    @deadline.setter
+    def deadline(self, deadline: float) -> None:
+        if self._stop is None or deadline < self._scope.deadline:
+            self._scope.deadline = deadline
+        self._deadline = deadline
+
+    def started(self, value: object = None) -> None:
+        if self._started_by == "actor":
+            raise RuntimeError(f"actor {self.id!r} called started() twice")
+        self._cell.started_value = value
+        self._acknowledge("actor")
+
+    def _acknowledge(self, by: Literal["step", "actor"]) -> None:
+        is_first = self._started_by is None
+        self._started_by = by
+        if is_first:
+            self._cell.on_started(self)
+
+    # Stopping
+
+    @enable_ki_protection
+    def stop(
+        self, by: StoppedBy, reason: str | None = None, *, drain: float = 0.0
+    ) -> None:
+        """Ask it to end: cancelled at once, or after ``drain`` seconds in which
+        it may finish what it has. The first request names the stopper, a
+        deadline that has passed already being one; a later one can only make
+        it sooner. It never blocks."""
+        if self.exit is not None:
+            return
+        if inspect.getcoroutinestate(self._coroutine) == inspect.CORO_CLOSED:
+            # An interrupt struck before its first line, where nothing could
+            # record it.
+            self._settle(None)
+            return
+        if self._stop is None:
+            # Until now only the deadline can have cancelled it.
+            late = self._scope.cancel_called
+            self._stop = (
+                StopRequest("deadline", None) if late else StopRequest(by, reason)
+            )
+            self._cell.on_stopping()
+            if self._stopping is not None:
+                self._stopping.set()
+        if drain > 0:
+            self._cell.mailbox.begin_drain(self._scope.cancel)
+            self._scope.deadline = min(
+                self._scope.deadline, trio.current_time() + drain
+            )
+        else:
+            self._scope.cancel(reason=f"actor stopped by {self._stop.by}")
+
+    def stop_softly(self, reason: str | None) -> None:
+        """See `ActorRef.stop`."""
+        if self._stop is not None:
+            return
+        mailbox = self._cell.mailbox
+        # Not whether it waits there now: what was just sent has woken it.
+        if mailbox.read_count > self._reads_before:
+            self.stop("stop", reason, drain=max(self._cell.drain, self._cell.shutdown))
+        else:
+            self.stop("stop", reason, drain=self._cell.drain)
+
+    async def wait_ended(self) -> Exit[object]:
+        """Wait for the end, which may have been long ago, and return it."""
+        if self.exit is None:
+            if self._ended is None:
+                self._ended = trio.Event()
+            await self._ended.wait()
+            assert self.exit is not None
+        else:
+            await trio.lowlevel.checkpoint()
+        return self.exit
+
+    def format_stack(self) -> str:
+        """Return where its task and the tasks below it are, for people."""
+        return "" if self._task is None else "\n".join(_stack_lines(self._task))
+
+    # Running
+
+    def run(
+        self,
+        fn: Callable[..., Awaitable[object]],
+        args: tuple[object, ...],
+        acknowledge: bool,
+    ) -> Coroutine[object, object, None]:
+        """Run ``fn(context, *args)`` to its one exit: the body of its trio task.
+
+        With ``acknowledge``, the start counts as acknowledged as soon as this
+        task runs. Nothing but a cancellation from outside and what is not an
+        Exception leaves it, and that only after the exit is recorded.
+        """
+        self._coroutine = self._run(fn, args, acknowledge)
+        return self._coroutine
+
+    # 100,000 of these frames may be waiting, so there is nothing in it that
+    # need not be.
+    async def _run(
+        self,
+        fn: Callable[..., Awaitable[object]],
+        args: tuple[object, ...],
+        acknowledge: bool,
+    ) -> None:
+        exit: Exit[object] | None = None
+        try:
+            _current.set(self)  # type: ignore[arg-type] # M is of no matter to a reader
+            with self._scope:
+                # A stop, or the deadline, may have come before the first step.
+                if self._stop is None and not self._scope.cancel_called:
+                    self._task = trio.lowlevel.current_task()
+                    if acknowledge:
+                        self._cell.started_value = None
+                        self._acknowledge("step")
+                    try:
+                        exit = Completed(await fn(self, *args))
+                    # The boundary: an actor's failure becomes data here and
+                    # never travels through the nursery of its supervisor.
+                    except Exception as error:
+                        exit = Failed(error)
+                    except BaseException as error:
+                        exit, passing = _weigh(error)
+                        self._note_interrupt(passing)
+                        raise passing  # noqa: ASYNC104, B904 - the error, or a part of it
+            if not isinstance(exit, Completed | Failed):
+                exit = self._stopped(exit)
+        except Exception as error:
+            # trio says so if the actor has left a scope of its own open.
+            exit = Failed(error)
+        finally:
+            # An interrupt may strike in any line above, because the actor's own
+            # code, which runs in this frame, is not protected from it; but not
+            # between here and the protected frame of _settle.
+            self._settle(exit)
+            # The exit may hold a traceback, which holds this frame.
+            del exit
+
+    def _note_interrupt(self, passing: BaseException) -> None:
+        # A supervisor must know, whatever failed beside it.
+        group = _as_group(passing)
+        if group is None:
+            is_interrupt = not isinstance(passing, trio.Cancelled)
+        else:
+            is_interrupt = group.split(trio.Cancelled)[1] is not None
+        if is_interrupt and self._stop is None:
+            self._stop = StopRequest("outer", type(passing).__name__)
+
+    def _stopped(self, seen: Stopped | None) -> Stopped:
+        suspect = None if seen is None else seen.suspect
+        if self._stop is None:
+            return Stopped("deadline", None, suspect)
+        return Stopped(self._stop.by, self._stop.reason, suspect)
+
+    @enable_ki_protection
+    def _settle(self, exit: Exit[object] | None) -> None:
+        self.exit = exit = (
+            Stopped("outer", "KeyboardInterrupt") if exit is None else exit
+        )
+        self._task = None
+        # Before anything that could fail: nobody may wait for ever.
+        if self._ended is not None:
+            self._ended.set()
+        self._cell.on_exit(self, exit)
+
+
+def _weigh(error: BaseException) -> tuple[Failed | Stopped, BaseException]:
+    """Return the exit that ``error`` means if nothing swallows it, and what of
+    it must go on: an Exception stays behind, what is none does not."""
+    group = _as_group(error)
+    errors, rest = (None, None) if group is None else group.split(Exception)
+    if errors is None or rest is None:
+        return Stopped("outer", type(error).__name__, find_suspect(error)), error
+    rest.__suppress_context__ = True
+    return Failed(errors), rest
+
+
+def _as_group(error: BaseException) -> BaseExceptionGroup[BaseException] | None:
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    return cast("BaseExceptionGroup[BaseException]", error)
+
+
+class Cell(ActorRef[M]):
+    """An actor as its supervisor sees it. A supervisor subclasses it and is
+    told, synchronously and in the actor's own step, of what happens to it."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        id: str,
+        *,
+        mailbox: Mailbox[M],
+        drain: float,
+        shutdown: float,
+        thread: int,
+        token: trio.lowlevel.TrioToken,
+    ) -> None:
+        self.id = id
+        self.started_value = None
+        self.spawned_by = current_actor()
+        self.drain = drain
+        self.shutdown = shutdown
+        self._mailbox = mailbox
+        self._state = "starting"
+        self._final_end = None
+        self._asks = None
+        self._thread = thread
+        self._token = token
+
+    @property
+    def mailbox(self) -> Mailbox[M]:
+        """The mailbox, kept from incarnation to incarnation."""
+        return self._mailbox
+
+    @property
+    def incarnation(self) -> Incarnation[M]:
+        """The incarnation that runs, or the last one."""
+        return self._incarnation
+
+    @enable_ki_protection
+    def begin(
+        self,
+        nursery: trio.Nursery,
+        fn: Callable[..., Awaitable[object]],
+        args: tuple[object, ...],
+        *,
+        number: int,
+        acknowledge: bool,
+    ) -> Incarnation[M]:
+        """Start the next incarnation in ``nursery``; it has not run yet on
+        return."""
+        incarnation = Incarnation(self, number)
+        nursery.start_soon(incarnation.run, fn, args, acknowledge, name=self.id)
+        self._incarnation = incarnation
+        return incarnation
+
+    def on_started(self, incarnation: Incarnation[M]) -> None:
+        """The incarnation acknowledged its start."""
+        if not incarnation.is_stopping:
+            self._state = "running"
+
+    def on_stopping(self) -> None:
+        """The incarnation was asked to stop."""
+        self._state = "stopping"
+
+    def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
+        """The incarnation ended. Called once, with the exit recorded already."""
+        self._mailbox.end_drain()
+        taken = self._mailbox.taken_count
+        for reply, place in list((self._asks or {}).items()):
+            if place <= taken:
+                reply.fail(AskUnanswered(self.id, exit))
+
+    def await_restart(self) -> None:
+        """Another incarnation will come; messages are kept for it."""
+        self._state = "restarting"
+
+    def begin_again(self) -> None:
+        """Leave ``stopped``: messages are taken again, and what was queued is
+        still there."""
+        self._state = "starting"
+        self._mailbox.reopen()
+
+    @enable_ki_protection
+    def end(self) -> None:
+        """No other incarnation will come by itself: take no more messages."""
+        self._state = "stopped"
+        self._mailbox.close(partial(ActorEnded, self.id))
+        for reply in list(self._asks or ()):
+            reply.fail(ActorEnded(self.id))
+        final_end, self._final_end = self._final_end, None
+        if final_end is not None:
+            final_end.exit = self._incarnation.exit
+            final_end.event.set()
+
+
+def _stack_lines(task: trio.lowlevel.Task) -> Iterator[str]:
+    # A tree may be deeper than Python's recursion limit.
+    rest = [(task, "")]
+    while rest:
+        task, indent = rest.pop()
+        yield f"{indent}task {task.name}:"
+        for frame, line in task.iter_await_frames():
+            code = frame.f_code
+            yield f"{indent}  {code.co_filename}:{line} in {code.co_qualname}"
+        rest.extend(
+            (child, indent + "    ")
+            for nursery in task.child_nurseries
+            for child in nursery.child_tasks
+        )

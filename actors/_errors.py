@@ -1,0 +1,118 @@
+"""What actors raise.
+
+ActorError
++- MailboxFull
++- MailboxClosed
++- ActorUnavailable
+|  +- ActorStopping
+|  +- ActorRestarting
+|  +- ActorEnded
++- AskUnanswered
++- ForeignThread
+Ignore
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._exit import Exit
+
+
+class ActorError(Exception):
+    """The root of what `actors` raises by itself."""
+
+
+class MailboxFull(ActorError):
+    """Raised when a bounded mailbox has no room and the caller will not wait.
+
+    The consumer is slower than its senders: use ``await ref.send(message)``,
+    which waits for room, or give the actor a larger mailbox.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__(capacity)
+        self.capacity = capacity
+
+    def __str__(self) -> str:
+        return (
+            f"the mailbox holds its {self.capacity} messages already; "
+            "use `await send(...)` to wait for room"
+        )
+
+
+class MailboxClosed(ActorError):
+    """Raised when a message is put into a closed mailbox, or taken from one
+    that is closed and empty."""
+
+    def __str__(self) -> str:
+        return "the mailbox is closed"
+
+
+class ActorUnavailable(ActorError):
+    """Raised when an actor cannot take what was sent, and says at once so."""
+
+    state = "unavailable"
+
+    def __init__(self, actor_id: str) -> None:
+        super().__init__(actor_id)
+        self.actor_id = actor_id
+
+    def __str__(self) -> str:
+        return f"actor {self.actor_id!r} {self.state}"
+
+
+class ActorStopping(ActorUnavailable):
+    """Raised by `ask` when the actor was asked to stop: nobody would answer."""
+
+    state = "is stopping and answers no more questions"
+
+
+class ActorRestarting(ActorUnavailable):
+    """Raised by `ask` between two incarnations; ask again once it runs."""
+
+    state = "is restarting; ask again once it runs"
+
+
+class ActorEnded(ActorUnavailable):
+    """Raised when the actor has ended, and by an `ask` that its end overtook."""
+
+    state = "has ended"
+
+
+class AskUnanswered(ActorError):
+    """Raised by `ask` when the actor took the question and ended without an
+    answer. ``exit`` tells how it ended; whether it acted on the question is
+    not known."""
+
+    def __init__(self, actor_id: str, exit: Exit[object]) -> None:
+        super().__init__(actor_id, exit)
+        self.actor_id = actor_id
+        self.exit = exit
+
+    def __str__(self) -> str:
+        return f"actor {self.actor_id!r} took the question and ended without an answer: {self.exit}"
+
+
+class ForeignThread(ActorError):
+    """Raised when a thread other than the actor's own calls `tell`.
+
+    The mailbox belongs to trio's thread; use ``ref.from_thread(message)``.
+    """
+
+    def __init__(self, actor_id: str) -> None:
+        super().__init__(actor_id)
+        self.actor_id = actor_id
+
+    def __str__(self) -> str:
+        return (
+            f"tell() for actor {self.actor_id!r} was called from a foreign thread; "
+            "use ref.from_thread(message) there"
+        )
+
+
+class Ignore(Exception):
+    """Raise it before ``ctx.started()`` to decline to start without an error.
+
+    A signal, in OTP's word, and no error."""

@@ -1,0 +1,218 @@
+"""The real files of an `Env`, for every system Python runs on.
+
+The constants and calls that Windows lacks are left out there; what they are for
+(no links followed, no blocking open, private modes) is then as good as it gets.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from .env import OutputFile
+from .output import whole_characters
+
+# On Windows they do not exist, or only O_BINARY does.
+_COMMON: Final = (
+    getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+_CREATE: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | _COMMON
+_APPEND: Final = os.O_WRONLY | os.O_APPEND | getattr(os, "O_NONBLOCK", 0) | _COMMON
+_READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _COMMON
+
+SLOW: Final = 0.05
+"""Seconds; a write that takes longer moves the next ones to a thread."""
+
+CALM: Final = 8
+"""How many writes in a row must be faster before they are made inline again."""
+
+
+class PosixFiles:
+    """The operating system's files, as `Files`."""
+
+    def make_directory(self, path: Path) -> Path:
+        """Make ``path`` (mode 0700) and its parents; return it absolute.
+
+        A directory that is there already keeps its mode.
+
+        Raises:
+            OSError: if it cannot be made or is not a directory one can write to.
+        """
+        path = path.absolute()
+        try:
+            path.mkdir(0o700, parents=True, exist_ok=True)
+        except FileExistsError:
+            raise _error(errno.ENOTDIR, path) from None
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise _error(errno.EACCES, path)
+        return path
+
+    def create_output(self, path: Path) -> OutputFile:
+        """Create ``path`` exclusively (mode 0600), following no link.
+
+        Raises:
+            FileExistsError: if anything is there already, be it a dangling link.
+            OSError: if it cannot be created.
+        """
+        return AppendedFile(path, os.open(path, _CREATE, 0o600))
+
+    def reserve(self, path: Path) -> None:
+        """Create ``path`` as `create_output` does and leave it empty, closed."""
+        os.close(os.open(path, _CREATE, 0o600))
+
+    def open_output(self, path: Path) -> OutputFile:
+        """Open the regular file at ``path`` for appending, following no link.
+
+        Raises:
+            OSError: if it is not there, or cannot be opened.
+        """
+        fd = os.open(path, _APPEND)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise _error(errno.EINVAL, path)
+        return AppendedFile(path, fd)
+
+    def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
+        """Return the last ``limit`` bytes of a regular file, and whether bytes
+        precede them.
+
+        When bytes precede, the rest of a UTF-8 character that was cut is left
+        out. What cannot be read, or is no regular file, reads as ``(b"", False)``;
+        nothing blocks and nothing raises.
+        """
+        try:
+            return _read_tail(path, max(0, limit))
+        except (OSError, ValueError):  # ValueError: no such path can exist
+            return b"", False
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; one that is gone already is fine."""
+        path.unlink(missing_ok=True)
+
+
+class AppendedFile:
+    """An `OutputFile` on a descriptor, which it owns.
+
+    Writes are made inline, since that costs a tenth of a thread. After a slow
+    one they go through a worker thread, until the disk is fast again.
+
+    Neither method can be cancelled: a write is always made, whole and once, in
+    the order of the calls, and the caller meets the cancellation at its next
+    checkpoint. (A thread in a system call could not be left behind anyway.)
+    """
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+        self._turn = trio.Lock()
+        self._thread = trio.CapacityLimiter(1)
+        self._threaded_left = 0
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._path
+
+    async def append(self, data: bytes) -> None:
+        """Append all of ``data``.
+
+        Raises:
+            OSError: if not all of it could be written, for instance because the
+                disk is full; a part of it may have been.
+            trio.ClosedResourceError: if the file was closed.
+        """
+        if self._threaded_left == 0 and not self._turn.locked():
+            began = trio.current_time()
+            try:
+                _write(self._open_fd(), data, self._path)
+            finally:
+                self._judge(began)
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return
+        with trio.CancelScope(shield=True):
+            async with self._turn:
+                began = trio.current_time()
+                try:
+                    await trio.to_thread.run_sync(
+                        _write, self._open_fd(), data, self._path, limiter=self._thread
+                    )
+                finally:
+                    self._judge(began)
+
+    async def aclose(self) -> None:
+        """Close the file. A second call does nothing.
+
+        Raises:
+            OSError: if the system tells only now that data was lost.
+        """
+        with trio.CancelScope(shield=True):
+            async with self._turn:
+                fd, self._fd = self._fd, -1
+                if fd < 0:
+                    return
+                try:
+                    if self._threaded_left:
+                        await trio.to_thread.run_sync(
+                            os.close, fd, limiter=self._thread
+                        )
+                    else:
+                        os.close(fd)
+                except OSError as error:
+                    error.filename = str(self._path)
+                    raise
+
+    def _open_fd(self) -> int:
+        if self._fd < 0:
+            raise trio.ClosedResourceError(f"{self._path} was closed")
+        return self._fd
+
+    def _judge(self, began: float) -> None:
+        if trio.current_time() - began > SLOW:
+            self._threaded_left = CALM
+        elif self._threaded_left:
+            self._threaded_left -= 1
+
+
+def _write(fd: int, data: bytes, path: Path) -> None:
+    try:
+        # A disk that fills up takes a part first and fails at the next write.
+        rest = data[os.write(fd, data) :]
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+def _read_tail(path: Path, limit: int) -> tuple[bytes, bool]:
+    # lstat() catches links where O_NOFOLLOW is missing.
+    named = os.lstat(path)
+    if not stat.S_ISREG(named.st_mode):
+        return b"", False
+    fd = os.open(path, _READ)
+    try:
+        opened = os.fstat(fd)
+        if not stat.S_ISREG(opened.st_mode) or not os.path.samestat(named, opened):
+            return b"", False
+        start = max(0, opened.st_size - limit)
+        os.lseek(fd, start, os.SEEK_SET)
+        pieces: list[bytes] = []
+        while limit > 0 and (piece := os.read(fd, limit)):
+            pieces.append(piece)
+            limit -= len(piece)
+    finally:
+        os.close(fd)
+    data = b"".join(pieces)
+    return (whole_characters(data), True) if start else (data, False)
+
+
+def _error(number: int, path: Path) -> OSError:
+    # OSError picks its subclass, such as PermissionError, by the number.
+    return OSError(number, os.strerror(number), str(path))

@@ -1,0 +1,280 @@
+"""`ActorRef`: what one holds of an actor, and `Reply`: what answers a question."""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+
+import trio
+from trio.lowlevel import (
+    Abort,
+    RaiseCancelT,
+    Task,
+    current_task,
+    enable_ki_protection,
+    reschedule,
+)
+
+from ._errors import (
+    ActorEnded,
+    ActorRestarting,
+    ActorStopping,
+    ForeignThread,
+    MailboxClosed,
+    MailboxFull,
+)
+
+if TYPE_CHECKING:
+    from ._actor import Incarnation
+    from ._exit import Exit
+    from ._mailbox import Mailbox, MailboxStatistics
+
+M = TypeVar("M")
+R = TypeVar("R")
+
+ActorState: TypeAlias = Literal[
+    "starting", "running", "restarting", "stopping", "stopped"
+]
+
+
+class Reply(Generic[R]):
+    """Where the answer to one question goes. Put it into the message.
+
+    The first answer counts; what comes after it, or after the one who asked
+    has gone, is dropped.
+    """
+
+    __slots__ = ("_error", "_state", "_task", "_value")
+
+    def __init__(self) -> None:
+        self._state: Literal["open", "answered", "failed", "dropped"] = "open"
+        self._value: R | None = None
+        self._error: Exception | None = None
+        self._task: Task | None = None
+
+    def __repr__(self) -> str:
+        return f"<Reply {self._state}>"
+
+    @enable_ki_protection
+    def tell(self, value: R) -> bool:
+        """Answer. Returns whether anybody will see it."""
+        if self._state != "open":
+            return False
+        self._state = "answered"
+        self._value = value
+        self._wake()
+        return True
+
+    @enable_ki_protection
+    def fail(self, error: Exception) -> bool:
+        """Let `ask` raise ``error``. Returns whether anybody will see it."""
+        if self._state != "open":
+            return False
+        self._state = "failed"
+        self._error = error
+        self._wake()
+        return True
+
+    def drop(self) -> None:
+        """Nobody waits any more."""
+        if self._state == "open":
+            self._state = "dropped"
+
+    async def wait(self) -> R:
+        """Wait for the answer; called once, by the one who asked."""
+        if self._state == "open":
+            self._task = current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abort)
+        else:
+            await trio.lowlevel.checkpoint()
+        if self._error is not None:
+            raise self._error
+        return self._value  # type: ignore[return-value] # an answer may be None
+
+    def _wake(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            reschedule(task)
+
+    def _abort(self, _: RaiseCancelT) -> Abort:
+        self._task = None
+        self._state = "dropped"
+        return Abort.SUCCEEDED
+
+
+class FinalEnd:
+    """What `ActorRef.wait_stopped` waits for."""
+
+    __slots__ = ("event", "exit")
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+        self.exit: Exit[object] | None = None
+
+
+class ActorRef(Generic[M]):
+    """A reference to an actor, which may be passed around freely.
+
+    It belongs to the actor over all its incarnations: what is queued survives
+    a restart, and the reference stays valid. A supervisor makes it.
+    """
+
+    __slots__ = (
+        "_asks",
+        "_final_end",
+        "_incarnation",
+        "_mailbox",
+        "_state",
+        "_thread",
+        "_token",
+        "drain",
+        "id",
+        "shutdown",
+        "spawned_by",
+        "started_value",
+    )
+
+    id: str
+    """Its name within its supervisor."""
+    started_value: object
+    """What the actor gave to ``ctx.started``, or None."""
+    spawned_by: ActorRef[object] | None
+    """The actor that asked for it, which need not be above it; None for code
+    that runs in no actor."""
+
+    # Every question that waits for its answer, with its place in the mailbox
+    # once it is there.
+    _asks: dict[Reply[Any], int] | None
+    _incarnation: Incarnation[M]
+    _mailbox: Mailbox[M]
+    _state: ActorState
+    _final_end: FinalEnd | None
+    _thread: int
+    _token: trio.lowlevel.TrioToken
+    drain: float
+    shutdown: float
+
+    def __repr__(self) -> str:
+        return f"<ActorRef {self.id} {self._state}>"
+
+    @property
+    def state(self) -> ActorState:
+        """``starting``, ``running``, ``restarting``, ``stopping`` or ``stopped``."""
+        return self._state
+
+    def statistics(self) -> MailboxStatistics:
+        """Return the state of its mailbox."""
+        return self._mailbox.statistics()
+
+    def tell(self, message: M) -> None:
+        """Put ``message`` into the mailbox and return at once.
+
+        Raises:
+            MailboxFull: if the mailbox is bounded and full.
+            ActorEnded: if the actor has ended.
+            ForeignThread: in another thread than trio's.
+        """
+        if get_ident() != self._thread:
+            raise ForeignThread(self.id)
+        self._mailbox.put_nowait(message)
+
+    def send(self, message: M) -> Coroutine[object, object, None]:
+        """Put ``message`` into the mailbox, waiting for room in a bounded one.
+
+        To be awaited. Cancelled, it has put nothing. Raises `ActorEnded` as
+        `tell` does.
+        """
+        return self._mailbox.put(message)
+
+    async def ask(self, make_message: Callable[[Reply[Any]], M]) -> Any:
+        """Send ``make_message(reply)`` and wait for ``reply.tell(answer)``.
+
+        A question that is still queued survives a restart; one that was taken
+        fails when its incarnation ends. An answer that comes after the wait
+        was cancelled is dropped. (It is typed Any, for the sake of lambdas, in
+        which no type checker finds out what ``reply`` is for.)
+
+        Raises:
+            ActorStopping, ActorRestarting, ActorEnded: at once, if nobody
+                would answer now; ActorEnded also if the actor ends before it
+                takes the question.
+            AskUnanswered: if the incarnation that took it ended.
+            Exception: whatever the actor gave to ``reply.fail``.
+        """
+        if self._state == "stopping":
+            raise ActorStopping(self.id)
+        if self._state == "restarting":
+            raise ActorRestarting(self.id)
+        reply: Reply[Any] = Reply()
+        mailbox = self._mailbox
+        message = make_message(reply)
+        asks = self._asks
+        if asks is None:
+            asks = self._asks = {}
+        try:
+            if mailbox.is_full:
+                await mailbox.put(message, partial(asks.__setitem__, reply))
+            else:
+                mailbox.put_nowait(message)
+                asks[reply] = mailbox.put_count
+            return await reply.wait()
+        finally:
+            reply.drop()
+            asks.pop(reply, None)
+
+    def from_thread(self, message: M) -> None:
+        """Like `tell`, for every other thread; it cannot say whether a message
+        reached the actor.
+
+        Raises:
+            ActorEnded: if the trio run of the actor is over.
+        """
+        try:
+            self._token.run_sync_soon(self._tell_if_possible, message)
+        except trio.RunFinishedError:
+            raise ActorEnded(self.id) from None
+
+    def _tell_if_possible(self, message: M) -> None:
+        try:
+            self._mailbox.put_nowait(message)
+        except (ActorEnded, MailboxClosed, MailboxFull):
+            pass  # the sender has gone on long ago
+
+    def stop(self, reason: str | None = None) -> None:
+        """Ask the running incarnation to end, softly, and return at once.
+
+        ``ctx.stopping`` is set. An actor that reads its mailbox handles what is
+        queued now, sees the end of the iteration (`receive` is cancelled there)
+        and has its shutdown budget for all that; any other is cancelled after
+        its ``drain`` seconds. Its supervisor then decides as after any end: a
+        permanent child comes back. Without a running incarnation, and the
+        second time, it does nothing.
+        """
+        self._incarnation.stop_softly(reason)
+
+    async def wait_exit(self) -> Exit[object]:
+        """Wait for the end of the incarnation that runs now, and return it.
+
+        Between incarnations and after the last one it returns the latest end
+        at once.
+        """
+        return await self._incarnation.wait_ended()
+
+    async def wait_stopped(self) -> Exit[object]:
+        """Wait until the actor has ended and its supervisor will not restart
+        it by itself; return how its last incarnation ended."""
+        if self._state == "stopped":
+            exit = self._incarnation.exit
+            await trio.lowlevel.checkpoint()
+        else:
+            if self._final_end is None:
+                self._final_end = FinalEnd()
+            # Kept apart from the ref, which may have been started again before
+            # this task runs.
+            final_end = self._final_end
+            await final_end.event.wait()
+            exit = final_end.exit
+        assert exit is not None
+        return exit

@@ -1,0 +1,61 @@
+"""The status of a background task, and the guard that lets it end once."""
+
+from __future__ import annotations
+
+import enum
+
+from trio.lowlevel import enable_ki_protection
+
+
+class TaskStatus(enum.Enum):
+    """Where a background task is in its life. Three of the states are final."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    KILLED = "killed"
+
+    # Members are single objects; hashing their names costs ten times as much.
+    __hash__ = object.__hash__
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing can follow."""
+        return not LEGAL_TRANSITIONS[self]
+
+
+LEGAL_TRANSITIONS: dict[TaskStatus, frozenset[TaskStatus]] = {
+    TaskStatus.PENDING: frozenset(
+        {TaskStatus.RUNNING, TaskStatus.FAILED, TaskStatus.KILLED}
+    ),
+    TaskStatus.RUNNING: frozenset(
+        {TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.KILLED}
+    ),
+    TaskStatus.COMPLETED: frozenset(),
+    TaskStatus.FAILED: frozenset(),
+    TaskStatus.KILLED: frozenset(),
+}
+"""What may follow what."""
+
+
+class Guard:
+    """One task's status, changed only by a legal transition, each at most once.
+
+    The first terminal state is the only one: every later attempt returns False
+    and changes nothing. There is no await in it, and an interrupt cannot split
+    it, so deciding and recording are one step.
+    """
+
+    __slots__ = ("status",)
+
+    def __init__(self) -> None:
+        self.status = TaskStatus.PENDING
+
+    @enable_ki_protection
+    def transition(self, status: TaskStatus) -> bool:
+        """Move to ``status`` if that is legal now; say whether it was."""
+        if status not in LEGAL_TRANSITIONS[self.status]:
+            return False
+        self.status = status
+        return True

@@ -1,0 +1,235 @@
+"""The seam between the runtime and the world: clock, ids, processes, files.
+
+Everything that a rerun of the same program could see differently goes through
+one `Env`: the wall clock, fresh names, child processes and files. (Monotonic
+time is trio's own, `trio.current_time`, which a trio clock already replaces.)
+Code takes its `Env` as an argument, so that a simulator can hand in another;
+a test holds the rest of the project to that.
+
+`real_env` makes the one that talks to the operating system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+
+class Clock(Protocol):
+    """Wall-clock time, for people and files only: no decision rests on it."""
+
+    def now(self) -> datetime:
+        """Return the current time, aware and in UTC."""
+        ...
+
+
+class Ids(Protocol):
+    """Fresh names and chance."""
+
+    def hex(self, digits: int) -> str:
+        """Return ``digits`` random lower-case hexadecimal digits."""
+        ...
+
+    def uniform(self) -> float:
+        """Return a random number, at least 0.0 and below 1.0."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class ProcessExit:
+    """How the first process of a tree, its leader, ended."""
+
+    code: int | None
+    """The exit code, or None when a signal ended it or the code was lost."""
+    signal: int | None = None
+    """The number of the signal that ended it, or None."""
+    lost: str | None = None
+    """Why neither could be read, for instance because the guardian died."""
+    after_stop: bool = False
+    """Whether it ended only after `Process.terminate` or `Process.kill` had
+    sent it a signal; False tells that its end came first and counts."""
+
+
+class Process(Protocol):
+    """A process tree: its leader and whatever belongs to it.
+
+    To the tree belongs every descendant of the leader, every process of its
+    session, and every process that carries the tree's marker variable, in
+    whatever way it tried to leave (``setsid``, double fork, ``env -i``).
+    """
+
+    @property
+    def pid(self) -> int:
+        """The leader's process id."""
+        ...
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        """Return the next output (stdout and stderr in order of arrival).
+
+        Waits for at least one byte; ``b""`` is the end, when no process holds
+        the pipe any more. Cancellation loses nothing.
+        """
+        ...
+
+    async def wait_exit(self) -> ProcessExit:
+        """Wait for the end of the leader and return it. Any number of times."""
+        ...
+
+    async def wait_gone(self) -> None:
+        """Wait until no process belongs to the tree any more."""
+        ...
+
+    def terminate(self) -> None:
+        """Send SIGTERM, then SIGCONT, to every member. Never blocks."""
+        ...
+
+    def kill(self) -> None:
+        """Begin to send SIGKILL to every member until none is left. Never blocks."""
+        ...
+
+    async def members(self) -> tuple[int, ...]:
+        """Return the process ids that belong to the tree now."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give back every descriptor, after killing whatever is left.
+
+        Safe to call in a cancelled scope and more than once. It returns when
+        the tree is gone or when nothing more can be done about it.
+        """
+        ...
+
+
+class Processes(Protocol):
+    """Starts process trees and outlives none of them."""
+
+    def environment(self) -> dict[str, str]:
+        """Return a copy of the environment that programs inherit."""
+        ...
+
+    async def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None,
+        env: Mapping[str, str],
+        marker: str,
+    ) -> Process:
+        """Start ``argv`` in a session of its own and return the tree.
+
+        Standard input is ``/dev/null``; stdout and stderr are one pipe.
+        ``env`` is the whole environment, to which the tree's marker variable
+        is added with the value ``marker``, another one for each tree. ``cwd``
+        None means the directory of this process. Cancellation while it starts
+        leaves no process behind.
+
+        Raises:
+            OSError: if it could not be started, with the errno of the failing
+                call, and with ``cwd`` or ``argv[0]`` as its filename.
+            ValueError: if ``argv`` is empty, or a string cannot be given to any
+                program (a NUL, a variable without a name).
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """End every process left and give back every resource."""
+        ...
+
+
+class OutputFile(Protocol):
+    """An output file open for appending."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        ...
+
+    async def append(self, data: bytes) -> None:
+        """Append all of ``data``, and meet a cancellation only afterwards.
+
+        Raises:
+            OSError: for instance on a full disk.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Flush and close, and meet a cancellation only afterwards.
+
+        Raises:
+            OSError: if data could not be kept.
+        """
+        ...
+
+
+class Files(Protocol):
+    """The few file operations the runtime needs."""
+
+    def make_directory(self, path: Path) -> Path:
+        """Make ``path`` (mode 0700) and its parents; return it absolute.
+
+        Raises:
+            OSError: if it cannot be made or is not a directory one can write to.
+        """
+        ...
+
+    def create_output(self, path: Path) -> OutputFile:
+        """Create ``path`` exclusively (mode 0600), following no link.
+
+        Raises:
+            FileExistsError: if anything is there already.
+            OSError: if it cannot be created.
+        """
+        ...
+
+    def reserve(self, path: Path) -> None:
+        """Create ``path`` as `create_output` does and leave it empty, closed.
+
+        Raises:
+            FileExistsError, OSError: as there.
+        """
+        ...
+
+    def open_output(self, path: Path) -> OutputFile:
+        """Open the file at ``path`` for appending, following no link.
+
+        Raises:
+            OSError: if it is not there, or cannot be opened.
+        """
+        ...
+
+    def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
+        """Return the last ``limit`` bytes of a regular file, and whether bytes
+        precede them. Missing and unreadable files, links, FIFOs and
+        directories read as ``(b"", False)``; nothing blocks."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; one that is gone already is fine."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class Env:
+    """The effects that a runtime was given."""
+
+    clock: Clock
+    ids: Ids
+    processes: Processes
+    files: Files
+
+
+def real_env() -> Env:
+    """Return an `Env` on the operating system. It starts nothing yet."""
+    from ._files import PosixFiles
+    from ._posix import PosixProcesses, SystemClock, SystemIds
+
+    return Env(
+        clock=SystemClock(),
+        ids=SystemIds(),
+        processes=PosixProcesses(),
+        files=PosixFiles(),
+    )

@@ -1,0 +1,19 @@
+"""What a supervisor needs to run actors. Programs rarely need it.
+
+A supervisor subclasses `Cell`, one per child, and calls `Cell.begin` for each
+incarnation; the cell's ``on_`` methods tell it, synchronously, what becomes of
+it. It decides what follows and says so through `Cell.await_restart` or
+`Cell.end`.
+"""
+
+from __future__ import annotations
+
+from ._actor import Cell as Cell
+from ._actor import Incarnation as Incarnation
+from ._actor import StopRequest as StopRequest
+from ._actor import current_actor as current_actor
+from ._exit import StoppedBy as StoppedBy
+from ._exit import is_normal as is_normal
+from ._ref import ActorState as ActorState
+from ._status import LEGAL_TRANSITIONS as LEGAL_TRANSITIONS
+from ._status import Guard as Guard

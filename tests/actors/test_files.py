@@ -1,0 +1,521 @@
+"""The real files: private, exclusive, in order, and never a trap.
+
+Real disks and real threads, so never virtual time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors import _files
+from actors._files import AppendedFile, PosixFiles
+from actors.env import Files
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX modes and links")
+needs_dev_full = pytest.mark.skipif(
+    not os.path.exists("/dev/full"), reason="/dev/full is Linux's"
+)
+
+
+@pytest.fixture
+def files() -> Files:
+    return PosixFiles()
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+# ---- Directories -------------------------------------------------------------
+
+
+@posix
+@pytest.mark.usefixtures("open_umask")
+def test_a_new_directory_is_private_and_its_path_absolute(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OF11"""
+    monkeypatch.chdir(tmp_path)
+    made = files.make_directory(Path("a/b/c"))
+    assert made == tmp_path / "a" / "b" / "c"
+    assert mode_of(made) == 0o700
+
+
+@posix
+def test_a_directory_that_is_there_is_taken_as_it_is(
+    files: Files, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    assert files.make_directory(tmp_path) == tmp_path
+    assert files.make_directory(tmp_path) == tmp_path
+    assert mode_of(tmp_path) == 0o755
+
+
+def test_a_file_in_the_way_of_a_directory_is_named(
+    files: Files, tmp_path: Path
+) -> None:
+    taken = tmp_path / "taken"
+    taken.write_bytes(b"")
+    for path in (taken, taken / "below"):
+        with pytest.raises(NotADirectoryError) as caught:
+            files.make_directory(path)
+        assert str(taken) in str(caught.value)
+
+
+@posix
+def test_a_directory_that_cannot_be_written_to_is_named(
+    files: Files, tmp_path: Path
+) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(0o500)
+    if os.access(locked, os.W_OK):
+        # Root may write everywhere but here.
+        locked = Path("/proc/self")
+        if not locked.is_dir() or os.access(locked, os.W_OK):
+            pytest.skip("this user may write everywhere")
+    with pytest.raises(OSError, match=str(locked)):
+        files.make_directory(locked)
+    with pytest.raises(OSError, match=str(locked)):
+        files.make_directory(locked / "below")
+
+
+# ---- Creating ----------------------------------------------------------------
+
+
+@posix
+@pytest.mark.usefixtures("open_umask")
+async def test_a_new_output_file_is_private_and_not_inherited(
+    files: Files, tmp_path: Path
+) -> None:
+    """OF11"""
+    before = descriptors()
+    file = files.create_output(tmp_path / "s.output")
+    assert file.path == tmp_path / "s.output"
+    assert mode_of(file.path) == 0o600
+    for fd in descriptors() - before:
+        assert not os.get_inheritable(fd)
+    await file.aclose()
+    assert descriptors() <= before
+
+
+def descriptors() -> set[int]:
+    """Return the descriptors that are open, told without opening one."""
+    found: set[int] = set()
+    for fd in range(256):
+        try:
+            os.fstat(fd)
+        except OSError:
+            continue
+        found.add(fd)
+    return found
+
+
+def planted(path: Path, kind: str) -> None:
+    if kind == "file":
+        path.write_bytes(b"mine")
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "link":
+        target = path.with_name("target")
+        target.write_bytes(b"secret")
+        path.symlink_to(target)
+    elif kind == "dangling link":
+        path.symlink_to(path.with_name("nothing"))
+
+
+@posix
+@pytest.mark.parametrize("kind", ["file", "directory", "fifo", "link", "dangling link"])
+def test_nothing_that_is_there_is_written_to(
+    files: Files, tmp_path: Path, kind: str
+) -> None:
+    """OF7, OF8, OF11"""
+    path = tmp_path / "s.output"
+    planted(path, kind)
+    before = path.lstat()
+    with pytest.raises(FileExistsError) as caught:
+        files.create_output(path)
+    assert str(path) in str(caught.value)
+    assert os.path.samestat(path.lstat(), before)
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_file_in_no_directory_is_named(files: Files, tmp_path: Path) -> None:
+    path = tmp_path / "nowhere" / "s.output"
+    with pytest.raises(FileNotFoundError) as caught:
+        files.create_output(path)
+    assert str(path) in str(caught.value)
+
+
+# ---- Appending ---------------------------------------------------------------
+
+
+async def test_what_is_appended_is_there_at_once_and_in_order(
+    files: Files, tmp_path: Path
+) -> None:
+    """OF3"""
+    file = files.create_output(tmp_path / "s.output")
+    for number in range(100):
+        await file.append(b"%d\n" % number)
+        assert file.path.read_bytes().endswith(b"%d\n" % number)
+    await file.append(b"")
+    await file.aclose()
+    await file.aclose()
+    assert file.path.read_bytes() == b"".join(b"%d\n" % n for n in range(100))
+    with pytest.raises(trio.ClosedResourceError):
+        await file.append(b"late")
+
+
+@needs_dev_full
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_a_full_disk_is_an_error_that_names_the_file(
+    monkeypatch: pytest.MonkeyPatch, threaded: bool
+) -> None:
+    """SH9"""
+    file = AppendedFile(Path("/dev/full"), os.open("/dev/full", os.O_WRONLY))
+    if threaded:
+        await in_a_thread_from_its_next_write_on(file, monkeypatch)
+    for _ in range(3):
+        with pytest.raises(OSError, match="/dev/full") as caught:
+            await file.append(b"x")
+        assert caught.value.errno == errno.ENOSPC
+    await file.aclose()
+
+
+@posix
+async def test_a_limit_reached_in_the_middle_of_a_write_is_an_error_after_a_part(
+    tmp_path: Path,
+) -> None:
+    """P7: the system takes what fits first and says no only then.
+
+    In a process of its own, since the limit is the process's.
+    """
+    program = """
+import resource, signal, sys, trio
+from pathlib import Path
+from actors._files import PosixFiles
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+async def main():
+    file = PosixFiles().create_output(Path(sys.argv[1]))
+    try:
+        await file.append(b"x" * 1500)
+    except OSError as error:
+        print(error.errno, error.filename)
+    await file.aclose()
+trio.run(main)
+"""
+    path = tmp_path / "s.output"
+    root = Path(__file__).parents[2]
+    with trio.fail_after(60):
+        done = await trio.run_process(
+            [sys.executable, "-c", program, str(path)], capture_stdout=True, cwd=root
+        )
+    assert done.stdout.decode().strip() == f"{errno.EFBIG} {path}"
+    assert path.stat().st_size == 1000
+
+
+@posix
+async def test_a_descriptor_that_takes_little_at_a_time_gets_all_of_it() -> None:
+    """A short write is gone on with."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, True)
+    received: list[bytes] = []
+
+    def read() -> None:
+        while data := os.read(reading, 1000):
+            received.append(data)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    data = os.urandom(300_000)
+    file = AppendedFile(Path("pipe"), writing)
+    with trio.fail_after(30):
+        await file.append(data)
+        await file.aclose()
+    reader.join(30)
+    os.close(reading)
+    assert b"".join(received) == data
+
+
+async def test_a_cancelled_write_is_made_whole_and_once(
+    files: Files, tmp_path: Path
+) -> None:
+    """P1: the caller is cancelled at its next checkpoint, and knows where it is."""
+    file = files.create_output(tmp_path / "s.output")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await file.append(b"one\n")
+        await file.append(b"two\n")
+        await file.aclose()
+        await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+    assert file.path.read_bytes() == b"one\ntwo\n"
+
+
+async def test_a_write_lets_others_run(files: Files, tmp_path: Path) -> None:
+    """P6"""
+    file = files.create_output(tmp_path / "s.output")
+    ran = trio.Event()
+
+    async def other() -> None:
+        ran.set()
+        await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        # trio starts what is ready in any order, but all of it before the next.
+        await file.append(b"x")
+        await file.append(b"x")
+        assert ran.is_set()
+    await file.aclose()
+
+
+# ---- A slow disk -------------------------------------------------------------
+
+
+async def in_a_thread_from_its_next_write_on(
+    file: AppendedFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Have ``file`` take a full disk for slow, from its next write on."""
+    monkeypatch.setattr(_files, "SLOW", -1.0)
+    with pytest.raises(OSError, match="full"):
+        await file.append(b"x")
+
+
+class Tap:
+    """A pipe as the slow disk: a write ends when what it wrote has been read."""
+
+    def __init__(self) -> None:
+        self.reading, self.writing = os.pipe()
+
+    def fill(self) -> None:
+        """Make the next write wait."""
+        os.set_blocking(self.writing, False)
+        try:
+            while True:
+                os.write(self.writing, b"." * 4096)
+        except BlockingIOError:
+            pass
+        try:
+            while True:
+                os.write(self.writing, b".")
+        except BlockingIOError:
+            pass
+        os.set_blocking(self.writing, True)
+
+    def drain(self) -> bytes:
+        """Return all that can be read without waiting."""
+        os.set_blocking(self.reading, False)
+        found = b""
+        try:
+            while data := os.read(self.reading, 65536):
+                found += data
+        except BlockingIOError:
+            pass
+        return found
+
+
+@pytest.fixture
+def tap() -> Iterator[Tap]:
+    tap = Tap()
+    try:
+        yield tap
+    finally:
+        os.close(tap.reading)
+
+
+@posix
+async def test_after_a_slow_write_the_next_ones_do_not_hold_up_the_others(
+    tap: Tap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P6: and calls that wait for each other keep their order."""
+    file = AppendedFile(Path("tap"), tap.writing)
+    monkeypatch.setattr(_files, "SLOW", -1.0)
+    with trio.fail_after(30):
+        await file.append(b"slow")
+        tap.drain()
+        tap.fill()
+        async with trio.open_nursery() as nursery:
+            try:
+                for letter in (b"a", b"b", b"c", b"d"):
+                    nursery.start_soon(file.append, letter)
+                    # This goes on while the first one hangs in the system.
+                    await trio.testing.wait_all_tasks_blocked()
+            finally:
+                waiting = tap.drain()  # or the thread would never end
+        assert (waiting + tap.drain()).lstrip(b".") == b"abcd"
+        await file.aclose()
+
+
+@posix
+async def test_a_write_in_a_thread_is_finished_before_a_cancellation_is_met(
+    tap: Tap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P1: nothing is lost and nothing repeated; closing waits for it."""
+    file = AppendedFile(Path("tap"), tap.writing)
+    monkeypatch.setattr(_files, "SLOW", -1.0)
+    finished: list[str] = []
+    scope = trio.CancelScope()
+
+    async def write() -> None:
+        with scope:
+            await file.append(b"whole")
+            finished.append("write")
+            await trio.lowlevel.checkpoint()
+            finished.append("not reached")
+
+    async def close() -> None:
+        await file.aclose()
+        finished.append("close")
+
+    with trio.fail_after(30):
+        await file.append(b"slow")
+        tap.drain()
+        tap.fill()
+        async with trio.open_nursery() as nursery:
+            try:
+                nursery.start_soon(write)
+                await trio.testing.wait_all_tasks_blocked()
+                scope.cancel()
+                nursery.start_soon(close)
+                await trio.testing.wait_all_tasks_blocked()
+                assert finished == []
+            finally:
+                waiting = tap.drain()  # or the thread would never end
+        assert finished == ["write", "close"]
+        assert scope.cancelled_caught
+        assert (waiting + tap.drain()).lstrip(b".") == b"whole"
+
+
+@posix
+async def test_writes_come_back_inline_when_the_disk_is_fast_again(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[int] = []
+    write = os.write
+
+    def watched(fd: int, data: bytes) -> int:
+        if data == b"x":
+            used.append(threading.get_ident())
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", watched)
+    here = threading.get_ident()
+
+    async def append(times: int) -> list[bool]:
+        """Return for each write whether it was inline."""
+        used.clear()
+        for _ in range(times):
+            await file.append(b"x")
+        return [thread == here for thread in used]
+
+    file = files.create_output(tmp_path / "s.output")
+    with trio.fail_after(30):
+        assert await append(3) == [True] * 3
+        monkeypatch.setattr(_files, "SLOW", -1.0)
+        assert await append(3) == [True, False, False]
+        monkeypatch.setattr(_files, "SLOW", 60.0)
+        assert await append(_files.CALM + 2) == [False] * _files.CALM + [True] * 2
+        await file.aclose()
+    assert file.path.stat().st_size == 3 + 3 + _files.CALM + 2
+
+
+# ---- Reading the tail --------------------------------------------------------
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=40), st.integers(0, 50))
+def test_the_tail_is_the_end_and_says_whether_bytes_precede_it(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, limit: int
+) -> None:
+    """OF6"""
+    path = tmp_path_factory.getbasetemp() / "tail.output"
+    path.write_bytes(data)
+    tail, truncated = PosixFiles().read_tail(path, limit)
+    assert truncated is (len(data) > limit)
+    assert data.endswith(tail)
+    if not truncated:
+        assert tail == data
+    else:
+        skipped = data[len(data) - limit : len(data) - len(tail)]
+        assert len(skipped) <= 3
+        assert all(0x80 <= byte < 0xC0 for byte in skipped)
+
+
+def test_the_tail_begins_with_a_whole_character(files: Files, tmp_path: Path) -> None:
+    """OF6"""
+    path = tmp_path / "s.output"
+    path.write_text("a😀b", encoding="utf-8")
+    assert [files.read_tail(path, n)[0] for n in (1, 2, 3, 4, 5, 6)] == [
+        b"b",
+        b"b",
+        b"b",
+        b"b",
+        "😀b".encode(),
+        "a😀b".encode(),
+    ]
+
+
+@posix
+@pytest.mark.parametrize(
+    "kind", ["nothing", "directory", "fifo", "link", "dangling link"]
+)
+def test_what_is_no_regular_file_reads_as_empty_and_blocks_nobody(
+    files: Files, tmp_path: Path, kind: str
+) -> None:
+    """OF2, OF7, OF8, OF9: a FIFO that nobody writes to would hang here."""
+    path = tmp_path / "s.output"
+    planted(path, kind)
+    before = descriptors()
+    assert files.read_tail(path, 100) == (b"", False)
+    assert descriptors() <= before
+
+
+@pytest.mark.parametrize("path", ["a\0b", "\ud800", "x" * 10_000, ""])
+def test_a_path_that_cannot_be_reads_as_empty(files: Files, path: str) -> None:
+    """OF2"""
+    assert files.read_tail(Path(path), 100) == (b"", False)
+
+
+@posix
+def test_a_file_that_may_not_be_read_reads_as_empty(
+    files: Files, tmp_path: Path
+) -> None:
+    """OF2"""
+    path = tmp_path / "s.output"
+    path.write_bytes(b"secret")
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read everything")
+    assert files.read_tail(path, 100) == (b"", False)
+
+
+def test_removing_is_fine_twice(files: Files, tmp_path: Path) -> None:
+    path = tmp_path / "s.output"
+    path.write_bytes(b"x")
+    files.remove(path)
+    files.remove(path)
+    assert not path.exists()

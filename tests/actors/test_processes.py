@@ -1,0 +1,904 @@
+"""Real process trees, observed from outside through /proc."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from actors._posix import PosixProcess, PosixProcesses, SystemClock, SystemIds
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+ROOT = Path(__file__).parents[2]
+
+
+# Observing
+
+
+@asynccontextmanager
+async def open_processes() -> AsyncGenerator[PosixProcesses, None]:
+    processes = PosixProcesses()
+    with trio.fail_after(30):
+        try:
+            yield processes
+        finally:
+            await processes.aclose()
+
+
+async def shell(
+    processes: PosixProcesses,
+    script: str,
+    *,
+    cwd: str | None = None,
+    marker: str = "s00000001",
+    **extra: str,
+) -> PosixProcess:
+    env = {**os.environ, **extra}
+    return await processes.spawn(
+        ["bash", "-c", script], cwd=cwd, env=env, marker=marker
+    )
+
+
+async def read_all(tree: PosixProcess) -> bytes:
+    chunks: list[bytes] = []
+    while chunk := await tree.receive():
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def read_line(tree: PosixProcess) -> str:
+    line = b""
+    while not line.endswith(b"\n"):
+        chunk = await tree.receive(1)
+        assert chunk, f"the output ended after {line!r}"
+        line += chunk
+    return line.decode().strip()
+
+
+def fields(pid: int) -> list[str] | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return stat[stat.rindex(")") + 2 :].split()
+
+
+def alive(pid: int) -> bool:
+    found = fields(pid)
+    return found is not None and found[0] not in "ZX"
+
+
+def living(word: str) -> list[int]:
+    """Return the processes that have ``word`` in their command line."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if word.encode() in command and alive(int(entry.name)):
+                found.append(int(entry.name))
+    return found
+
+
+def children() -> set[int]:
+    """Return our own children, zombies included."""
+    pids = [
+        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()
+    ]
+    stats = {pid: fields(pid) for pid in pids}
+    return {pid for pid, stat in stats.items() if stat and int(stat[1]) == os.getpid()}
+
+
+def last_pid() -> int:
+    """Return the pid that was given out last."""
+    return int(Path("/proc/loadavg").read_text().split()[-1])
+
+
+def start_beside(argv: list[str], **extra: str) -> subprocess.Popen[bytes]:
+    """Start a process beside the runtime, in a session of its own."""
+    return subprocess.Popen(
+        argv,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, **extra},
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def reap_everything() -> None:
+    """Do what a careless host does."""
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        pass
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+async def until(condition: Callable[[], object], seconds: float = 5) -> None:
+    """Wait for what another process does: no event tells of it."""
+    with trio.fail_after(seconds):
+        while not condition():
+            await trio.sleep(0.005)
+
+
+def guardian_of(processes: PosixProcesses) -> int:
+    guardian = processes._guardian
+    assert guardian is not None
+    return guardian._popen.pid
+
+
+def unused_seconds() -> str:
+    """Return a duration for ``sleep`` that no other process uses."""
+    return f"6{int.from_bytes(os.urandom(3), 'big'):08d}"
+
+
+# Ends
+
+
+@pytest.mark.parametrize("code", [0, 1, 17, 255])
+async def test_the_exit_code_is_the_true_one(code: int) -> None:
+    """SH1, SH16."""
+    async with open_processes() as processes:
+        tree = await shell(processes, f"exit {code}")
+        exit = await tree.wait_exit()
+        assert (exit.code, exit.signal, exit.lost) == (code, None, None)
+        assert not exit.after_stop
+        assert await tree.wait_exit() == exit
+        await tree.wait_gone()
+        assert not alive(tree.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGPIPE])
+async def test_the_signal_that_ended_the_leader_is_told(number: int) -> None:
+    """SH1."""
+    async with open_processes() as processes:
+        tree = await shell(processes, f"ulimit -c 0; kill -{int(number)} $$")
+        exit = await tree.wait_exit()
+        assert (exit.code, exit.signal) == (None, number)
+        assert not exit.after_stop
+
+
+async def test_a_host_that_reaps_every_child_does_not_lose_the_exit_code() -> None:
+    async with open_processes() as processes:
+        first = await shell(processes, "exit 3")
+        assert (await first.wait_exit()).code == 3
+        second = await shell(processes, "exit 4")
+        reap_everything()
+        assert (await second.wait_exit()).code == 4
+
+
+async def test_a_host_that_ignores_sigchld_does_not_lose_the_exit_code() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        async with open_processes() as processes:
+            tree = await shell(processes, "trap '' CHLD; exit 5")
+            assert (await tree.wait_exit()).code == 5
+            # The program itself finds the default.
+            check = (
+                "import signal as s, sys; sys.exit(s.getsignal(s.SIGCHLD) is s.SIG_IGN)"
+            )
+            other = await processes.spawn(
+                [sys.executable, "-c", check], cwd=None, env=os.environ, marker="x"
+            )
+            assert (await other.wait_exit()).code == 0
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+async def test_many_tasks_may_wait_for_one_tree() -> None:
+    async with open_processes() as processes:
+        tree = await shell(processes, "read -t 0.2 < /dev/zero; sleep 0.1; exit 6")
+        codes: list[int | None] = []
+
+        async def wait() -> None:
+            codes.append((await tree.wait_exit()).code)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(wait)
+            nursery.start_soon(tree.wait_gone)
+            with trio.move_on_after(0.01):  # The one that reads goes away.
+                await tree.wait_gone()
+        assert codes == [6] * 5
+
+
+# What a program finds
+
+
+async def test_stdin_is_dev_null_and_the_environment_is_the_given_one() -> None:
+    async with open_processes() as processes:
+        tree = await processes.spawn(
+            ["bash", "-c", "readlink /proc/self/fd/0; env; ls /proc/self/fd | wc -l"],
+            cwd="/",
+            env={"PATH": os.environ["PATH"], "COLOUR": "grün=x", "EMPTY": ""},
+            marker="s0000abcd",
+        )
+        lines = (await read_all(tree)).decode().splitlines()
+        assert lines[0] == "/dev/null"
+        assert "COLOUR=grün=x" in lines
+        assert "EMPTY=" in lines
+        assert f"{processes._variable}=s0000abcd" in lines
+        assert not any(line.startswith("HOME=") for line in lines)
+        assert lines[-1] == "4"  # 0, 1, 2 and the directory that ls reads.
+
+
+async def test_the_program_starts_with_default_signals_and_an_empty_mask() -> None:
+    async with open_processes() as processes:
+        tree = await shell(processes, "exec cat /proc/self/status")
+        lines = (await read_all(tree)).decode().splitlines()
+        masks = dict(line.split(":\t") for line in lines if line.startswith("Sig"))
+        # 32 and 33 belong to the C library, which hides them.
+        seen = {
+            k: int(masks[k], 16) & 0x7FFFFFFF for k in ("SigBlk", "SigIgn", "SigCgt")
+        }
+        assert seen == {"SigBlk": 0, "SigIgn": 0, "SigCgt": 0}
+
+
+async def test_the_leader_has_its_own_session_and_group() -> None:
+    """SH15."""
+    async with open_processes() as processes:
+        tree = await shell(processes, "echo ready; sleep 100")
+        assert await read_line(tree) == "ready"
+        stat = fields(tree.pid)
+        assert stat is not None
+        assert int(stat[2]) == int(stat[3]) == tree.pid
+        guardian = fields(guardian_of(processes))
+        assert guardian is not None
+        assert int(guardian[3]) == guardian_of(processes)
+
+
+async def test_stdout_and_stderr_arrive_in_one_order() -> None:
+    """SH14."""
+    async with open_processes() as processes:
+        tree = await shell(
+            processes, "for i in {1..200}; do echo $i; echo e$i >&2; done"
+        )
+        expected = "".join(f"{i}\ne{i}\n" for i in range(1, 201))
+        assert (await read_all(tree)).decode() == expected
+        assert await tree.receive() == b""
+
+
+async def test_a_cancelled_receive_loses_nothing() -> None:
+    async with open_processes() as processes:
+        tree = await shell(processes, "sleep 0.05; echo here")
+        with trio.move_on_after(0.001) as scope:
+            await tree.receive()
+        assert scope.cancelled_caught
+        assert await read_all(tree) == b"here\n"
+
+
+async def test_it_runs_in_the_given_directory(tmp_path: Path) -> None:
+    where = str(tmp_path.resolve())  # noqa: ASYNC240
+    async with open_processes() as processes:
+        tree = await shell(processes, "pwd -P", cwd=str(tmp_path))
+        assert (await read_all(tree)).decode().strip() == where
+        tree = await shell(processes, "pwd -P", cwd=None)
+        assert (await read_all(tree)).decode().strip() == os.getcwd()
+
+
+async def test_a_relative_program_is_sought_from_the_given_directory(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "tool"
+    program.write_text("#!/bin/sh\necho tool\n")
+    program.chmod(0o700)
+    async with open_processes() as processes:
+        for name, path in [("./tool", "/bin"), ("tool", "/nowhere:.:/bin")]:
+            tree = await processes.spawn(
+                [name], cwd=str(tmp_path), env={"PATH": path}, marker="x"
+            )
+            assert await read_all(tree) == b"tool\n"
+
+
+# What cannot be started
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd", "number", "filename"),
+    [
+        (["no-such-program"], None, errno.ENOENT, "no-such-program"),
+        (["/no/such/program"], None, errno.ENOENT, "/no/such/program"),
+        ([""], None, errno.ENOENT, ""),
+        (["true"], "/no/such/directory", errno.ENOENT, "/no/such/directory"),
+        (["true"], "/etc/passwd", errno.ENOTDIR, "/etc/passwd"),
+        (["/etc/passwd"], None, errno.EACCES, "/etc/passwd"),
+        (["/"], None, errno.EACCES, "/"),
+        (["true", "x" * (4 << 20)], None, errno.E2BIG, "true"),
+    ],
+)
+async def test_a_failed_start_names_its_reason_and_what_was_missing(
+    argv: list[str], cwd: str | None, number: int, filename: str
+) -> None:
+    """SH11."""
+    async with open_processes() as processes:
+        with pytest.raises(OSError, match=r"\[Errno") as caught:
+            await processes.spawn(argv, cwd=cwd, env=os.environ, marker="x")
+        assert (caught.value.errno, caught.value.filename) == (number, filename)
+        tree = await shell(processes, "exit 7")
+        assert (await tree.wait_exit()).code == 7
+
+
+@pytest.mark.parametrize(
+    ("argv", "env"),
+    [([], {}), (["a\0b"], {}), (["true"], {"": "x"}), (["true"], {"A=B": "x"})],
+)
+async def test_what_no_program_can_be_given_is_refused(
+    argv: list[str], env: dict[str, str]
+) -> None:
+    async with open_processes() as processes:
+        with pytest.raises(ValueError, match=r"empty|NUL|name"):
+            await processes.spawn(argv, cwd=None, env=env, marker="x")
+
+
+async def test_two_megabytes_of_arguments_arrive_whole() -> None:
+    async with open_processes() as processes:
+        arguments = [str(i) * 20_000 for i in range(10)] * 8
+        tree = await processes.spawn(
+            ["bash", "-c", 'echo $# "${@: -1}" | tail -c 30', "x", *arguments],
+            cwd=None,
+            env=os.environ,
+            marker="x",
+        )
+        assert (await read_all(tree)).decode() == "9" * 29 + "\n"
+
+
+# Trees that do not want to end
+
+ESCAPES = {
+    "plain child": "sleep {n} & sleep {n}",
+    "setsid": "setsid sleep {n} & wait",
+    "cleared environment": "env -i setsid sleep {n} & wait",
+    "orphan": "(setsid sleep {n} &); sleep {n}",
+    "orphan without an environment": "(env -i setsid sleep {n} &); sleep {n}",
+    "orphan without anything": "(env -i setsid sleep {n} </dev/null >/dev/null 2>&1 &)\n"
+    "sleep {n}",
+    "double fork": "( (sleep {n} &) & ); sleep {n}",
+    "nohup": "nohup sleep {n} >/dev/null 2>&1 & sleep {n}",
+    "ignores everything": "trap '' TERM INT HUP; sleep {n} & sleep {n}; sleep {n}",
+    "stopped": "sleep {n} & sleep 0.1; kill -STOP $!; sleep {n}",
+    "leader gone": "setsid sleep {n} & disown; exit 0",
+}
+
+
+@pytest.mark.parametrize("script", ESCAPES.values(), ids=ESCAPES.keys())
+@pytest.mark.parametrize("how", ["kill", "aclose", "close everything"])
+async def test_nothing_of_a_tree_escapes(script: str, how: str) -> None:
+    n = unused_seconds()
+    async with open_processes() as processes:
+        tree = await shell(processes, f"{script.format(n=n)} # {n}")
+        await until(lambda: len(living(f"sleep\0{n}")) >= 1)
+        if how == "kill":
+            tree.kill()
+            await tree.wait_gone()
+            exit = await tree.wait_exit()
+            assert exit.after_stop == (script != ESCAPES["leader gone"])
+            assert await tree.members() == ()
+        elif how == "aclose":
+            await tree.aclose()
+        else:
+            await processes.aclose()
+        assert living(n) == []
+        await tree.aclose()
+
+
+async def test_terminate_reaches_every_member_also_a_stopped_one() -> None:
+    n = unused_seconds()
+    async with open_processes() as processes:
+        tree = await shell(
+            processes,
+            f"setsid sleep {n} & env -i sleep {n} & sleep {n} & sleep 0.1\n"
+            f"kill -STOP $!; sleep {n}",
+        )
+        await until(lambda: len(living(f"sleep\0{n}")) == 4)
+        assert set(await tree.members()) == set(living(n))
+        tree.terminate()
+        await tree.wait_gone()
+        assert living(n) == []
+        exit = await tree.wait_exit()
+        assert (exit.signal, exit.after_stop) == (signal.SIGTERM, True)
+
+
+async def test_terminate_is_sent_once_and_lets_a_program_clean_up(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log"
+    async with open_processes() as processes:
+        tree = await shell(
+            processes,
+            f"trap 'echo term >> {log}; sleep 0.2; echo done >> {log}; exit 9' TERM\n"
+            "echo ready; while :; do sleep 0.01; done",
+        )
+        assert await read_line(tree) == "ready"
+        tree.terminate()
+        exit = await tree.wait_exit()
+        assert (exit.code, exit.after_stop) == (9, True)
+        assert log.read_text() == "term\ndone\n"
+
+
+@pytest.mark.parametrize("leave", ["", "os.setsid()"])
+async def test_a_chain_of_forks_loses(leave: str) -> None:
+    """Each link forks the next and ends, as fast as it can."""
+    n = unused_seconds()
+    chain = f"import os\nwhile True:\n if os.fork(): os._exit(0)\n {leave or 'pass'}\n"
+    async with open_processes() as processes:
+        tree = await processes.spawn(
+            [sys.executable, "-I", "-S", "-c", chain, n],
+            cwd=None,
+            env=os.environ,
+            marker="x",
+        )
+        await tree.wait_exit()
+        with trio.move_on_after(0.1) as scope:
+            await tree.wait_gone()
+        assert scope.cancelled_caught
+        last = last_pid()
+        await until(lambda: last_pid() > last + 100)
+        tree.kill()
+        await tree.wait_gone()
+        last = last_pid()
+        await trio.sleep(0.1)
+        assert last_pid() < last + 100
+        assert living(n) == []
+
+
+async def test_a_grandchild_that_holds_the_pipe_does_not_hide_the_exit() -> None:
+    """SH20."""
+    n = unused_seconds()
+    async with open_processes() as processes:
+        tree = await shell(processes, f"echo out; sleep {n} & exit 0")
+        assert (await tree.wait_exit()).code == 0
+        assert await read_line(tree) == "out"
+        (left,) = await tree.members()
+        assert left in living(n)
+        with trio.move_on_after(0.05) as scope:
+            await tree.wait_gone()
+        assert scope.cancelled_caught
+        tree.kill()
+        await tree.wait_gone()
+        assert await tree.receive() == b""
+
+
+async def test_a_leftover_that_ends_by_itself_is_noticed() -> None:
+    async with open_processes() as processes:
+        tree = await shell(processes, "(setsid bash -c 'sleep 0.2; (sleep 0.2 &)' &)")
+        assert (await tree.wait_exit()).code == 0
+        assert await tree.members()
+        start = trio.current_time()
+        await tree.wait_gone()
+        assert 0.1 < trio.current_time() - start < 3
+        assert await tree.members() == ()
+
+
+async def test_a_leftover_of_one_tree_does_not_delay_another() -> None:
+    n = unused_seconds()
+    async with open_processes() as processes:
+        first = await shell(processes, f"(env -i setsid sleep {n} &)", marker="a")
+        await first.wait_exit()
+        for i in range(5):
+            other = await shell(processes, "(true &); exit 0", marker=f"b{i}")
+            with trio.fail_after(1):
+                await other.wait_gone()
+        assert [pid for pid in await first.members() if pid in living(n)]
+        first.kill()
+        await first.wait_gone()
+        assert living(n) == []
+
+
+async def test_stopping_one_tree_touches_no_other() -> None:
+    n = unused_seconds()
+    async with open_processes() as processes:
+        script = f"setsid sleep {n} & env -i sleep {n} & sleep {n}"
+        trees = [await shell(processes, script, marker=f"m{i}") for i in range(3)]
+        await until(lambda: len(living(f"sleep\0{n}")) == 9)
+        trees[1].kill()
+        await trees[1].wait_gone()
+        assert len(living(f"sleep\0{n}")) == 6
+        trees[0].terminate()
+        await trees[0].wait_gone()
+        assert len(living(f"sleep\0{n}")) == 3
+        assert len(await trees[2].members()) == 4
+
+
+async def test_a_process_elsewhere_that_carries_the_marker_belongs() -> None:
+    n = unused_seconds()
+    async with open_processes() as processes:
+        tree = await shell(processes, f"sleep {n}", marker="mine")
+        carrier = start_beside(["sleep", n], **{processes._variable: "mine"})
+        other = start_beside(["sleep", n], **{processes._variable: "theirs"})
+        try:
+            assert carrier.pid in await tree.members()
+            tree.kill()
+            await tree.wait_gone()
+            assert carrier.wait() == -signal.SIGKILL
+            assert other.poll() is None
+        finally:
+            end(carrier)
+            end(other)
+
+
+# A stop and an end at the same time
+
+
+async def test_an_end_before_the_stop_counts() -> None:
+    async with open_processes() as processes:
+        for _ in range(20):
+            tree = await shell(processes, "exit 0")
+            # Not a word from the guardian is read before the stop is sent.
+            await until(lambda tree=tree: not alive(tree.pid))
+            tree.terminate()
+            tree.kill()
+            exit = await tree.wait_exit()
+            assert (exit.code, exit.after_stop) == (0, False)
+            await tree.aclose()
+
+
+async def test_a_stop_that_races_with_the_end_tells_the_truth() -> None:
+    async with open_processes() as processes:
+        seen: set[bool] = set()
+        for i in range(60):
+            tree = await shell(processes, "exit 0")
+            if i % 2:
+                await trio.sleep(0.0004 * (i % 20))
+            tree.terminate()
+            exit = await tree.wait_exit()
+            assert exit.after_stop or (exit.code, exit.signal) == (0, None)
+            if exit.signal is not None:
+                assert exit.after_stop
+            seen.add(exit.after_stop)
+            await tree.aclose()
+        assert seen == {True, False}
+
+
+# Nothing is left
+
+
+async def test_after_closing_there_is_no_descriptor_thread_or_child_more() -> None:
+    before = descriptors(), set(threading.enumerate()), children()
+
+    def is_more() -> bool:
+        """Tell of what is there now and was not: something else may have ended."""
+        now = descriptors(), set(threading.enumerate()), children()
+        return any(later - earlier for earlier, later in zip(before, now, strict=True))
+
+    async with open_processes() as processes:
+        tree = await shell(processes, "sleep 1000 & sleep 1000")
+        await shell(processes, "echo unread")
+        assert len(children()) == len(before[2]) + 1
+        assert set(threading.enumerate()) <= before[1]
+        await tree.aclose()
+    assert not is_more()
+    await processes.aclose()
+    again = await shell(processes, "exit 8")
+    assert (await again.wait_exit()).code == 8
+    await processes.aclose()
+    assert not is_more()
+
+
+async def test_two_hundred_trees_leak_nothing() -> None:
+    async with open_processes() as processes:
+        await (await shell(processes, "true")).aclose()
+        guardian = guardian_of(processes)
+        ours, theirs = descriptors(), set(os.listdir(f"/proc/{guardian}/fd"))
+        limit = trio.CapacityLimiter(16)
+
+        async def run(i: int) -> None:
+            async with limit:
+                tree = await shell(processes, "(true &); exit 3", marker=f"m{i}")
+                assert (await tree.wait_exit()).code == 3
+                await tree.wait_gone()
+                await tree.aclose()
+
+        async with trio.open_nursery() as nursery:
+            for i in range(200):
+                nursery.start_soon(run, i)
+        assert descriptors() <= ours
+        await until(lambda: set(os.listdir(f"/proc/{guardian}/fd")) <= theirs)
+        assert not processes._trees
+
+
+async def test_closing_works_in_a_cancelled_scope() -> None:
+    n = unused_seconds()
+    before = descriptors(), children()
+    processes = PosixProcesses()
+    with trio.fail_after(10), trio.CancelScope() as scope:
+        tree = await shell(processes, f"trap '' TERM; setsid sleep {n} & sleep {n}; :")
+        await until(lambda: len(living(f"sleep\0{n}")) == 2)
+        scope.cancel()
+        await tree.aclose()
+        assert living(n) == []
+        await tree.aclose()
+        await processes.aclose()
+    assert descriptors() <= before[0]
+    assert children() <= before[1]
+
+
+async def test_a_spawn_that_is_cancelled_leaves_nothing() -> None:
+    n = unused_seconds()
+    async with open_processes() as processes:
+        await (await shell(processes, "true")).aclose()
+        before = descriptors()
+        outcomes: set[bool] = set()
+        for i in range(40):
+            tree = None
+            with trio.move_on_after(0.0001 * i) as scope:
+                tree = await shell(processes, f"(setsid sleep {n} &) ; sleep {n}")
+            outcomes.add(scope.cancelled_caught)
+            if tree is not None:
+                await tree.aclose()
+            assert living(n) == []
+            assert descriptors() <= before
+        assert True in outcomes
+
+
+async def test_a_spawn_that_is_cancelled_before_the_first_step_starts_nothing() -> None:
+    processes = PosixProcesses()
+    before = descriptors(), children()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await shell(processes, "true")
+    assert scope.cancelled_caught
+    assert descriptors() <= before[0]
+    assert children() <= before[1]
+
+
+async def test_a_large_request_that_is_cancelled_half_way_starts_nothing() -> None:
+    n = unused_seconds()
+    async with open_processes() as processes:
+        await (await shell(processes, "true")).aclose()
+        before = descriptors()
+        os.kill(guardian_of(processes), signal.SIGSTOP)
+        async with trio.open_nursery() as nursery:
+
+            async def spawn() -> None:
+                argv = ["sleep", n, *["x" * 100_000] * 15]
+                await processes.spawn(argv, cwd=None, env=os.environ, marker="x")
+
+            nursery.start_soon(spawn)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            os.kill(guardian_of(processes), signal.SIGCONT)
+        assert descriptors() <= before
+        assert living(n) == []
+
+
+# Deaths
+
+HOST = """
+import os, sys, trio
+from actors._posix import PosixProcesses
+
+async def main():
+    processes = PosixProcesses()
+    trees = []
+    for script in sys.argv[1:]:
+        trees.append(await processes.spawn(
+            ["bash", "-c", script], cwd=None, env=os.environ, marker=script[:4]))
+    print(processes._guardian._popen.pid, flush=True)
+    if os.environ.get("FORK") and os.fork() == 0:
+        while True:
+            await trio.sleep(1)
+    await trio.sleep_forever()
+
+trio.run(main)
+"""
+
+
+@pytest.mark.parametrize("fork", ["", "1"])
+async def test_the_death_of_a_runtime_leaves_nothing(fork: str) -> None:
+    """A SIGKILL that nothing can answer, with a fork that keeps the sockets open."""
+    n = unused_seconds()
+    chain = f"import os; n = {n}\nwhile True:\n if os.fork(): os._exit(0)\n os.setsid()"
+    scripts = [script.format(n=n) for script in ESCAPES.values()]
+    scripts.append(f"exec {sys.executable} -I -S -c '{chain}'")
+    host = start_beside([sys.executable, "-c", HOST, *scripts], FORK=fork)
+    try:
+        assert host.stdout is not None
+        guardian = int(host.stdout.readline())
+        await until(lambda: len(living(f"sleep\0{n}")) >= 19)
+        host.kill()
+        host.wait()
+        start = trio.current_time()
+        await until(lambda: not alive(guardian))
+        assert trio.current_time() - start < 2
+        assert living(f"sleep\0{n}") == []
+        last = last_pid()
+        await trio.sleep(0.1)
+        assert last_pid() < last + 100
+    finally:
+        if fork:
+            os.killpg(host.pid, signal.SIGKILL)
+        end(host)
+
+
+async def test_an_interrupt_from_the_terminal_reaches_the_runtime_only() -> None:
+    async with open_processes() as processes:
+        tree = await shell(processes, "sleep 0.3; exit 2")
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(guardian_of(processes), number)
+        assert (await tree.wait_exit()).code == 2
+
+
+async def test_the_death_of_the_guardian_is_told_and_leaves_nothing() -> None:
+    n = unused_seconds()
+    async with open_processes() as processes:
+        tree = await shell(processes, f"sleep {n} & setsid sleep {n} & sleep {n}")
+        unwatched = await shell(processes, f"setsid sleep {n} & sleep {n}", marker="b")
+        ended = await shell(processes, "exit 4", marker="c")
+        assert (await ended.wait_exit()).code == 4
+        await until(lambda: len(living(f"sleep\0{n}")) == 5)
+        os.kill(guardian_of(processes), signal.SIGKILL)
+        exit = await tree.wait_exit()
+        assert exit.code is None
+        assert exit.lost == "the guardian process died"
+        assert (await ended.wait_exit()).code == 4
+        assert len(await tree.members()) == 4
+        await tree.wait_gone()
+        assert len(living(f"sleep\0{n}")) == 2
+        after = await shell(processes, "exit 5", marker="d")
+        assert (await after.wait_exit()).code == 5
+        unwatched.kill()
+        await unwatched.wait_gone()
+        assert living(n) == []
+
+
+async def test_a_spawn_right_after_the_death_of_the_guardian_works() -> None:
+    async with open_processes() as processes:
+        for i in range(10):
+            tree = await shell(processes, f"exit {i}")
+            assert (await tree.wait_exit()).code == i
+            await tree.aclose()
+            os.kill(guardian_of(processes), signal.SIGKILL)
+
+
+async def test_a_guardian_that_hangs_does_not_keep_a_tree_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("actors._posix._PATIENCE", 0.2)
+    n = unused_seconds()
+    before = descriptors(), children()
+    async with open_processes() as processes:
+        await shell(processes, f"setsid sleep {n} & sleep {n}")
+        await until(lambda: len(living(f"sleep\0{n}")) == 2)
+        os.kill(guardian_of(processes), signal.SIGSTOP)
+        await processes.aclose()
+        assert living(n) == []
+    assert descriptors() <= before[0]
+    assert children() <= before[1]
+
+
+async def test_an_orphan_of_no_tree_is_ended_when_all_is_closed() -> None:
+    """With two trees nobody can tell whose it is: it has left no trace."""
+    n = unused_seconds()
+    async with open_processes() as processes:
+        other = await shell(processes, "sleep 1000", marker="a")
+        tree = await shell(
+            processes,
+            f"(env -i setsid sleep {n} </dev/null >/dev/null 2>&1 &)",
+            marker="b",
+        )
+        await tree.wait_exit()
+        assert await other.members() == (other.pid,)
+        await processes.aclose()
+        assert living(n) == []
+
+
+# Several runtimes
+
+
+async def test_two_runtimes_do_not_touch_each_other() -> None:
+    n = unused_seconds()
+    async with open_processes() as one, open_processes() as two:
+        first = await shell(one, f"setsid sleep {n} & sleep {n}")
+        second = await shell(two, f"setsid sleep {n} & sleep {n}")
+        assert guardian_of(one) != guardian_of(two)
+        await until(lambda: len(living(f"sleep\0{n}")) == 4)
+        first.kill()
+        await first.wait_gone()
+        await one.aclose()
+        assert len(living(f"sleep\0{n}")) == 2
+        assert len(await second.members()) == 3
+
+
+async def test_a_runtime_inside_a_tree_belongs_to_it_with_all_its_trees() -> None:
+    n = unused_seconds()
+    async with open_processes() as processes:
+        tree = await processes.spawn(
+            [sys.executable, "-c", HOST, f"env -i setsid sleep {n} & sleep {n}"],
+            cwd=str(ROOT),
+            env=os.environ,
+            marker="outer",
+        )
+        inner = int(await read_line(tree))
+        await until(lambda: len(living(f"sleep\0{n}")) == 2)
+        assert {inner, *living(f"sleep\0{n}")} <= set(await tree.members())
+        tree.kill()
+        await tree.wait_gone()
+        assert living(n) == []
+        assert not alive(inner)
+
+
+async def test_a_fork_of_the_host_changes_nothing() -> None:
+    async with open_processes() as processes:
+        tree = await shell(processes, "echo out; sleep 0.1; exit 3")
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(writer)
+            os.read(reader, 1)
+            os._exit(0)
+        try:
+            os.close(reader)
+            assert await read_all(tree) == b"out\n"
+            assert (await tree.wait_exit()).code == 3
+            guardian = guardian_of(processes)
+            left = await shell(processes, "sleep 1000")
+            await processes.aclose()
+            assert not alive(left.pid)
+            assert not alive(guardian)
+        finally:
+            os.close(writer)
+            os.waitpid(pid, 0)  # noqa: ASYNC222
+
+
+# Clock and names
+
+
+def test_the_clock_tells_aware_utc() -> None:
+    now = SystemClock().now()
+    assert now.tzinfo is not None
+    assert not now.utcoffset()
+
+
+def test_names_have_the_length_asked_for_and_differ() -> None:
+    ids = SystemIds()
+    names = {ids.hex(7) for _ in range(100)}
+    assert len(names) > 95
+    assert all(len(name) == 7 and int(name, 16) >= 0 for name in names)
+    assert all(0.0 <= ids.uniform() < 1.0 for _ in range(100))
+
+
+def test_the_guardian_keeps_to_its_own_descriptors() -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            os.set_inheritable(theirs.fileno(), True)
+            async with open_processes() as processes:
+                await shell(processes, "sleep 1000")
+                links = os.listdir(f"/proc/{guardian_of(processes)}/fd")
+                inode = f"socket:[{os.fstat(theirs.fileno()).st_ino}]"
+                for link in links:
+                    try:
+                        target = os.readlink(
+                            f"/proc/{guardian_of(processes)}/fd/{link}"
+                        )
+                    except FileNotFoundError:
+                        continue
+                    assert target != inode
+                assert os.readlink(f"/proc/{guardian_of(processes)}/cwd") == "/"
+
+    trio.run(main)

@@ -1,0 +1,134 @@
+"""`actors._status`: the one-shot guard. What the runtime does with it is tested there."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors import TaskStatus
+from actors.lowlevel import LEGAL_TRANSITIONS, Guard
+
+TERMINAL = {TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.KILLED}
+
+
+def guard_in(status: TaskStatus) -> Guard:
+    guard = Guard()
+    if status is TaskStatus.COMPLETED:
+        assert guard.transition(TaskStatus.RUNNING)
+    if status is not TaskStatus.PENDING:
+        assert guard.transition(status)
+    return guard
+
+
+def test_the_five_states_bear_these_names() -> None:
+    """SM1."""
+    assert [status.value for status in TaskStatus] == [
+        "pending",
+        "running",
+        "completed",
+        "failed",
+        "killed",
+    ]
+    assert Guard().status is TaskStatus.PENDING
+
+
+@pytest.mark.parametrize("status", TaskStatus)
+def test_a_state_is_terminal_unless_it_is_pending_or_running(
+    status: TaskStatus,
+) -> None:
+    """SM1."""
+    assert status.is_terminal is (status in TERMINAL)
+    assert status.is_terminal is (not LEGAL_TRANSITIONS[status])
+
+
+@pytest.mark.parametrize("after", TaskStatus)
+@pytest.mark.parametrize("before", TaskStatus)
+def test_a_transition_happens_if_it_is_legal_and_changes_nothing_if_not(
+    before: TaskStatus, after: TaskStatus
+) -> None:
+    """SM2, SM6, SM10, SM12: legal are only pending to running, pending to
+    failed or killed, and running to any terminal state."""
+    legal = {
+        (TaskStatus.PENDING, TaskStatus.RUNNING),
+        (TaskStatus.PENDING, TaskStatus.FAILED),
+        (TaskStatus.PENDING, TaskStatus.KILLED),
+        (TaskStatus.RUNNING, TaskStatus.COMPLETED),
+        (TaskStatus.RUNNING, TaskStatus.FAILED),
+        (TaskStatus.RUNNING, TaskStatus.KILLED),
+    }
+    guard = guard_in(before)
+    assert guard.transition(after) is ((before, after) in legal)
+    assert guard.status is (after if (before, after) in legal else before)
+
+
+@pytest.mark.parametrize("first", sorted(TERMINAL, key=str))
+@pytest.mark.parametrize("second", sorted(TERMINAL, key=str))
+def test_the_first_terminal_state_wins(first: TaskStatus, second: TaskStatus) -> None:
+    """SM3, SM6, SM10: so what follows a terminal transition follows once."""
+    guard = guard_in(TaskStatus.RUNNING)
+    assert guard.transition(first)
+    assert not guard.transition(second)
+    assert guard.status is first
+
+
+@given(st.lists(st.sampled_from(TaskStatus), max_size=12))
+def test_any_sequence_of_attempts_succeeds_at_most_twice_and_ends_once(
+    attempts: list[TaskStatus],
+) -> None:
+    """SM2, SM3, SM6."""
+    guard = Guard()
+    passed: list[TaskStatus] = []
+    for attempt in attempts:
+        before = guard.status
+        if guard.transition(attempt):
+            passed.append(attempt)
+            assert guard.status is attempt
+        else:
+            assert guard.status is before
+    assert len(passed) <= 2
+    assert sum(status.is_terminal for status in passed) <= 1
+    assert not any(status.is_terminal for status in passed[:-1])
+
+
+def test_asking_to_stop_is_no_transition() -> None:
+    """SM11: a guard has nothing between running and its end, so a task that was
+    told to stop is running until it has ended."""
+    assert LEGAL_TRANSITIONS[TaskStatus.RUNNING] == TERMINAL
+    guard = guard_in(TaskStatus.RUNNING)
+    assert not guard.transition(TaskStatus.RUNNING)
+    assert guard.status is TaskStatus.RUNNING
+
+
+def test_a_guard_is_one_slotted_record() -> None:
+    assert not hasattr(Guard(), "__dict__")
+    with pytest.raises(AttributeError):
+        Guard().ended = True  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_an_interrupt_in_a_transition_comes_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P3, D23: deciding and recording are one step."""
+    guard = Guard()
+
+    class Interrupting(frozenset[TaskStatus]):
+        def __contains__(self, item: object) -> bool:
+            signal.raise_signal(signal.SIGINT)
+            return super().__contains__(item)
+
+    monkeypatch.setitem(
+        LEGAL_TRANSITIONS, TaskStatus.PENDING, Interrupting({TaskStatus.RUNNING})
+    )
+
+    async def main() -> None:
+        assert guard.transition(TaskStatus.RUNNING)
+        await trio.lowlevel.checkpoint()
+        raise AssertionError("the interrupt was lost")
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert guard.status is TaskStatus.RUNNING
