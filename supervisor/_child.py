@@ -1,0 +1,187 @@
+"""A child, and what its supervisor knows of it."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import attrs
+import trio
+
+from actors import ActorRef, Exit, Mailbox
+from actors.lowlevel import ActorState, Cell, Incarnation
+
+from ._errors import SupervisorError
+from ._events import ChildStarted, StopRequested
+from ._spec import ChildSpec, Kind
+
+if TYPE_CHECKING:
+    from ._children import Children
+
+M = TypeVar("M")
+
+Intent: TypeAlias = Literal["terminate", "group"]
+
+Watcher: TypeAlias = Callable[[ActorRef[Any], Exit[object]], None]
+
+
+logger = logging.getLogger("supervisor")
+logger.addHandler(logging.NullHandler())
+
+
+def log(
+    level: int, text: str, *values: object, error: BaseException | None = None
+) -> None:
+    """Log, whatever the handlers do: an end is recorded in this very step."""
+    with contextlib.suppress(Exception):
+        logger.log(level, text, *values, exc_info=error)
+
+
+@attrs.frozen
+class ChildInfo:
+    """One line of `which_children`."""
+
+    id: str
+    ref: ActorRef[Any]
+    kind: Kind
+    state: ActorState
+
+
+@attrs.frozen
+class ChildCounts:
+    """How many children there are."""
+
+    specs: int
+    """Children known, running or not."""
+    active: int
+    """Children with a running incarnation."""
+    supervisors: int
+    """Children of kind ``supervisor``, running or not."""
+    workers: int
+    """Children of kind ``worker``, running or not."""
+
+
+class Child(Cell[M]):
+    """A child and its supervisor's notes on it."""
+
+    __slots__ = (
+        "args",
+        "awaited",
+        "began_at",
+        "below",
+        "context",
+        "failures",
+        "home",
+        "intent",
+        "is_new",
+        "outcome",
+        "retry",
+        "spec",
+        "start_error",
+        "watcher",
+    )
+
+    def __init__(
+        self, home: Children, spec: ChildSpec[M], args: tuple[object, ...], id: str
+    ) -> None:
+        super().__init__(
+            id,
+            mailbox=Mailbox(spec.mailbox),
+            drain=spec.drain,
+            shutdown=spec.budget(),
+            thread=home.thread,
+            token=home.token,
+        )
+        self.home = home
+        self.spec = spec
+        self.args = args
+        # Of whoever asked for it: a new incarnation must not inherit what the
+        # one before, or the sibling that failed, has put there.
+        self.context = (
+            None if spec.restart == "temporary" else contextvars.copy_context()
+        )
+        self.failures = 0
+        self.began_at = 0.0
+        # Why the supervisor stopped it, which says what follows its end.
+        self.intent: Intent | None = None
+        # Whether nothing is kept of it if its start fails.
+        self.is_new = True
+        # Set when a start that somebody waits for has succeeded or failed.
+        self.outcome: trio.Event | None = None
+        # Whether that is a caller of the supervisor, not a group restart.
+        self.awaited = False
+        self.start_error: SupervisorError | None = None
+        # The wait before a restart.
+        self.retry: trio.CancelScope | None = None
+        # Told of the final end.
+        self.watcher: Watcher | None = None
+        # The supervisors that are open in its task.
+        self.below: tuple[Children, ...] = ()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether an incarnation has begun and not ended."""
+        return self.incarnation.exit is None
+
+    def begin_next(self, nursery: trio.Nursery, number: int) -> None:
+        """Begin the next incarnation."""
+        self.began_at = trio.current_time()
+        if self.context is None:
+            self._begin(nursery, number)
+        else:
+            self.context.run(self._begin, nursery, number)
+
+    def _begin(self, nursery: trio.Nursery, number: int) -> None:
+        self.begin(
+            nursery,
+            self.spec.fn,
+            self.args,
+            number=number,
+            acknowledge=not self.spec.wait_started,
+        )
+
+    def settle_start(self, error: SupervisorError | None) -> None:
+        """Tell whoever waits for this start."""
+        if self.outcome is not None:
+            self.start_error = error
+            self.outcome.set()
+            self.outcome = None
+            self.awaited = False
+
+    # What the incarnation tells
+
+    def on_started(self, incarnation: Incarnation[M]) -> None:
+        super().on_started(incarnation)
+        self.is_new = False
+        self.home.events.emit(ChildStarted, self.home.path, self.id, incarnation.number)
+        self.settle_start(None)
+
+    def on_stopping(self) -> None:
+        super().on_stopping()
+        request = self.incarnation.stop_request
+        assert request is not None
+        self.home.events.emit(
+            StopRequested, self.home.path, self.id, request.by, request.reason
+        )
+
+    def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
+        super().on_exit(incarnation, exit)
+        self.home.on_child_exit(self, incarnation, exit)
+
+    def end(self) -> None:
+        super().end()
+        if self.retry is not None:
+            self.retry.cancel()
+            self.retry = None
+        if self.watcher is not None:
+            watcher, self.watcher = self.watcher, None
+            exit = self.incarnation.exit
+            assert exit is not None
+            # The boundary: a host's mistake must not end the supervisor.
+            try:
+                watcher(self, exit)
+            except Exception as error:
+                log(logging.CRITICAL, "the watcher of %s failed", self.id, error=error)

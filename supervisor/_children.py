@@ -1,0 +1,703 @@
+"""The children of one supervisor: the effects. `_restart` decides.
+
+Each incarnation of a child is a task of the block's nursery, under a scope of
+its own that is shielded from the outside, so that the children can be stopped
+in order whatever ends the block. There is no central loop: an end is handled
+synchronously in the last step of the child that ended, and only what takes
+time (a backoff, a group restart, a stop) is a task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from _thread import get_ident
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeVar
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from actors import ActorRef, Exit, Failed, Ignore, Stopped
+from actors.env import Env, real_env
+from actors.lowlevel import Incarnation, StoppedBy, current_actor, is_normal
+
+from ._child import Child, ChildCounts, ChildInfo, Intent, Watcher, log
+from ._errors import (
+    AlreadyStarted,
+    ChildIgnored,
+    RestartIntensityExceeded,
+    StartFailed,
+    StillRunning,
+    SupervisorError,
+    SupervisorStopping,
+    WouldDeadlock,
+)
+from ._events import (
+    ChildExited,
+    EventStream,
+    GaveUp,
+    RestartScheduled,
+    Straggler,
+    SupervisorEnded,
+)
+from ._restart import (
+    Decision,
+    GiveUp,
+    History,
+    Restart,
+    ShutDown,
+    count_failures,
+    decide,
+    needs_restart,
+    restart_scope,
+)
+from ._spec import ChildSpec, Flags
+from ._stragglers import Stragglers
+
+M = TypeVar("M")
+
+# A child that only has to unwind needs a few steps for that, even without a
+# budget; whoever is not through by then is stuck.
+_SHORTEST_BUDGET = 0.1
+
+
+class Children:
+    """Starts, restarts and stops the children of one supervisor.
+
+    Its block in `_tree` sets ``nursery`` before anything else, and calls
+    `start_list`, `stop_all` and `closed` in this order.
+    """
+
+    nursery: trio.Nursery
+
+    def __init__(
+        self,
+        flags: Flags,
+        *,
+        dynamic: bool,
+        name: str | None,
+        env: Env | None,
+        events: EventStream | None,
+    ) -> None:
+        self.flags = flags
+        self.dynamic = dynamic
+        # The actor in whose task this supervisor's block runs, if any.
+        self.actor = current_actor()
+        self._child_above = self.actor if isinstance(self.actor, Child) else None
+        above = None if self._child_above is None else self._child_above.home
+        own_name = name or (self.actor.id if self.actor is not None else "supervisor")
+        self.path: str = own_name if above is None else f"{above.path}/{own_name}"
+        self._own_events = events is None and above is None
+        self.events: EventStream = events or (
+            EventStream() if above is None else above.events
+        )
+        self.env: Env = env or (real_env() if above is None else above.env)
+        self.thread: int = get_ident()
+        self.token: trio.lowlevel.TrioToken = trio.lowlevel.current_trio_token()
+        self.body = trio.CancelScope()
+        self.by_key: dict[object, Child[Any]] = {}
+        """Every child in start order, by id or, in a dynamic one, by itself."""
+        self.closing = False
+        self.ended = trio.Event()
+        self.exit: Failed | Stopped | None = None
+        self.overflow: RestartIntensityExceeded | None = None
+        # Whether an interrupt ends it, which leaves no time for draining.
+        self._interrupted: bool = above is not None and above._interrupted
+        self._history = History()
+        self._last_ends: deque[tuple[str, str]] = deque(maxlen=5)
+        self._opening: trio.CancelScope | None = None
+        self._auto_shutdown_by: str | None = None
+        self._group: _GroupRestart | None = None
+        self._stragglers = Stragglers(self._report_straggler)
+        if self._child_above is not None:
+            self._child_above.below += (self,)
+
+    # Asking
+
+    def infos(self) -> list[ChildInfo]:
+        return [ChildInfo(c.id, c, c.spec.kind, c.state) for c in self.by_key.values()]
+
+    def counts(self) -> ChildCounts:
+        children = self.by_key.values()
+        supervisors = sum(c.spec.kind == "supervisor" for c in children)
+        return ChildCounts(
+            specs=len(children),
+            active=sum(c.is_live for c in children),
+            supervisors=supervisors,
+            workers=len(children) - supervisors,
+        )
+
+    # Starting
+
+    def check_open(self) -> None:
+        if self.closing:
+            raise self._stopping_error()
+
+    def _stopping_error(self) -> SupervisorStopping:
+        return SupervisorStopping(
+            f"supervisor {self.path!r} is stopping and starts nothing"
+        )
+
+    def add(
+        self, spec: ChildSpec[M], args: tuple[object, ...], id: str | None = None
+    ) -> Child[M]:
+        child = Child(self, spec, args, id or spec.id)
+        self.by_key[self._key(child)] = child
+        return child
+
+    def _key(self, child: Child[Any]) -> object:
+        return child if self.dynamic else child.id
+
+    def knows(self, child: Child[Any]) -> bool:
+        """Whether it is, still, one of ours."""
+        return self.by_key.get(self._key(child)) is child
+
+    def forget(self, child: Child[Any]) -> None:
+        if self.knows(child):
+            del self.by_key[self._key(child)]
+
+    @enable_ki_protection
+    async def start(self, child: Child[Any]) -> None:
+        """Start a new child; nothing is kept of it if that fails."""
+        await self._start(child, 1)
+
+    @enable_ki_protection
+    async def start_again(self, child: Child[Any]) -> None:
+        """Start a stopped child, which is kept if that fails."""
+        child.begin_again()
+        child.failures = 0
+        await self._start(child, child.incarnation.number + 1)
+
+    async def _start(self, child: Child[Any], number: int) -> None:
+        is_new = child.is_new
+        child.awaited = True
+        child.outcome = outcome = trio.Event()
+        child.begin_next(self.nursery, number)
+        try:
+            await outcome.wait()
+        except BaseException:
+            # Nobody will ever hold its reference: end it, within its budget.
+            child.is_new = is_new
+            with trio.CancelScope(shield=True):
+                with contextlib.suppress(StillRunning):
+                    await self.terminate(child, "its start was cancelled")
+            if is_new and not child.is_live:
+                self.forget(child)
+            raise
+        if child.start_error is not None:
+            error, child.start_error = child.start_error, None
+            raise error
+
+    def start_nowait(self, child: Child[Any], watcher: Watcher | None) -> None:
+        child.watcher = watcher
+        child.begin_next(self.nursery, 1)
+
+    # Ends
+
+    def on_child_exit(
+        self, child: Child[Any], incarnation: Incarnation[Any], exit: Exit[object]
+    ) -> None:
+        """Called by the child in its last step, protected from interrupts."""
+        self._stragglers.forget(incarnation)
+        intent, child.intent = child.intent, None
+        if not self.closing and _is_interrupted(incarnation, exit):
+            # It leaves through the nursery, which cancels the block.
+            self.closing = True
+            self.hurry()
+        self._report_exit(child, incarnation, exit, intent)
+        if self.closing:
+            self.finish(child, self._stopping_error())
+        elif intent == "terminate":
+            self.finish(child, StartFailed(child.id, "it was stopped while it started"))
+        elif intent == "group" and child.spec.restart == "temporary":
+            self.finish(child, StartFailed(child.id, "a sibling's restart ended it"))
+        elif intent == "group":
+            child.await_restart()
+        elif incarnation.was_started:
+            self.follow_or_defer(child, incarnation, exit)
+        elif child.awaited:
+            self.finish(child, _start_error(child, exit))
+        elif child.outcome is not None:
+            # A group restart tried to start it, and decides what follows.
+            child.await_restart()
+            child.settle_start(_start_error(child, exit))
+        elif _is_ignored(exit):
+            self.finish(child, None)
+        else:
+            self.follow_or_defer(child, incarnation, Failed(_start_error(child, exit)))
+
+    def finish(self, child: Child[Any], error: SupervisorError | None) -> None:
+        """The child stays down: end it, forget it where that is due, and tell
+        whoever waits for its start of the error."""
+        if (
+            self.dynamic
+            or child.spec.restart == "temporary"
+            or (child.is_new and not isinstance(error, ChildIgnored))
+        ):
+            self.forget(child)
+        child.end()
+        child.settle_start(error)
+
+    def follow_or_defer(
+        self, child: Child[Any], incarnation: Incarnation[Any], exit: Exit[object]
+    ) -> None:
+        """Act on an end that nobody asked for, now or after the group restart
+        that is under way."""
+        if self._group is not None and needs_restart(child.spec, exit):
+            child.await_restart()
+            self._group.defer(child, incarnation, exit)
+        else:
+            self.follow(child, exit)
+
+    def follow(self, child: Child[Any], exit: Exit[object]) -> None:
+        """Decide what follows an end that nobody asked for, and begin it."""
+        ran_for = trio.current_time() - child.began_at
+        child.failures = count_failures(child.spec.backoff, child.failures, ran_for)
+        match self.decide(child, child.spec, exit):
+            case Restart(delay):
+                child.await_restart()
+                if restart_scope(self.flags) == "child":
+                    self._restart_after(child, delay)
+                else:
+                    self._group = _GroupRestart(self, child, delay)
+                    self.nursery.start_soon(self._group.run)
+            case GiveUp():
+                self.give_up(child, exit)
+            case ShutDown():
+                self.finish(child, None)
+                self._auto_shutdown_by = child.id
+                self._end_by_itself()
+            case _:
+                self.finish(child, None)
+
+    def decide(
+        self, child: Child[Any], spec: ChildSpec[Any], exit: Exit[object]
+    ) -> Decision:
+        """Ask the pure function, and remember what it says."""
+        jitter = spec.backoff is not None and spec.backoff.jitter > 0
+        decision, self._history = decide(
+            spec,
+            self.flags,
+            self._history,
+            exit,
+            trio.current_time(),
+            failures=child.failures,
+            chance=self.env.ids.uniform() if jitter else 0.0,
+            dynamic=self.dynamic,
+            last_significant=spec.significant and self._is_last_significant(child),
+        )
+        if isinstance(decision, Restart | GiveUp):
+            self._last_ends.append((child.id, describe(exit)))
+        if isinstance(decision, Restart):
+            self.events.emit(RestartScheduled, self.path, child.id, decision.delay)
+        return decision
+
+    def _is_last_significant(self, child: Child[Any]) -> bool:
+        return not any(
+            other.spec.significant and other is not child and other.state != "stopped"
+            for other in self.by_key.values()
+        )
+
+    def give_up(self, child: Child[Any], exit: Exit[object]) -> None:
+        """End the supervisor because of too many restarts."""
+        self.finish(child, None)
+        self.overflow = RestartIntensityExceeded(
+            self.path, self.flags.intensity, self.flags.period, self._last_ends
+        )
+        if isinstance(exit, Failed):
+            self.overflow.__cause__ = exit.error
+        self.events.emit(GaveUp, self.path, child.id, describe(exit))
+        self._end_by_itself()
+
+    def _end_by_itself(self) -> None:
+        self.closing = True
+        scope = self.body if self._opening is None else self._opening
+        scope.cancel(reason=f"supervisor {self.path} ends by itself")
+
+    # Restarting one child
+
+    def _restart_after(self, child: Child[Any], delay: float) -> None:
+        if delay == 0:
+            child.begin_next(self.nursery, child.incarnation.number + 1)
+        else:
+            child.retry = trio.CancelScope()
+            self.nursery.start_soon(self._wait_and_restart, child, delay, child.retry)
+
+    @enable_ki_protection
+    async def _wait_and_restart(
+        self, child: Child[Any], delay: float, retry: trio.CancelScope
+    ) -> None:
+        with retry:
+            await trio.sleep(delay)
+            if child.retry is retry:
+                child.retry = None
+                child.begin_next(self.nursery, child.incarnation.number + 1)
+
+    def group_of(self, child: Child[Any]) -> list[Child[Any]]:
+        """Return the children that are restarted with ``child``, in start order."""
+        members = list(self.by_key.values())
+        if restart_scope(self.flags) == "rest" and child in members:
+            return members[members.index(child) :]
+        return members
+
+    def group_restarted(self) -> None:
+        self._group = None
+
+    # Stopping
+
+    @enable_ki_protection
+    async def terminate(self, child: Child[Any], reason: str | None = None) -> None:
+        """Stop ``child`` for good and wait for its end.
+
+        Raises:
+            StillRunning: when its budget is over.
+        """
+        if child.is_live:
+            incarnation = child.incarnation
+            self.ask_to_stop(child, "supervisor", reason, intent="terminate")
+            with trio.move_on_after(_patience(child)):
+                await incarnation.wait_ended()
+            if incarnation.exit is None:
+                raise StillRunning(
+                    child.id, child.spec.budget(), incarnation.format_stack()
+                )
+        else:
+            self.terminate_waiting(child)
+            await trio.lowlevel.checkpoint()
+
+    def terminate_waiting(self, child: Child[Any]) -> None:
+        """Stop a child that has no incarnation at the moment."""
+        if child.state == "restarting":
+            self.finish(child, StartFailed(child.id, "it was terminated"))
+        elif self.dynamic:
+            self.forget(child)
+
+    @enable_ki_protection
+    async def terminate_together(
+        self, children: Sequence[Child[Any]], reason: str | None
+    ) -> list[ActorRef[Any]]:
+        """Stop all, and return those that have outlived their budgets."""
+        asked_at = trio.current_time()
+        live = [(child, child.incarnation) for child in children if child.is_live]
+        for child in children:
+            if child.is_live:
+                self.ask_to_stop(child, "supervisor", reason, intent="terminate")
+            else:
+                self.terminate_waiting(child)
+        await trio.lowlevel.checkpoint()
+        for child, incarnation in live:
+            if incarnation.exit is None:
+                with trio.CancelScope(deadline=asked_at + _patience(child)):
+                    await incarnation.wait_ended()
+        return [child for child, incarnation in live if incarnation.exit is None]
+
+    def ask_to_stop(
+        self,
+        child: Child[Any],
+        by: StoppedBy,
+        reason: str | None,
+        *,
+        intent: Intent | None = None,
+    ) -> None:
+        """Ask a live child to stop, and report it if it does not."""
+        if child.intent != "terminate":
+            child.intent = intent
+        drain = 0.0 if self._interrupted else child.spec.drain
+        child.incarnation.stop(by, reason, drain=drain)
+        self._stragglers.watch(self.nursery, child.incarnation, _patience(child))
+
+    async def stop_all(self, by: StoppedBy, reason: str | None) -> None:
+        """Stop every child in the order that is this supervisor's. Begin again
+        if an interrupt comes in between."""
+        self.closing = True
+        if self._group is not None:
+            self._group.cancel()
+        children = list(reversed(self.by_key.values()))
+        for child in children:
+            if not child.is_live and child.state != "stopped":
+                self.finish(child, self._stopping_error())
+        live = [child for child in children if child.is_live]
+        if self.dynamic:
+            for child in live:
+                self.ask_to_stop(child, by, reason)
+        for child in live:
+            if child.is_live:
+                if not self.dynamic:
+                    self.ask_to_stop(child, by, reason)
+                await child.incarnation.wait_ended()
+
+    def hurry(self) -> None:
+        """Nobody drains from now on, here and below."""
+        rest: list[Children] = [self]
+        while rest:
+            children = rest.pop()
+            children._interrupted = True
+            for child in children.by_key.values():
+                if child.is_live:
+                    rest.extend(child.below)
+                    if child.incarnation.is_stopping:
+                        child.incarnation.stop("supervisor")
+
+    def refuse_deadlock(self, child: Child[Any]) -> None:
+        """Raise WouldDeadlock if ``child`` itself, or one below it, asks."""
+        actor = current_actor()
+        while isinstance(actor, Child):
+            if actor is child:
+                raise WouldDeadlock(
+                    f"a task of child {child.id!r} would wait for its own end; "
+                    "ctx.ref.stop() does not wait"
+                )
+            actor = actor.home.actor
+
+    # Reporting
+
+    def _report_exit(
+        self,
+        child: Child[Any],
+        incarnation: Incarnation[Any],
+        exit: Exit[object],
+        intent: Intent | None,
+    ) -> None:
+        failed = isinstance(exit, Failed) and (
+            incarnation.was_started or not _is_ignored(exit)
+        )
+        if failed:
+            assert isinstance(exit, Failed)
+            log(logging.ERROR, "%s/%s failed", self.path, child.id, error=exit.error)
+        if not self.events.has_readers:
+            return
+        ignored = isinstance(exit, Failed) and not failed
+        unasked = not self.closing and intent is None
+        self.events.emit(
+            ChildExited,
+            self.path,
+            child.id,
+            incarnation.number,
+            type(exit).__name__.lower(),
+            describe(exit),
+            not ignored
+            and (
+                not is_normal(exit) or (child.spec.restart == "permanent" and unasked)
+            ),
+        )
+
+    def _report_straggler(
+        self, incarnation: Incarnation[object], waited: float
+    ) -> None:
+        stack = incarnation.format_stack()
+        self.events.emit(Straggler, self.path, incarnation.id, waited, stack)
+        log(
+            logging.WARNING,
+            "%s/%s has not ended %.1f s after it was told to stop:\n%s",
+            self.path,
+            incarnation.id,
+            waited,
+            stack,
+        )
+
+    # For the block
+
+    async def start_list(self, specs: Iterable[ChildSpec[Any]]) -> None:
+        """Start the children of the list one after the other.
+
+        Raises:
+            StartFailed, AlreadyStarted: of the first that fails.
+            RestartIntensityExceeded: if that happened already.
+        """
+        with trio.CancelScope() as self._opening:
+            for spec in specs:
+                if self.closing:
+                    break
+                if spec.id in self.by_key:
+                    raise AlreadyStarted(
+                        f"child {spec.id!r} was started by a sibling before its turn came"
+                    )
+                with contextlib.suppress(ChildIgnored):
+                    await self.start(self.add(spec, spec.args))
+        self._opening = None
+        if self.overflow is not None:
+            raise self.overflow
+        if self.closing:
+            self.body.cancel(reason=f"supervisor {self.path} ended while it opened")
+
+    def stopped_by(self, error: BaseException | None) -> tuple[StoppedBy, str | None]:
+        """Return on whose behalf the children are stopped if the block ends
+        with ``error``."""
+        if isinstance(error, trio.Cancelled) and not self.closing:
+            request = (
+                None if self.actor is None else self.actor.incarnation.stop_request
+            )
+            return ("outer", None) if request is None else (request.by, request.reason)
+        return "supervisor", None
+
+    def all_stopped(self) -> None:
+        """No child is left, and no task but our own."""
+        self._stragglers.close()
+        self.nursery.cancel_scope.cancel()
+
+    def closed(self) -> None:
+        """The nursery has ended."""
+        if self.overflow is not None:
+            self.exit = Failed(self.overflow)
+        elif self._auto_shutdown_by is not None:
+            self.exit = Stopped("auto_shutdown", self._auto_shutdown_by)
+        else:
+            self.exit = Stopped("owner")
+        self.events.emit(
+            SupervisorEnded,
+            self.path,
+            type(self.exit).__name__.lower(),
+            describe(self.exit),
+        )
+        self.ended.set()
+        if self._child_above is not None:
+            self._child_above.below = tuple(
+                c for c in self._child_above.below if c is not self
+            )
+        if self._own_events:
+            self.events.close()
+
+
+class _GroupRestart:
+    """Stops the siblings that the strategy names, waits, and starts them again."""
+
+    def __init__(self, children: Children, trigger: Child[Any], delay: float) -> None:
+        self._children = children
+        self._failed = trigger
+        self._delay = delay
+        self._scope = trio.CancelScope()
+        # Ends that came meanwhile and ask for a restart of their own.
+        self._deferred: list[tuple[Child[Any], Incarnation[Any], Exit[object]]] = []
+
+    def cancel(self) -> None:
+        self._scope.cancel()
+
+    def defer(
+        self, child: Child[Any], incarnation: Incarnation[Any], exit: Exit[object]
+    ) -> None:
+        """Follow this end when the group runs, unless it was replaced by then."""
+        self._deferred.append((child, incarnation, exit))
+
+    @enable_ki_protection
+    async def run(self) -> None:
+        children = self._children
+        with self._scope:
+            while await self._try() == "failed" and not children.closing:
+                pass
+        if children.closing:
+            return
+        children.group_restarted()
+        while self._deferred:
+            child, incarnation, exit = self._deferred.pop(0)
+            if child.incarnation is not incarnation or child.state != "restarting":
+                continue  # replaced by this restart, or terminated
+            if not children.closing:
+                children.follow_or_defer(child, incarnation, exit)
+
+    async def _try(self) -> Literal["done", "failed"]:
+        group = self._children.group_of(self._failed)
+        for member in reversed(group):
+            await self._stop(member)
+        await trio.sleep(self._delay)
+        for index, member in enumerate(group):
+            if member.state != "restarting" or member.is_live:
+                continue  # terminated meanwhile, or temporary and gone
+            error = await self._start(member)
+            if error == "terminated":
+                for rest in group[index + 1 :]:
+                    if rest.state == "restarting" and not rest.is_live:
+                        self._children.finish(rest, None)
+                return "done"
+            if error is not None:
+                self._count(member, Failed(error))
+                return "failed"
+        return "done"
+
+    async def _stop(self, member: Child[Any]) -> None:
+        if self._children.closing:
+            return  # it may have begun to since the last checkpoint
+        if member.is_live:
+            incarnation = member.incarnation
+            self._children.ask_to_stop(
+                member, "supervisor", "a sibling is restarted", intent="group"
+            )
+            await incarnation.wait_ended()
+        elif member.state == "stopped" and self._children.knows(member):
+            # A group restart revives what had finished or was stopped by hand.
+            member.begin_again()
+            member.await_restart()
+
+    async def _start(
+        self, member: Child[Any]
+    ) -> SupervisorError | Literal["terminated"] | None:
+        """Start a member; return what went wrong, unless that is dealt with."""
+        awaited = member.awaited
+        if member.outcome is None:
+            member.outcome = trio.Event()
+        outcome = member.outcome
+        member.begin_next(self._children.nursery, member.incarnation.number + 1)
+        incarnation = member.incarnation
+        await outcome.wait()
+        if incarnation.was_started or awaited:
+            return None  # whoever waits for its first start was told
+        error, member.start_error = member.start_error, None
+        if isinstance(error, ChildIgnored):
+            self._children.finish(member, None)
+            return None
+        return error if member.state == "restarting" else "terminated"
+
+    def _count(self, child: Child[Any], exit: Exit[object]) -> None:
+        """Count a failed attempt like any restart."""
+        child.failures += 1
+        # Whatever its restart type: the group is not complete without it.
+        spec = child.spec.as_permanent()
+        decision = self._children.decide(child, spec, exit)
+        self._failed = child
+        if isinstance(decision, Restart):
+            self._delay = decision.delay
+        else:
+            self._children.give_up(child, exit)
+
+
+def _patience(child: Child[Any]) -> float:
+    return child.spec.drain + max(child.spec.budget(), _SHORTEST_BUDGET)
+
+
+def _is_interrupted(incarnation: Incarnation[Any], exit: Exit[object]) -> bool:
+    """Whether a KeyboardInterrupt, or the like, ended it. A supervisor itself
+    stops on behalf of what is outside only when it is closing."""
+    request = incarnation.stop_request
+    return (isinstance(exit, Stopped) and exit.by == "outer") or (
+        request is not None and request.by == "outer"
+    )
+
+
+def _is_ignored(exit: Exit[object]) -> bool:
+    return isinstance(exit, Failed) and isinstance(exit.error, Ignore)
+
+
+def _start_error(child: Child[Any], exit: Exit[object]) -> SupervisorError:
+    if _is_ignored(exit):
+        return ChildIgnored(f"child {child.id!r} declined to start")
+    if isinstance(exit, Failed):
+        error = StartFailed(child.id, describe(exit))
+        error.__cause__ = exit.error
+        return error
+    if isinstance(exit, Stopped):
+        return StartFailed(child.id, f"it was stopped ({exit.by}) before ctx.started()")
+    return StartFailed(child.id, "it returned before ctx.started()")
+
+
+def describe(exit: Exit[object]) -> str:
+    """Return a line of text about ``exit``."""
+    if isinstance(exit, Stopped):
+        return exit.by if exit.reason is None else f"{exit.by}: {exit.reason}"
+    subject = exit.error if isinstance(exit, Failed) else exit.value
+    try:
+        text = repr(subject)
+    except Exception:
+        # The boundary: whatever a stranger's __repr__ does, an end is recorded.
+        text = f"<{type(subject).__name__} whose repr() fails>"
+    return text if len(text) <= 1000 else text[:1000] + "..."

@@ -1,0 +1,170 @@
+"""What the supervisor tree and the runtime raise.
+
+SupervisorError
++- InvalidChildSpec
++- InvalidSupervisorFlags
++- AlreadyStarted
++- AlreadyPresent
++- ChildNotFound
++- ChildRunning
++- ChildRestarting
++- ChildIgnored
++- MaxChildrenReached
++- StartFailed
++- SupervisorStopping
++- StillRunning
++- WouldDeadlock
++- RestartIntensityExceeded
++- UnknownTask
++- BacklogFull
++- RuntimeStopping
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class SupervisorError(Exception):
+    """The root of what `supervisor` raises by itself."""
+
+
+class InvalidChildSpec(SupervisorError):
+    """Raised when a child spec cannot be right; it names the field and its value.
+    Nothing was started."""
+
+
+class InvalidSupervisorFlags(SupervisorError):
+    """Raised when the flags of a supervisor cannot be right; it names the flag
+    and its value. Nothing was started."""
+
+
+class AlreadyStarted(SupervisorError):
+    """Raised by `start_child` when a child of this id is running or starting."""
+
+
+class AlreadyPresent(SupervisorError):
+    """Raised by `start_child` when a child of this id is known but not running.
+    Use `restart_child`, or `delete_child` first."""
+
+
+class ChildNotFound(SupervisorError):
+    """Raised when the supervisor has no such child."""
+
+
+class ChildRunning(SupervisorError):
+    """Raised by `restart_child` and `delete_child` for a child that has not
+    stopped. Use `terminate_child` first."""
+
+
+class ChildRestarting(SupervisorError):
+    """Raised by `restart_child` and `delete_child` for a child that the
+    supervisor is about to restart by itself."""
+
+
+class ChildIgnored(SupervisorError):
+    """Raised when the child declined to start by raising `actors.Ignore`."""
+
+
+class MaxChildrenReached(SupervisorError):
+    """Raised when a dynamic supervisor has its ``max_children`` already."""
+
+
+class StartFailed(SupervisorError):
+    """Raised when a child ended before it acknowledged its start. What it
+    raised, if it did, is the cause."""
+
+    def __init__(self, child_id: str, why: str) -> None:
+        super().__init__(child_id, why)
+        self.child_id = child_id
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"child {self.child_id!r} failed to start: {self.why}"
+
+
+class SupervisorStopping(SupervisorError):
+    """Raised when a supervisor that is stopping, or has ended, is asked to start
+    a child."""
+
+
+class StillRunning(SupervisorError):
+    """Raised by `terminate_child` when the child has outlived its shutdown
+    budget. It was told to stop and will be recorded when it ends; it is shielded
+    or stuck in a thread where ``stack`` says."""
+
+    def __init__(self, child_id: str, budget: float, stack: str) -> None:
+        super().__init__(child_id, budget, stack)
+        self.child_id = child_id
+        self.budget = budget
+        self.stack = stack
+
+    def __str__(self) -> str:
+        return (
+            f"child {self.child_id!r} is still running {self.budget:g} s after it was "
+            f"told to stop, at\n{self.stack}"
+        )
+
+
+class WouldDeadlock(SupervisorError):
+    """Raised when a child asks its supervisor, or an ancestor, to end that very
+    child and would wait for its own end. ``ctx.ref.stop()`` does not wait."""
+
+
+class RestartIntensityExceeded(SupervisorError):
+    """Raised by a supervisor's block when its children had to be restarted more
+    often than its intensity allows. ``failures`` holds the last ends, oldest
+    first, each as (child id, description)."""
+
+    def __init__(
+        self,
+        supervisor: str,
+        intensity: int,
+        period: float,
+        failures: Sequence[tuple[str, str]],
+    ) -> None:
+        super().__init__(supervisor, intensity, period, tuple(failures))
+        self.supervisor = supervisor
+        self.intensity = intensity
+        self.period = period
+        self.failures = tuple(failures)
+
+    def __str__(self) -> str:
+        last = "; ".join(f"{child}: {what}" for child, what in self.failures)
+        return (
+            f"supervisor {self.supervisor!r} needed more than {self.intensity} restart(s) "
+            f"within {self.period:g} s; last ends: {last}"
+        )
+
+
+class UnknownTask(SupervisorError):
+    """Raised for a task id that the runtime does not know, or knows no more;
+    it lists the tasks that run."""
+
+    def __init__(self, task_id: object, running: Sequence[tuple[str, str]]) -> None:
+        super().__init__(task_id, tuple(running))
+        self.task_id = task_id
+        self.running = tuple(running)
+
+    def __str__(self) -> str:
+        listed = ", ".join(
+            f"{id} ({description})" for id, description in self.running[:20]
+        )
+        more = f" and {len(self.running) - 20} more" if len(self.running) > 20 else ""
+        return f"no task {self.task_id!r}; running: {listed + more or 'none'}"
+
+
+class BacklogFull(SupervisorError):
+    """Raised by `launch` when too many notifications wait to be acknowledged:
+    nobody reads them, so nothing more is started."""
+
+    def __init__(self, waiting: int) -> None:
+        super().__init__(waiting)
+        self.waiting = waiting
+
+    def __str__(self) -> str:
+        return f"{self.waiting} notifications are not acknowledged; read and ack() them first"
+
+
+class RuntimeStopping(SupervisorError):
+    """Raised by `launch` and `run` when the runtime is stopping or has ended."""

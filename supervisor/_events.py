@@ -1,0 +1,334 @@
+"""The event stream: what happened, in order, as data that can be written down.
+
+Events are told, not asked about: a reader subscribes and from then on sees
+every event once, in order of ``seq``. A reader that is too slow holds nobody
+up; it sees a `Gap` with the number of events that it missed.
+"""
+
+from __future__ import annotations
+
+from typing import Self, TypeVar
+
+import attrs
+import trio
+
+SCHEMA_VERSION = 1
+"""Changes when a field of an event changes its meaning or goes away."""
+
+
+@attrs.frozen
+class Event:
+    """Something that happened."""
+
+    seq: int
+    """Counts up by one in each stream."""
+    time: float
+    """When, on trio's clock, in seconds."""
+
+
+@attrs.frozen
+class Gap(Event):
+    """This reader was too slow and missed events."""
+
+    missed: int
+
+
+@attrs.frozen
+class ChildStarted(Event):
+    """An incarnation of a child acknowledged its start."""
+
+    supervisor: str
+    child: str
+    incarnation: int
+
+
+@attrs.frozen
+class StopRequested(Event):
+    """A child was asked to stop."""
+
+    supervisor: str
+    child: str
+    by: str
+    reason: str | None
+
+
+@attrs.frozen
+class ChildExited(Event):
+    """An incarnation of a child ended."""
+
+    supervisor: str
+    child: str
+    incarnation: int
+    exit: str
+    """``completed``, ``failed`` or ``stopped``."""
+    detail: str
+    abnormal: bool
+    """Whether it is worth a report: any end of a permanent child that nobody
+    asked for, and every failure."""
+
+
+@attrs.frozen
+class RestartScheduled(Event):
+    """A child, and what its supervisor's strategy adds, will be restarted."""
+
+    supervisor: str
+    child: str
+    delay: float
+    """The seconds until then."""
+
+
+@attrs.frozen
+class GaveUp(Event):
+    """A supervisor ran out of restarts and ends itself."""
+
+    supervisor: str
+    child: str
+    detail: str
+
+
+@attrs.frozen
+class Straggler(Event):
+    """A child has outlived its budget for stopping and is waited for."""
+
+    supervisor: str
+    child: str
+    waited: float
+    """The seconds since it was asked to stop."""
+    stack: str
+    """Where it is."""
+
+
+@attrs.frozen
+class SupervisorEnded(Event):
+    """A supervisor ended, after all its children."""
+
+    supervisor: str
+    exit: str
+    detail: str
+
+
+E = TypeVar("E", bound=Event)
+
+
+class Subscription:
+    """One reader's view of an `EventStream`: an async iterator of events, which
+    ends when the stream does. Leaving its ``with`` block ends it earlier; one
+    that is dropped without that goes on to keep events. For one task."""
+
+    __slots__ = (
+        "_batch",
+        "_capacity",
+        "_closed",
+        "_missed",
+        "_news",
+        "_pending",
+        "_stream",
+    )
+
+    def __init__(self, stream: EventStream, capacity: int) -> None:
+        self._stream = stream
+        self._capacity = capacity
+        self._pending: list[Event] = []
+        self._batch: list[Event] = []  # what is being read, last first
+        self._missed = 0
+        self._news: trio.Event | None = None
+        self._closed = False
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Event:
+        """Wait for the next event. A checkpoint whenever it takes a new batch."""
+        if not self._batch:
+            await trio.lowlevel.checkpoint()
+            while not self._take_batch():
+                if self._closed:
+                    raise StopAsyncIteration
+                self._news = trio.Event()
+                await self._news.wait()
+        return self._batch.pop()
+
+    def _take_batch(self) -> bool:
+        if not self._pending and self._missed:
+            self._stream.tell_gap(self)
+        self._pending, self._batch = self._batch, self._pending
+        self._batch.reverse()
+        return bool(self._batch)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def drain(self) -> list[Event]:
+        """Take every event that is there already, without waiting."""
+        events = self._batch[::-1]
+        self._batch = []
+        while self._take_batch():
+            events += self._batch[::-1]
+            self._batch = []
+        return events
+
+    def close(self) -> None:
+        """See no further events; those that are there already can be read."""
+        self._stream.forget(self)
+        self._closed = True
+        self._wake()
+
+    def offer(self, event: Event) -> None:
+        """Called by the stream with each event."""
+        pending = self._pending
+        if len(pending) >= self._capacity:
+            self._missed += 1
+            return
+        if self._missed:
+            pending.append(Gap(event.seq, event.time, self._missed))
+            self._missed = 0
+        pending.append(event)
+        if self._news is not None:
+            self._wake()
+
+    def offer_gap(self, seq: int, time: float) -> None:
+        """Called by the stream when the reader has caught up."""
+        self._pending.append(Gap(seq, time, self._missed))
+        self._missed = 0
+
+    def _wake(self) -> None:
+        news, self._news = self._news, None
+        if news is not None:
+            news.set()
+
+
+class EventStream:
+    """Where events are told. Made by the outermost supervisor or the runtime."""
+
+    def __init__(self) -> None:
+        self._seq = 0
+        self._clock = trio.lowlevel.current_clock()
+        # Replaced, never changed: a reader may leave while it is told.
+        self._readers: tuple[Subscription, ...] = ()
+        self._closed = False
+
+    @property
+    def has_readers(self) -> bool:
+        """Whether anybody would see an event; what is costly to describe need
+        not be described otherwise."""
+        return bool(self._readers)
+
+    def subscribe(self, capacity: int = 10_000) -> Subscription:
+        """Return an iterator of the events from now on, which keeps at most
+        ``capacity`` of them for a slow reader."""
+        subscription = Subscription(self, capacity)
+        if self._closed:
+            subscription.close()
+        else:
+            self._readers = (*self._readers, subscription)
+        return subscription
+
+    def __aiter__(self) -> Subscription:
+        return self.subscribe()
+
+    def emit(self, kind: type[E], *fields: object) -> None:
+        """Tell every reader. Never blocks and never fails because of one."""
+        self._seq += 1
+        readers = self._readers
+        if readers:
+            event = kind(self._seq, self._clock.current_time(), *fields)
+            for reader in readers:
+                reader.offer(event)
+
+    def tell_gap(self, reader: Subscription) -> None:
+        """Tell a reader that has read everything what it missed last."""
+        reader.offer_gap(self._seq, self._clock.current_time())
+
+    def forget(self, reader: Subscription) -> None:
+        """Tell this reader no more."""
+        self._readers = tuple(r for r in self._readers if r is not reader)
+
+    def close(self) -> None:
+        """End every reader's iteration after what it has not read yet."""
+        self._closed = True
+        for reader in self._readers:
+            reader.close()
+
+
+@attrs.frozen
+class TaskStarted(Event):
+    """A task got its place and begins."""
+
+    task_id: str
+    run_id: str
+    task_type: str
+    description: str
+    owner: str | None
+
+
+@attrs.frozen
+class TaskProgress(Event):
+    """How far a task has come; at most one a second for each task."""
+
+    task_id: str
+    text: str
+    bytes_written: int
+    tool_uses: int
+    total_tokens: int
+
+
+@attrs.frozen
+class TaskRestarted(Event):
+    """A task runs again, under the same id."""
+
+    task_id: str
+    run_id: str
+
+
+@attrs.frozen
+class TaskBackgrounded(Event):
+    """A foreground task was moved to the background."""
+
+    task_id: str
+
+
+@attrs.frozen
+class TaskStopRequested(Event):
+    """A task was asked to stop."""
+
+    task_id: str
+    reason: str | None
+
+
+@attrs.frozen
+class TaskEnded(Event):
+    """A task ended, for good."""
+
+    task_id: str
+    status: str
+    exit_code: int | None
+    signal: int | None
+    error: str | None
+
+
+@attrs.frozen
+class Warned(Event):
+    """Something about a task is not as it should be."""
+
+    task_id: str | None
+    text: str
+
+
+@attrs.frozen
+class Notified(Event):
+    """The end of a background task is on record for its owner."""
+
+    notification_id: str
+    task_id: str
+
+
+@attrs.frozen
+class Acked(Event):
+    """A notification was acknowledged."""
+
+    notification_id: str
+    task_id: str
+    how: str

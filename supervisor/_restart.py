@@ -1,0 +1,121 @@
+"""The restart decision, pure: from what ended, when and how, to what follows.
+
+Nothing here acts. `decide` is called once for each end that nobody asked for,
+and for each failed attempt to restart.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import attrs
+
+from actors import Exit
+from actors.lowlevel import is_normal
+
+from ._spec import Backoff, ChildSpec, Flags
+
+
+@attrs.frozen
+class History:
+    """What a supervisor remembers between two decisions."""
+
+    restarts: tuple[float, ...] = ()
+    """When it restarted, on a monotonic clock, oldest first; never more than
+    the intensity allows."""
+
+
+@attrs.frozen
+class Restart:
+    """Restart the child, and its siblings as the strategy says, after ``delay``
+    seconds."""
+
+    delay: float
+
+
+@attrs.frozen
+class GiveUp:
+    """The budget is spent: stop everything and fail."""
+
+
+@attrs.frozen
+class ShutDown:
+    """A significant child has ended: stop everything, without an error."""
+
+
+@attrs.frozen
+class Keep:
+    """Leave the child stopped and known."""
+
+
+@attrs.frozen
+class Forget:
+    """The child is gone, and its spec with it."""
+
+
+Decision: TypeAlias = Restart | GiveUp | ShutDown | Keep | Forget
+
+
+def needs_restart(spec: ChildSpec[object], exit: Exit[object]) -> bool:
+    """Whether a child that ended by itself comes back."""
+    if spec.restart == "permanent":
+        return True
+    return spec.restart == "transient" and not is_normal(exit)
+
+
+def decide(
+    spec: ChildSpec[object],
+    flags: Flags,
+    history: History,
+    exit: Exit[object],
+    now: float,
+    *,
+    failures: int = 1,
+    chance: float = 0.0,
+    dynamic: bool = False,
+    last_significant: bool = True,
+) -> tuple[Decision, History]:
+    """Return what follows the end of a child, and the history that includes it.
+
+    Args:
+        spec: the child's.
+        flags: its supervisor's.
+        history: what the previous decision returned.
+        exit: how the child ended.
+        now: the time, on a monotonic clock.
+        failures: how often in a row this child has ended, for its backoff.
+        chance: a random number from 0.0 to 1.0, for the jitter.
+        dynamic: whether the supervisor forgets children that end.
+        last_significant: whether no other significant child is active.
+    """
+    if needs_restart(spec, exit):
+        # Restarts exactly one period old still count.
+        recent = tuple(t for t in history.restarts if t >= now - flags.period)
+        if len(recent) >= flags.intensity:
+            return GiveUp(), History(recent)
+        delay = 0.0 if spec.backoff is None else spec.backoff.delay(failures, chance)
+        return Restart(delay), History((*recent, now))
+    if spec.significant and (
+        flags.auto_shutdown == "any_significant"
+        or (flags.auto_shutdown == "all_significant" and last_significant)
+    ):
+        return ShutDown(), history
+    return (Forget() if dynamic or spec.restart == "temporary" else Keep()), history
+
+
+def count_failures(backoff: Backoff | None, failures: int, ran_for: float) -> int:
+    """Return how often in a row a child has now ended, which ran ``ran_for``
+    seconds and had ended ``failures`` times before."""
+    if backoff is not None and ran_for >= backoff.forgets_after():
+        return 1
+    return failures + 1
+
+
+Scope: TypeAlias = Literal["child", "rest", "all"]
+
+
+def restart_scope(flags: Flags) -> Scope:
+    """Return which children a restart touches."""
+    if flags.strategy == "one_for_one":
+        return "child"
+    return "rest" if flags.strategy == "rest_for_one" else "all"

@@ -1,0 +1,329 @@
+"""What a supervisor is told about a child, as data: `ChildSpec`, `Backoff`.
+
+Each field is checked where it is set; what depends on two of them, or on the
+supervisor, is checked when the child is started.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, TypeVarTuple, overload
+
+import attrs
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from actors import Context
+
+from ._errors import InvalidChildSpec, InvalidSupervisorFlags
+
+M = TypeVar("M")
+M_co = TypeVar("M_co", covariant=True)
+R_co = TypeVar("R_co", covariant=True)
+Ts = TypeVarTuple("Ts")
+
+Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
+Shutdown: TypeAlias = float | Literal["brutal_kill", "infinity"]
+Kind: TypeAlias = Literal["worker", "supervisor"]
+Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one"]
+AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
+
+RESTARTS: tuple[Restart, ...] = ("permanent", "transient", "temporary")
+STRATEGIES: tuple[Strategy, ...] = ("one_for_one", "one_for_all", "rest_for_one")
+AUTO_SHUTDOWNS: tuple[AutoShutdown, ...] = (
+    "never",
+    "any_significant",
+    "all_significant",
+)
+KINDS: tuple[Kind, ...] = ("worker", "supervisor")
+
+
+def is_seconds(value: object, *, zero: bool = True) -> bool:
+    """Whether ``value`` is a finite number of seconds (no bool, no NaN)."""
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and (value >= 0 if zero else value > 0)
+    )
+
+
+@attrs.frozen
+class Backoff:
+    """How long to wait before a restart: ``min`` seconds, then twice as long
+    after each further failure, at most ``max``, each wait made longer by up to
+    ``jitter`` of itself at random.
+
+    A child that ran for ``reset_after`` seconds begins with ``min`` again; the
+    default is the middle of ``min`` and ``max``.
+    """
+
+    min: float
+    max: float
+    jitter: float = attrs.field(default=0.0, kw_only=True)
+    reset_after: float | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if not is_seconds(self.min, zero=False):
+            raise InvalidChildSpec(
+                f"backoff min must be seconds above 0, not {self.min!r}"
+            )
+        if not is_seconds(self.max) or self.max < self.min:
+            raise InvalidChildSpec(
+                f"backoff max must be seconds from min on, not {self.max!r}"
+            )
+        if not is_seconds(self.jitter):
+            raise InvalidChildSpec(
+                f"backoff jitter must be 0 or more, not {self.jitter!r}"
+            )
+        if self.reset_after is not None and not is_seconds(self.reset_after):
+            raise InvalidChildSpec(
+                f"backoff reset_after must be seconds or None, not {self.reset_after!r}"
+            )
+
+    def delay(self, failures: int, chance: float) -> float:
+        """Return the seconds to wait after the ``failures``-th failure in a row
+        (from 1 on), with ``chance`` from 0.0 to 1.0 deciding on the jitter."""
+        doublings = min(failures - 1, 1023)
+        base = min(self.max, self.min * 2.0**doublings)
+        return base * (1.0 + self.jitter * chance)
+
+    def forgets_after(self) -> float:
+        """Return for how many seconds a child must run to begin anew."""
+        return (
+            (self.min + self.max) / 2 if self.reset_after is None else self.reset_after
+        )
+
+
+@attrs.frozen
+class ChildSpec(Generic[M_co]):
+    """A child of a supervisor. Made with `child`, which checks the types of the
+    function's arguments."""
+
+    id: str
+    fn: Callable[..., Awaitable[object]]
+    args: tuple[object, ...] = ()
+    restart: Restart = attrs.field(default="permanent", kw_only=True)
+    shutdown: Shutdown = attrs.field(default=5.0, kw_only=True)
+    significant: bool = attrs.field(default=False, kw_only=True)
+    kind: Kind = attrs.field(default="worker", kw_only=True)
+    backoff: Backoff | None = attrs.field(default=None, kw_only=True)
+    wait_started: bool = attrs.field(default=False, kw_only=True)
+    drain: float = attrs.field(default=0.0, kw_only=True)
+    mailbox: int | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.id, str) or not self.id:
+            raise InvalidChildSpec(f"missing id: a child needs a name, not {self.id!r}")
+        if not callable(self.fn):
+            raise InvalidChildSpec(
+                f"missing start: child {self.id!r} needs an async function, not {self.fn!r}"
+            )
+        self._check(
+            "restart", self.restart in RESTARTS, f"one of {', '.join(RESTARTS)}"
+        )
+        self._check(
+            "shutdown",
+            self.shutdown in ("brutal_kill", "infinity") or is_seconds(self.shutdown),
+            "seconds, 'brutal_kill' or 'infinity'",
+        )
+        self._check("kind", self.kind in KINDS, f"one of {', '.join(KINDS)}")
+        self._check("significant", isinstance(self.significant, bool), "True or False")
+        self._check(
+            "wait_started", isinstance(self.wait_started, bool), "True or False"
+        )
+        self._check(
+            "backoff",
+            self.backoff is None or isinstance(self.backoff, Backoff),
+            "a Backoff or None",
+        )
+        self._check("drain", is_seconds(self.drain), "seconds")
+        self._check(
+            "mailbox",
+            self.mailbox is None
+            or (
+                isinstance(self.mailbox, int)
+                and not isinstance(self.mailbox, bool)
+                and self.mailbox > 0
+            ),
+            "a positive number of messages or None",
+        )
+
+    def _check(self, field: str, good: bool, wanted: str) -> None:
+        if not good:
+            raise InvalidChildSpec(
+                f"invalid {field} of child {self.id!r}: {getattr(self, field)!r}; "
+                f"it must be {wanted}"
+            )
+
+    def as_permanent(self) -> ChildSpec[Any]:
+        """Return the same with every end a reason to restart."""
+        return attrs.evolve(self, restart="permanent", significant=False)
+
+    def budget(self) -> float:
+        """Return the seconds it has for cleaning up once it was cancelled."""
+        if self.shutdown == "infinity":
+            return math.inf
+        if self.shutdown == "brutal_kill":
+            return 0.0
+        return self.shutdown
+
+
+@overload
+def child(
+    id: str,
+    fn: Callable[[Context[M], *Ts], Awaitable[object]],
+    *args: *Ts,
+    restart: Restart = "permanent",
+    shutdown: Shutdown | None = None,
+    significant: bool = False,
+    kind: Kind = "worker",
+    backoff: Backoff | None = None,
+    wait_started: bool = False,
+    drain: float = 0.0,
+    mailbox: int | None = None,
+) -> ChildSpec[M]: ...
+@overload
+def child(
+    id: str,
+    fn: Callable[[*Ts], AbstractAsyncContextManager[object]],
+    *args: *Ts,
+    kind: Literal["supervisor"],
+    restart: Restart = "permanent",
+    shutdown: Shutdown | None = None,
+    significant: bool = False,
+    backoff: Backoff | None = None,
+    wait_started: bool = False,
+    drain: float = 0.0,
+    mailbox: int | None = None,
+) -> ChildSpec[Any]: ...
+def child(  # type: ignore[misc] # mypy does not see that *Any takes *Ts
+    id: str,
+    fn: Callable[..., Any],
+    *args: Any,
+    restart: Restart = "permanent",
+    shutdown: Shutdown | None = None,
+    significant: bool = False,
+    kind: Kind = "worker",
+    backoff: Backoff | None = None,
+    wait_started: bool = False,
+    drain: float = 0.0,
+    mailbox: int | None = None,
+) -> ChildSpec[Any]:
+    """Describe a child that runs ``fn(context, *args)``.
+
+    Args:
+        id: its name, unique among its siblings in a static supervisor.
+        fn: an async function; each restart calls it again. For a child of kind
+            ``supervisor`` it may instead make an async context manager from
+            ``args`` alone, such as `open_supervisor` or a partial of it: the
+            child starts when the block is entered, and what that returned is
+            ``ref.started_value``.
+        restart: ``permanent`` comes back after every end, ``transient`` after
+            a failure or a missed deadline, ``temporary`` never (and is
+            forgotten when it ends).
+        shutdown: the seconds it has for cleaning up when it is cancelled;
+            then it is reported, and waited for. ``infinity`` reports nothing,
+            ``brutal_kill`` at once. The default is 5.0 for a worker and
+            ``infinity`` for a supervisor.
+        significant: whether its end counts for ``auto_shutdown``.
+        kind: ``supervisor`` for a child that has children of its own.
+        backoff: how long to wait before a restart; None is not at all.
+        wait_started: whether it acknowledges its start with ``ctx.started``.
+        drain: the seconds between the request to stop and the cancellation.
+        mailbox: the number of messages its mailbox holds; None for no bound.
+
+    Raises:
+        InvalidChildSpec: naming the field and its value.
+    """
+    if shutdown is None:
+        shutdown = "infinity" if kind == "supervisor" else 5.0
+    if kind == "supervisor" and callable(fn) and not inspect.iscoroutinefunction(fn):
+        fn, args, wait_started = _serve, (fn, *args), True
+    return ChildSpec(
+        id,
+        fn,
+        args,
+        restart=restart,
+        shutdown=shutdown,
+        significant=significant,
+        kind=kind,
+        backoff=backoff,
+        wait_started=wait_started,
+        drain=drain,
+        mailbox=mailbox,
+    )
+
+
+# An interrupt on the way out of the block would leave it half open.
+@enable_ki_protection
+async def _serve(
+    ctx: Context[Any],
+    make_block: Callable[..., AbstractAsyncContextManager[object]],
+    *args: object,
+) -> None:
+    async with make_block(*args) as handle:
+        ctx.started(handle)
+        await trio.sleep_forever()
+
+
+@attrs.frozen(kw_only=True)
+class Flags:
+    """What holds for a whole supervisor."""
+
+    strategy: Strategy = "one_for_one"
+    intensity: int = 1
+    period: float = 5.0
+    auto_shutdown: AutoShutdown = "never"
+    max_children: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self._check(
+            "strategy", self.strategy in STRATEGIES, f"one of {', '.join(STRATEGIES)}"
+        )
+        self._check(
+            "intensity",
+            _is_count(self.intensity),
+            "a whole number of restarts, 0 or more",
+        )
+        self._check("period", is_seconds(self.period, zero=False), "seconds above 0")
+        self._check(
+            "auto_shutdown",
+            self.auto_shutdown in AUTO_SHUTDOWNS,
+            f"one of {', '.join(AUTO_SHUTDOWNS)}",
+        )
+        self._check(
+            "max_children",
+            self.max_children is None or _is_count(self.max_children),
+            "a whole number, 0 or more, or None",
+        )
+
+    def _check(self, flag: str, good: bool, wanted: str) -> None:
+        if not good:
+            raise InvalidSupervisorFlags(
+                f"invalid {flag}: {getattr(self, flag)!r}; it must be {wanted}"
+            )
+
+    def check_child(self, spec: ChildSpec[Any]) -> None:
+        """Check what depends on the supervisor and on the child together.
+
+        Raises:
+            InvalidChildSpec: naming both.
+        """
+        if spec.significant and self.auto_shutdown == "never":
+            raise InvalidChildSpec(
+                f"bad combination: child {spec.id!r} is significant and the supervisor's "
+                "auto_shutdown is 'never'"
+            )
+        if spec.significant and spec.restart == "permanent":
+            raise InvalidChildSpec(
+                f"bad combination: child {spec.id!r} is significant and permanent; "
+                "it would be restarted and never end"
+            )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,75 @@
+"""Reports of children that were told to stop and do not end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import attrs
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from actors.lowlevel import Incarnation
+
+REPORT_EVERY = 30.0
+"""The seconds between two reports of one incarnation."""
+
+
+@attrs.define
+class _Watched:
+    asked_at: float
+    due: float
+
+
+class Stragglers:
+    """Watches incarnations that were told to stop, and calls
+    ``report(incarnation, seconds since then)`` for each that has not ended when
+    its patience is over, and every 30 seconds from then on.
+
+    One task does that for all children of a supervisor. It outlives a
+    cancellation, as the children do, and ends with `close`.
+    """
+
+    def __init__(self, report: Callable[[Incarnation[object], float], None]) -> None:
+        self._report = report
+        self._watched: dict[Incarnation[object], _Watched] = {}
+        self._nap: trio.CancelScope | None = None
+
+    def watch(
+        self, nursery: trio.Nursery, incarnation: Incarnation[object], patience: float
+    ) -> None:
+        """Report ``incarnation`` if it has not ended in ``patience`` seconds.
+        The second time for the same one it does nothing."""
+        if incarnation in self._watched or patience == math.inf:
+            return
+        now = trio.current_time()
+        self._watched[incarnation] = _Watched(now, now + patience)
+        if self._nap is None:
+            self._nap = trio.CancelScope(shield=True, deadline=now + patience)
+            nursery.start_soon(self._report_when_due)
+        elif now + patience < self._nap.deadline:
+            self._nap.deadline = now + patience
+
+    def forget(self, incarnation: Incarnation[object]) -> None:
+        """It has ended, or is none of ours."""
+        self._watched.pop(incarnation, None)
+
+    def close(self) -> None:
+        """End the reports, so that the nursery can be left."""
+        self._watched.clear()
+        if self._nap is not None:
+            self._nap.cancel()
+
+    @enable_ki_protection
+    async def _report_when_due(self) -> None:
+        while self._watched:
+            due = min(watched.due for watched in self._watched.values())
+            self._nap = trio.CancelScope(shield=True, deadline=due)
+            with self._nap:
+                await trio.sleep_forever()
+            now = trio.current_time()
+            for incarnation, watched in list(self._watched.items()):
+                if watched.due <= now:
+                    watched.due += REPORT_EVERY
+                    self._report(incarnation, now - watched.asked_at)
+        self._nap = None

@@ -1,0 +1,596 @@
+"""Supervisors: what users hold of them, and the blocks in which they live.
+
+The work is done in `_children`; here it gets its two faces and its place in
+trio's structure of blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from actors import ActorRef, Exit, Failed, Stopped
+from actors.env import Env
+
+from ._child import Child, ChildCounts, ChildInfo
+from ._children import Children
+from ._errors import (
+    AlreadyPresent,
+    AlreadyStarted,
+    ChildNotFound,
+    ChildRestarting,
+    ChildRunning,
+    InvalidChildSpec,
+    MaxChildrenReached,
+    SupervisorError,
+)
+from ._events import EventStream
+from ._spec import AutoShutdown, ChildSpec, Flags, Strategy
+
+M = TypeVar("M")
+
+
+class _Supervisor:
+    """What both kinds of supervisor share."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path}, {len(self._children.by_key)} children>"
+
+    @property
+    def path(self) -> str:
+        """The names of the supervisors from the outermost down to this one,
+        with slashes."""
+        return self._children.path
+
+    @property
+    def events(self) -> EventStream:
+        """What happens in this supervisor, and in the whole tree around it."""
+        return self._children.events
+
+    @property
+    def exit(self) -> Failed | Stopped | None:
+        """How the supervisor ended: ``Stopped("owner")``,
+        ``Stopped("auto_shutdown", child id)`` or
+        ``Failed(RestartIntensityExceeded)``; None while it has not."""
+        return self._children.exit
+
+    def which_children(self) -> list[ChildInfo]:
+        """Return every child in start order, running or not."""
+        return self._children.infos()
+
+    def count_children(self) -> ChildCounts:
+        """Return how many children there are."""
+        return self._children.counts()
+
+    def tree(self) -> str:
+        """Return the tree from here down as text, a line for each child."""
+        return "\n".join(_draw(self._children))
+
+    async def wait(self) -> None:
+        """Wait until the supervisor has ended.
+
+        In the block itself this serves until the supervisor ends by itself
+        (its block is then cancelled) or the block is cancelled.
+        """
+        await self._children.ended.wait()
+
+
+def _draw(top: Children) -> Iterator[str]:
+    yield f"{top.path} ({_describe_flags(top)})"
+    # A stack, so that depth costs no recursion.
+    stack = [("", list(reversed(top.by_key.values())))]
+    while stack:
+        indent, rest = stack[-1]
+        if not rest:
+            stack.pop()
+            continue
+        child = rest.pop()
+        branch, below = ("├─ ", "│  ") if rest else ("└─ ", "   ")
+        flags = "".join(f" ({_describe_flags(children)})" for children in child.below)
+        yield (
+            f"{indent}{branch}{child.id}  {child.spec.restart} {child.spec.kind}, "
+            f"{child.state}, incarnation {child.incarnation.number}{flags}"
+        )
+        grandchildren = [
+            c for children in child.below for c in children.by_key.values()
+        ]
+        stack.append((indent + below, grandchildren[::-1]))
+
+
+def _describe_flags(children: Children) -> str:
+    flags = children.flags
+    strategy = "dynamic" if children.dynamic else flags.strategy
+    return f"{strategy}, {flags.intensity} restarts in {flags.period:g} s"
+
+
+class Supervisor(_Supervisor):
+    """A supervisor of named children. Made by `open_supervisor`."""
+
+    def child_spec(self, id: str) -> ChildSpec[Any]:
+        """Return the spec of the child.
+
+        Raises:
+            ChildNotFound: if there is none of this id.
+        """
+        return self._find(id).spec
+
+    def _find(self, id: object) -> Child[Any]:
+        by_key = self._children.by_key
+        child = by_key.get(id) if isinstance(id, str) else None
+        if child is None:
+            raise ChildNotFound(
+                f"supervisor {self.path!r} has no child {id!r}; it has "
+                f"{', '.join(map(repr, by_key)) or 'none'}"
+            )
+        return child
+
+    @enable_ki_protection
+    async def start_child(self, spec: ChildSpec[M]) -> ActorRef[M]:
+        """Add a child after all others and start it.
+
+        Returns when it has acknowledged its start or, without ``wait_started``,
+        has made its first step. Cancelled meanwhile, the child is stopped and
+        nothing is kept. Other children are served in the meantime.
+
+        Raises:
+            SupervisorStopping: if the supervisor is stopping or has ended.
+            InvalidChildSpec: if it does not go with the supervisor's flags.
+            AlreadyStarted, AlreadyPresent: if the id is taken.
+            StartFailed: if it ended before the acknowledgement, with its error
+                as the cause; nothing is kept.
+            ChildIgnored: if it declined; the spec is kept unless temporary.
+        """
+        children = self._children
+        children.check_open()
+        _check_spec(spec)
+        children.flags.check_child(spec)
+        present = children.by_key.get(spec.id)
+        if present is not None:
+            if present.state in ("starting", "running", "stopping"):
+                raise AlreadyStarted(f"child {spec.id!r} is {present.state} already")
+            raise AlreadyPresent(
+                f"child {spec.id!r} is known and {present.state}; restart_child() starts it, "
+                "delete_child() forgets it"
+            )
+        child = children.add(spec, spec.args)
+        await children.start(child)
+        return child
+
+    async def terminate_child(self, id: str) -> None:
+        """Stop a child and wait for its end; its spec is kept unless it is
+        temporary. A child that is stopped already is left alone, and one that
+        waits for a restart is not restarted.
+
+        Raises:
+            ChildNotFound: if there is none of this id.
+            StillRunning: when it outlives its budget.
+            WouldDeadlock: if the child itself, or one below it, asks.
+        """
+        if self._children.ended.is_set():
+            await trio.lowlevel.checkpoint()
+            return
+        child = self._find(id)
+        self._children.refuse_deadlock(child)
+        await self._children.terminate(child)
+
+    @enable_ki_protection
+    async def restart_child(self, id: str) -> ActorRef[Any]:
+        """Start a stopped child again, at its old place, under its old ref.
+
+        Raises:
+            ChildNotFound, ChildRunning, ChildRestarting, SupervisorStopping,
+                StartFailed, ChildIgnored: the spec is kept in any case.
+            WouldDeadlock: if the child itself, or one below it, asks.
+        """
+        self._children.check_open()
+        child = self._find(id)
+        self._children.refuse_deadlock(child)
+        _check_stopped(child)
+        await self._children.start_again(child)
+        return child
+
+    async def delete_child(self, id: str) -> None:
+        """Forget the spec of a stopped child.
+
+        Raises:
+            ChildNotFound, ChildRunning, ChildRestarting.
+        """
+        await trio.lowlevel.checkpoint()
+        child = self._find(id)
+        _check_stopped(child)
+        self._children.forget(child)
+
+
+def _check_stopped(child: Child[Any]) -> None:
+    if child.state == "restarting":
+        raise ChildRestarting(f"child {child.id!r} is being restarted")
+    if child.state != "stopped":
+        raise ChildRunning(f"child {child.id!r} is {child.state}")
+
+
+class DynamicSupervisor(_Supervisor):
+    """A supervisor of children that come and go. Made by
+    `open_dynamic_supervisor`."""
+
+    def __init__(self, children: Children, template: ChildSpec[Any] | None) -> None:
+        super().__init__(children)
+        self._template = template
+
+    @enable_ki_protection
+    async def start_child(self, *args: Any) -> ActorRef[Any]:
+        """Start a child from the template or, if there is none, from the spec
+        that comes first, with the other ``args`` appended to its arguments.
+
+        Returns, and is cancelled, like `Supervisor.start_child`.
+
+        Raises:
+            SupervisorStopping, InvalidChildSpec, StartFailed, ChildIgnored:
+                as there; nothing is kept.
+            MaxChildrenReached: if there are ``max_children``, of which those
+                waiting for a restart are part.
+        """
+        child = self._add(args, None)
+        await self._children.start(child)
+        return child
+
+    @enable_ki_protection
+    def start_child_nowait(
+        self,
+        *args: Any,
+        id: str | None = None,
+        watcher: Callable[[ActorRef[Any], Exit[object]], None] | None = None,
+    ) -> ActorRef[Any]:
+        """Like `start_child`, without waiting for the child's first step.
+
+        ``id`` names this child instead of its spec. ``watcher(ref, exit)`` is
+        called once, synchronously in the child's last step, when it has ended
+        and will not be restarted. It must not raise.
+        """
+        child = self._add(args, id)
+        self._children.start_nowait(child, watcher)
+        return child
+
+    def _add(self, args: tuple[Any, ...], id: str | None) -> Child[Any]:
+        children = self._children
+        children.check_open()
+        maximum = children.flags.max_children
+        if maximum is not None and len(children.by_key) >= maximum:
+            raise MaxChildrenReached(
+                f"supervisor {self.path!r} has its {maximum} children"
+            )
+        if self._template is not None:
+            return children.add(self._template, (*self._template.args, *args), id)
+        if not args:
+            raise InvalidChildSpec(
+                "start_child needs a child spec here; there is no template"
+            )
+        spec, *more = args
+        _check_spec(spec)
+        _check_dynamic(spec)
+        return children.add(spec, (*spec.args, *more), id)
+
+    async def terminate_child(self, ref: ActorRef[Any]) -> None:
+        """Stop the child of this ref, wait for its end and forget it.
+
+        Raises:
+            ChildNotFound: if it is not a child of this supervisor, or no more.
+            StillRunning, WouldDeadlock: as for a static supervisor.
+        """
+        if self._children.ended.is_set():
+            await trio.lowlevel.checkpoint()
+            return
+        if not isinstance(ref, Child) or not self._children.knows(ref):
+            raise ChildNotFound(f"supervisor {self.path!r} has no child {ref!r}")
+        self._children.refuse_deadlock(ref)
+        await self._children.terminate(ref)
+
+    async def terminate_children(
+        self, refs: Iterable[ActorRef[Any]], reason: str | None = None
+    ) -> list[ActorRef[Any]]:
+        """Stop several children together and wait for their ends.
+
+        Those that are no children of this supervisor any more are left out.
+        Returns those that have outlived their budgets, which are reported.
+
+        Raises:
+            WouldDeadlock: if one of them, or one below it, asks.
+        """
+        ours = [
+            ref for ref in refs if isinstance(ref, Child) and self._children.knows(ref)
+        ]
+        for child in ours:
+            self._children.refuse_deadlock(child)
+        return await self._children.terminate_together(ours, reason)
+
+
+class _Block:
+    """What the two context managers share: the block around a supervisor."""
+
+    def __init__(
+        self,
+        flags: Flags,
+        specs: Sequence[ChildSpec[Any]],
+        name: str | None,
+        env: Env | None,
+        events: EventStream | None,
+        *,
+        dynamic: bool,
+    ) -> None:
+        self._flags = flags
+        self._specs = specs
+        self._name = name
+        self._env = env
+        self._events = events
+        self._dynamic = dynamic
+        self._entered = False
+        self._children: Children
+        self._nursery_block = trio.open_nursery()
+
+    async def _enter(self) -> Children:
+        if self._entered:
+            raise SupervisorError("a supervisor's block can be entered only once")
+        self._entered = True
+        self._children = children = Children(
+            self._flags,
+            dynamic=self._dynamic,
+            name=self._name,
+            env=self._env,
+            events=self._events,
+        )
+        children.nursery = await self._nursery_block.__aenter__()
+        children.body.__enter__()
+        try:
+            await children.start_list(self._specs)
+        except BaseException as error:
+            if not await self._leave(error):  # noqa: ASYNC102 - shields itself
+                raise
+            raise AssertionError("swallowed while opening") from error  # noqa: ASYNC104
+        return children
+
+    @enable_ki_protection
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        return await self._leave(exc)  # noqa: ASYNC102 - shields itself
+
+    async def _leave(self, exc: BaseException | None) -> bool:
+        """End the block as ``exc`` did; return whether that is dealt with."""
+        children = self._children
+        interrupt = await self._stop_children(exc)
+        rest = _leave_scope(children.body, exc)
+        # An error of the body's own stays out of the nursery, which would wrap
+        # it; a cancellation may be the nursery's.
+        own = (
+            None if any(isinstance(e, trio.Cancelled) for e in _leaves(rest)) else rest
+        )
+        try:
+            passing = await self._close_nursery(rest if own is None else None)
+        finally:
+            children.closed()
+        interrupt = _find_interrupt(passing) or interrupt
+        leaving = own or passing
+        if own is not None and not isinstance(own, Exception):
+            pass  # an interrupt of the body itself
+        elif interrupt is not None:
+            leaving = interrupt
+        elif children.overflow is not None:
+            leaving = children.overflow
+        if leaving is None:
+            return True
+        if leaving is exc:
+            return False
+        if own is None or leaving is own:
+            raise leaving
+        raise leaving from own
+
+    async def _stop_children(self, exc: BaseException | None) -> BaseException | None:
+        """Stop every child, however often that is interrupted, and return the
+        last interrupt, which leaves the block afterwards."""
+        children = self._children
+        by, reason = children.stopped_by(exc)
+        interrupt = _find_interrupt(exc)
+        while True:
+            if interrupt is not None:
+                children.hurry()
+            try:
+                # Waits for the children, whose own budgets are reported.
+                with trio.CancelScope(shield=True):
+                    await children.stop_all(by, reason)
+            except (KeyboardInterrupt, SystemExit) as error:
+                interrupt = error
+            else:
+                return None if interrupt is exc else interrupt
+
+    async def _close_nursery(self, rest: BaseException | None) -> BaseException | None:
+        """Leave the nursery with ``rest``; return what comes out.
+
+        No child is left, so what comes out is ``rest``, cancellations, and
+        interrupts that ended a child."""
+        self._children.all_stopped()
+        try:
+            await self._nursery_block.__aexit__(
+                None if rest is None else type(rest), rest, None
+            )
+        except trio.Cancelled as cancelled:  # noqa: ASYNC103 - _leave() raises it
+            return cancelled  # noqa: ASYNC104
+        except BaseExceptionGroup as group:
+            others = [e for e in group.exceptions if not isinstance(e, trio.Cancelled)]
+            if len(others) == 1:
+                return others[0]
+            return group if others else group.exceptions[0]
+        return None
+
+
+def _leave_scope(
+    scope: trio.CancelScope, exc: BaseException | None
+) -> BaseException | None:
+    """Leave ``scope`` with ``exc``; return what is left of that."""
+    try:
+        if scope.__exit__(None if exc is None else type(exc), exc, None):
+            return None
+    except BaseException as error:  # noqa: ASYNC103 - _leave() raises it
+        return error  # noqa: ASYNC104
+    return exc
+
+
+def _leaves(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield what ``error`` is, or groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from _leaves(inner)
+    elif error is not None:
+        yield error
+
+
+def _find_interrupt(error: BaseException | None) -> BaseException | None:
+    """Return the first KeyboardInterrupt, or the like, in ``error``."""
+    return next(
+        (e for e in _leaves(error) if not isinstance(e, Exception | trio.Cancelled)),
+        None,
+    )
+
+
+class open_supervisor(_Block):
+    """Open a supervisor of named children, for the length of a block::
+
+        async with open_supervisor(children=[child("counter", counter, 0)]) as sup:
+            ...
+
+    The children are started one after the other, in the order of the list, and
+    stopped in the reverse order, one by one, when the block is left in
+    whatever way. An error while opening stops those already started, and comes
+    out. The block is cancelled when the supervisor ends by itself: without an
+    error after an auto-shutdown, with `RestartIntensityExceeded` when the
+    children needed too many restarts. (It is a class so that type checkers see
+    that its block may end early.)
+
+    Args:
+        children: the specs.
+        strategy: what is restarted with a child: ``one_for_one`` nothing else,
+            ``rest_for_one`` the children after it, ``one_for_all`` all. Such a
+            group restart counts once, and also starts again what had finished
+            or was stopped by hand, as in OTP.
+        intensity: how many restarts are allowed ...
+        period: ... within this many seconds.
+        auto_shutdown: ``any_significant`` ends the supervisor when a
+            significant child has ended by itself (a transient one normally),
+            ``all_significant`` when the last one has.
+        name: for events and errors; the default is that of the actor in which
+            the block runs.
+        env: the effects; by default those of the supervisor above.
+        events: the stream to tell; by default that of the supervisor above.
+
+    Raises:
+        InvalidSupervisorFlags, InvalidChildSpec: naming the value; nothing was
+            started.
+        StartFailed: if a child failed to start.
+        RestartIntensityExceeded: see above; an error of the body is its cause.
+    """
+
+    def __init__(
+        self,
+        children: Iterable[ChildSpec[Any]] = (),
+        *,
+        strategy: Strategy = "one_for_one",
+        intensity: int = 1,
+        period: float = 5.0,
+        auto_shutdown: AutoShutdown = "never",
+        name: str | None = None,
+        env: Env | None = None,
+        events: EventStream | None = None,
+    ) -> None:
+        if isinstance(children, ChildSpec):
+            raise InvalidChildSpec(
+                f"children must be a list of child specs, not {children!r}"
+            )
+        try:
+            specs = list(children)
+        except TypeError:
+            raise InvalidChildSpec(
+                f"children must be a list of child specs, not {children!r}"
+            ) from None
+        flags = Flags(
+            strategy=strategy,
+            intensity=intensity,
+            period=period,
+            auto_shutdown=auto_shutdown,
+        )
+        super().__init__(flags, specs, name, env, events, dynamic=False)
+
+    @enable_ki_protection
+    async def __aenter__(self) -> Supervisor:
+        seen: set[str] = set()
+        for spec in self._specs:
+            _check_spec(spec)
+            self._flags.check_child(spec)
+            if spec.id in seen:
+                raise InvalidChildSpec(
+                    f"duplicate child id {spec.id!r}; nothing was started"
+                )
+            seen.add(spec.id)
+        return Supervisor(await self._enter())
+
+
+class open_dynamic_supervisor(_Block):
+    """Open a supervisor for children that are started as needed.
+
+    They are known by their refs, forgotten when they end for good, and stopped
+    all together.
+
+    Args:
+        template: the spec of every child, to whose arguments `start_child`
+            appends its own; None to pass a spec each time.
+        max_children: how many children there may be; None for any number.
+        intensity, period, name, env, events: as for `open_supervisor`.
+
+    Raises:
+        InvalidSupervisorFlags, InvalidChildSpec, RestartIntensityExceeded: as
+            for `open_supervisor`.
+    """
+
+    def __init__(
+        self,
+        template: ChildSpec[Any] | None = None,
+        *,
+        max_children: int | None = None,
+        intensity: int = 1,
+        period: float = 5.0,
+        name: str | None = None,
+        env: Env | None = None,
+        events: EventStream | None = None,
+    ) -> None:
+        flags = Flags(intensity=intensity, period=period, max_children=max_children)
+        super().__init__(flags, (), name, env, events, dynamic=True)
+        self._template = template
+
+    @enable_ki_protection
+    async def __aenter__(self) -> DynamicSupervisor:
+        if self._template is not None:
+            _check_spec(self._template)
+            _check_dynamic(self._template)
+        return DynamicSupervisor(await self._enter(), self._template)
+
+
+def _check_spec(spec: object) -> None:
+    if not isinstance(spec, ChildSpec):
+        raise InvalidChildSpec(
+            f"a child spec is wanted, made with child(...), not {spec!r}"
+        )
+
+
+def _check_dynamic(spec: ChildSpec[Any]) -> None:
+    if spec.significant:
+        raise InvalidChildSpec(
+            f"invalid significant of child {spec.id!r}: True; a dynamic supervisor has "
+            "no significant children"
+        )

@@ -1,0 +1,271 @@
+"""What the tree tells: the event stream, and the tree as text."""
+
+# A block may end early, a started value be anything: here they are what they are.
+# pyright: reportPossiblyUnboundVariable=false, reportAttributeAccessIssue=false
+# pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
+
+from __future__ import annotations
+
+from functools import partial
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from supervisor._events import (
+    ChildExited,
+    ChildStarted,
+    EventStream,
+    Gap,
+    GaveUp,
+    RestartScheduled,
+    StopRequested,
+    SupervisorEnded,
+)
+from supervisor.tree import (
+    Backoff,
+    RestartIntensityExceeded,
+    child,
+    open_dynamic_supervisor,
+    open_supervisor,
+)
+
+
+async def member(ctx):
+    async for message in ctx.mailbox:
+        if isinstance(message, BaseException):
+            raise message
+        if message == "return":
+            return
+
+
+def refs(sup):
+    return {info.id: info.ref for info in sup.which_children()}
+
+
+def brief(event):
+    return (type(event).__name__, getattr(event, "child", event.supervisor))
+
+
+async def test_a_life_is_told_in_order(autojump_clock):
+    """Start, exit, restart, stop, end; numbered without a hole."""
+    stream = EventStream()
+    events = stream.subscribe()
+    spec = child("a", member, backoff=Backoff(2, 2))
+    async with open_supervisor([spec], events=stream, name="top") as sup:
+        refs(sup)["a"].tell(ValueError("x"))
+        await trio.sleep(5)
+    told = events.drain()
+    assert [brief(e) for e in told] == [
+        ("ChildStarted", "a"),
+        ("ChildExited", "a"),
+        ("RestartScheduled", "a"),
+        ("ChildStarted", "a"),
+        ("StopRequested", "a"),
+        ("ChildExited", "a"),
+        ("SupervisorEnded", "top"),
+    ]
+    assert [e.seq for e in told] == list(range(told[0].seq, told[0].seq + 7))
+    assert [e.time for e in told] == [0, 0, 0, 2, 5, 5, 5]
+    assert told[1] == ChildExited(
+        told[1].seq, 0, "top", "a", 1, "failed", "ValueError('x')", True
+    )
+    assert told[2] == RestartScheduled(told[2].seq, 0, "top", "a", 2.0)
+    assert told[4] == StopRequested(told[4].seq, 5, "top", "a", "supervisor", None)
+    assert told[5] == ChildExited(
+        told[5].seq, 5, "top", "a", 2, "stopped", "supervisor", False
+    )
+    assert told[6] == SupervisorEnded(told[6].seq, 5, "top", "stopped", "owner")
+    # Given from outside, the stream is not ended by the supervisor.
+    async with open_supervisor([child("b", member)], events=stream):
+        assert [brief(e) for e in events.drain()] == [("ChildStarted", "b")]
+
+
+async def test_a_group_restart_is_told_in_the_order_of_its_steps():
+    """B23, B24: one restart, the stops in reverse, the starts in order."""
+    async with open_supervisor(
+        [child(id, member) for id in "abc"], strategy="one_for_all"
+    ) as sup:
+        events = sup.events.subscribe()
+        refs(sup)["b"].tell(ValueError())
+        await wait_all_tasks_blocked()
+        assert [brief(e) for e in events.drain()] == [
+            ("ChildExited", "b"),
+            ("RestartScheduled", "b"),
+            ("StopRequested", "c"),
+            ("ChildExited", "c"),
+            ("StopRequested", "a"),
+            ("ChildExited", "a"),
+            ("ChildStarted", "a"),
+            ("ChildStarted", "b"),
+            ("ChildStarted", "c"),
+        ]
+
+
+async def test_giving_up_is_told():
+    """Before the stop of the others; the end says why."""
+    with pytest.raises(RestartIntensityExceeded):
+        async with open_supervisor(
+            [child("a", member)], intensity=0, name="top"
+        ) as sup:
+            events = sup.events.subscribe()
+            refs(sup)["a"].tell(ValueError("x"))
+            await trio.sleep_forever()
+    told = events.drain()
+    assert [brief(e) for e in told] == [
+        ("ChildExited", "a"),
+        ("GaveUp", "a"),
+        ("SupervisorEnded", "top"),
+    ]
+    assert isinstance(told[1], GaveUp)
+    assert told[1].detail == "ValueError('x')"
+    assert told[2].exit == "failed"
+    assert "RestartIntensityExceeded" in told[2].detail
+
+
+async def test_nested_supervisors_share_one_stream_and_have_paths():
+    """Whoever asks any of them sees the whole tree, in one order."""
+    inner = partial(open_supervisor, [child("leaf", member)])
+    middle = partial(open_supervisor, [child("inner", inner, kind="supervisor")])
+    async with open_supervisor(
+        [child("middle", middle, kind="supervisor")], name="top"
+    ) as sup:
+        down = refs(sup)["middle"].started_value
+        deep = refs(down)["inner"].started_value
+        assert sup.events is down.events is deep.events
+        assert (sup.path, down.path, deep.path) == (
+            "top",
+            "top/middle",
+            "top/middle/inner",
+        )
+        events = deep.events.subscribe()
+        refs(deep)["leaf"].tell(ValueError())
+        await wait_all_tasks_blocked()
+        assert {e.supervisor for e in events.drain()} == {"top/middle/inner"}
+    ended = [e.supervisor for e in events.drain() if isinstance(e, SupervisorEnded)]
+    assert ended == ["top/middle/inner", "top/middle", "top"]
+
+
+async def test_the_iteration_ends_with_the_outermost_supervisor():
+    """After its last event."""
+    seen = []
+
+    async def read(events):
+        async for event in events:
+            seen.append(brief(event))  # noqa: PERF401
+
+    async with trio.open_nursery() as nursery:
+        async with open_supervisor([child("a", member)], name="top") as sup:
+            nursery.start_soon(read, sup.events.subscribe())
+            await wait_all_tasks_blocked()
+    assert seen == [
+        ("StopRequested", "a"),
+        ("ChildExited", "a"),
+        ("SupervisorEnded", "top"),
+    ]
+    assert sup.events.subscribe().drain() == []
+    async for _ in sup.events:
+        raise AssertionError("it has ended")  # pragma: no cover
+
+
+async def test_a_slow_reader_gets_a_gap_with_the_count_and_blocks_nobody():
+    """Also when nothing follows what it missed; others see everything."""
+    async with open_dynamic_supervisor(intensity=10_000, name="pool") as sup:
+        slow, fast = sup.events.subscribe(capacity=3), sup.events.subscribe()
+        ref = await sup.start_child(child("a", member))
+        for _ in range(50):
+            ref.tell("return")
+        await wait_all_tasks_blocked()
+        everything = fast.drain()
+        assert len(everything) == 1 + 50 * 3
+        got = slow.drain()
+        assert got[:3] == everything[:3]
+        assert [type(e) for e in got[3:]] == [Gap]
+        assert got[3].missed == len(everything) - 3
+        ref.tell("return")
+        await wait_all_tasks_blocked()
+        assert slow.drain() == fast.drain()
+
+
+async def test_a_reader_that_leaves_is_told_no_more():
+    """Leaving its block, while the tree goes on."""
+    async with open_dynamic_supervisor() as sup:
+        with sup.events.subscribe() as events:
+            await sup.start_child(child("a", member))
+        await sup.start_child(child("b", member))
+        assert [brief(e) for e in events.drain()] == [("ChildStarted", "a")]
+
+
+async def test_readers_have_no_effect_on_the_tree():
+    """The same run with no reader, one that never reads, and one that leaves."""
+    runs = []
+
+    async def noted(ctx, journal):
+        journal.append(f"+{ctx.id}")
+        try:
+            await member(ctx)
+        finally:
+            journal.append(f"-{ctx.id}")
+
+    for readers in range(3):
+        journal = []
+        async with open_supervisor(
+            [child(id, noted, journal) for id in "abc"],
+            strategy="one_for_all",
+            intensity=5,
+        ) as sup:
+            subscriptions = [sup.events.subscribe(capacity=1) for _ in range(readers)]
+            for _ in range(3):
+                refs(sup)["b"].tell(ValueError())
+                await wait_all_tasks_blocked()
+                if subscriptions:
+                    subscriptions.pop().close()
+        runs.append(journal)
+    assert runs[0] == runs[1] == runs[2]
+
+
+async def test_events_are_frozen_data():
+    """They can be kept and compared."""
+    async with open_supervisor() as sup:
+        events = sup.events.subscribe()
+        await sup.start_child(child("a", member))
+        (event,) = events.drain()
+        assert isinstance(event, ChildStarted)
+        with pytest.raises(attrs.exceptions.FrozenInstanceError):
+            event.child = "b"  # type: ignore[misc]
+
+
+async def test_the_tree_as_text(autojump_clock):
+    """`sup.tree()`: a line for each child, at every level."""
+    inner = partial(
+        open_supervisor, [child("x", member), child("y", member, restart="temporary")]
+    )
+    specs = [
+        child("a", member),
+        child("sub", inner, kind="supervisor"),
+        child("pool", open_dynamic_supervisor, kind="supervisor"),
+        child("z", member, restart="transient", backoff=Backoff(9, 9)),
+    ]
+    async with open_supervisor(
+        specs, name="top", strategy="rest_for_one", intensity=3
+    ) as sup:
+        await refs(sup)["pool"].started_value.start_child(child("job", member))
+        refs(sup)["z"].tell("return")
+        refs(sup)["a"].tell(ValueError())
+        await wait_all_tasks_blocked()
+        refs(sup)["z"].tell(ValueError())
+        await sup.terminate_child("pool")
+        await wait_all_tasks_blocked()
+        assert sup.tree() == (
+            "top (rest_for_one, 3 restarts in 5 s)\n"
+            "├─ a  permanent worker, running, incarnation 2\n"
+            "├─ sub  permanent supervisor, running, incarnation 2 (one_for_one, 1 restarts in 5 s)\n"
+            "│  ├─ x  permanent worker, running, incarnation 1\n"
+            "│  └─ y  temporary worker, running, incarnation 1\n"
+            "├─ pool  permanent supervisor, stopped, incarnation 2\n"
+            "└─ z  transient worker, restarting, incarnation 2"
+        )
+    assert sup.tree().splitlines()[0] == "top (rest_for_one, 3 restarts in 5 s)"
+    assert "running" not in sup.tree()
+    assert repr(sup) == "<Supervisor top, 4 children>"
