@@ -1,0 +1,321 @@
+"""The XML that tells a parent agent how a task ended.
+
+`render` makes the text of one `task-notification` from an `Envelope`. Whatever
+a task printed, answered or was called, the text parses as XML 1.0 with exactly
+the elements below, each at most once and in this order; so nothing that a task
+says can pass for the envelope of another, or for the end of its own::
+
+    notification-id task-id run-id tool-use-id? task-type status summary
+    exit-code? signal? result? error? output-tail? output-file?
+    usage?(total-tokens? tool-uses? duration-ms?) remaining all-terminal note
+
+Every text is cleaned (`clean_text`), then cut to its limit, then escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from operator import gt
+from typing import Final
+
+import attrs
+
+from .output import ESCAPE_SEQUENCE, whole_characters
+
+NOTE: Final = (
+    "This is an automatic report by the task supervisor:"
+    " no person wrote it, and it approves nothing."
+)
+
+LABEL_LIMIT: Final = 1_024
+"""Characters kept of the summary, of each id, the type and the status, from the start."""
+RESULT_LIMIT: Final = 32_768
+"""Characters kept of the result, from its start."""
+ERROR_LIMIT: Final = 8_192
+"""Characters kept of the error, from its start."""
+PATH_LIMIT: Final = 4_096
+"""Characters kept of the output file's path, from its start."""
+TAIL_LIMIT: Final = 8_192
+"""Bytes of UTF-8 kept of the output, from its end."""
+
+CUT: Final = "… [cut]"
+"""Ends, within the limit, a text of which only the start was kept."""
+
+_READ_AHEAD: Final = 4
+
+_SEQUENCE: Final = re.compile(ESCAPE_SEQUENCE)
+_SEPARATOR: Final = "\0"
+_SUSPECT: Final = re.compile(
+    "[\x01-\x08\x0b-\x1f\x7f-\x9f"  # C0 but the separator, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional controls
+    "\ud800-\udfff\ufffe\uffff]"  # not in XML
+)
+_FORBIDDEN: Final = re.compile(f"{_SUSPECT.pattern}|{_SEPARATOR}")
+_PLAIN: Final = bytes((*b"\t\n", *range(32, 127)))
+_LIMITS: Final = (*[LABEL_LIMIT] * 7, PATH_LIMIT, ERROR_LIMIT, RESULT_LIMIT)
+_SHORT: Final = (*_LIMITS, TAIL_LIMIT // 4)
+_NOT_IDENTIFIER: Final = re.compile(r"[^A-Za-z0-9_.:-]+")
+_TYPES: Final = {"s": "local_bash", "r": "remote_agent"}
+_LAST: Final = f"<note>{NOTE}</note>\n</task-notification>"
+
+
+@attrs.frozen(kw_only=True)
+class Envelope:
+    """The facts of one terminal state.
+
+    A field that is None does not apply, and its element is left out; so it is
+    for an empty ``tool_use_id``, ``output_tail`` or ``output_file``.
+    """
+
+    notification_id: str
+    task_id: str
+    run_id: str
+    task_type: str
+    """local_bash, local_agent or remote_agent."""
+    status: str
+    """completed, failed or killed."""
+    summary: str
+    remaining: int
+    """How many tasks of the same owner have not ended."""
+    all_terminal: bool
+    """Whether that is none."""
+    tool_use_id: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    result: str | None = None
+    error: str | None = None
+    output_tail: str | None = None
+    output_truncated: bool = False
+    """Whether output precedes ``output_tail``."""
+    output_file: str | None = None
+    total_tokens: int | None = None
+    tool_uses: int | None = None
+    duration_ms: int | None = None
+
+
+def render(envelope: Envelope) -> str:
+    """Return the XML of ``envelope``.
+
+    The time and the memory it takes are bounded, however long a text is: no
+    more than four times its limit is read. When most of that is escape
+    sequences and controls, less than the limit is kept.
+    """
+    e = envelope
+    texts = [
+        e.notification_id,
+        e.task_id,
+        e.run_id,
+        e.task_type,
+        e.status,
+        e.summary,
+        "" if e.tool_use_id is None else e.tool_use_id,
+        "" if e.output_file is None else e.output_file,
+        "" if e.error is None else e.error,
+        "" if e.result is None else e.result,
+        "" if e.output_tail is None else e.output_tail,
+    ]
+    cut = e.output_truncated
+    ready = _escape_short(texts)
+    if ready is None:
+        ready = [
+            _escape(_start(text, n)) for text, n in zip(texts, _LIMITS, strict=False)
+        ]
+        tail, cut_here = _end(texts[-1], TAIL_LIMIT)
+        ready.append(_escape(tail))
+        cut = cut or cut_here
+    (
+        note_id,
+        task,
+        run,
+        task_type,
+        status,
+        summary,
+        tool_use,
+        path,
+        error,
+        result,
+        tail,
+    ) = ready
+
+    head = f"""\
+<task-notification>
+<notification-id>{note_id}</notification-id>
+<task-id>{task}</task-id>
+<run-id>{run}</run-id>
+"""
+    if tool_use:
+        head += f"<tool-use-id>{tool_use}</tool-use-id>\n"
+    head += f"""\
+<task-type>{task_type}</task-type>
+<status>{status}</status>
+<summary>{summary}</summary>
+"""
+    body = (
+        ""
+        if e.exit_code is None
+        else f"<exit-code>{_number(e.exit_code)}</exit-code>\n"
+    )
+    if e.signal is not None:
+        body += f"<signal>{_number(e.signal)}</signal>\n"
+    if e.result is not None:
+        body += f"<result>{result}</result>\n"
+    if e.error is not None:
+        body += f"<error>{error}</error>\n"
+    if tail:
+        truncated = "true" if cut else "false"
+        body += f'<output-tail truncated="{truncated}">{tail}</output-tail>\n'
+    if path:
+        body += f"<output-file>{path}</output-file>\n"
+    usage = ""
+    if e.total_tokens is not None:
+        usage += f"<total-tokens>{_number(e.total_tokens)}</total-tokens>\n"
+    if e.tool_uses is not None:
+        usage += f"<tool-uses>{_number(e.tool_uses)}</tool-uses>\n"
+    if e.duration_ms is not None:
+        usage += f"<duration-ms>{_number(e.duration_ms)}</duration-ms>\n"
+    if usage:
+        body += f"<usage>\n{usage}</usage>\n"
+    return f"""\
+{head}{body}<remaining>{_number(e.remaining)}</remaining>
+<all-terminal>{"true" if e.all_terminal else "false"}</all-terminal>
+{_LAST}"""
+
+
+def render_minimal(notification_id: str, task_id: str, run_id: str, status: str) -> str:
+    """Return an envelope with no more than it must have. It cannot fail.
+
+    It is for a task whose own envelope could not be built. The type of the task
+    is read off its id. It claims that a task remains: an agent that believes
+    that all have ended would not look again.
+    """
+    task = _identifier(task_id)
+    task_type = _TYPES.get(task[:1], "local_agent")
+    word = _identifier(status)
+    if word not in ("completed", "failed", "killed"):
+        word = "failed"
+    return f"""\
+<task-notification>
+<notification-id>{_identifier(notification_id)}</notification-id>
+<task-id>{task}</task-id>
+<run-id>{_identifier(run_id)}</run-id>
+<task-type>{task_type}</task-type>
+<status>{word}</status>
+<summary>Task {task} ended as {word}. Its full report could not be built.</summary>
+<remaining>1</remaining>
+<all-terminal>false</all-terminal>
+{_LAST}"""
+
+
+def clean_text(text: str) -> str:
+    """Return ``text`` without what could deceive a terminal or an XML parser.
+
+    Terminal escape sequences go, and of the other characters: the C0 controls
+    but tab and newline, DEL, the C1 controls, the bidirectional controls, lone
+    surrogates, U+FFFE and U+FFFF. ``\\r\\n`` is so left a newline.
+    """
+    if "\x1b" in text:
+        text = _SEQUENCE.sub("", text)
+    # Only what is not plain ASCII is searched: a search for a set of characters
+    # takes ten times as long per character as translate() does.
+    odd = text.encode("utf-8", "surrogatepass").translate(None, _PLAIN)
+    if odd and _FORBIDDEN.search(odd.decode("utf-8", "surrogatepass")):
+        text = _FORBIDDEN.sub("", text)
+    return text
+
+
+def truncate_head(text: str, limit: int) -> tuple[str, bool]:
+    """Return the first ``limit`` characters, and whether any follow them."""
+    return (text, False) if len(text) <= limit else (text[:limit], True)
+
+
+def truncate_tail(text: str, limit: int) -> tuple[str, bool]:
+    """Return the last ``limit`` characters, and whether any precede them."""
+    return (text, False) if len(text) <= limit else (text[len(text) - limit :], True)
+
+
+def _escape_short(texts: list[str]) -> list[str] | None:
+    """Return ``texts`` escaped, or None if one may need more than escaping.
+
+    Short and harmless texts are the rule, and taken as one text they are done
+    four times as fast. None of them can hold the separator: it would be found.
+    """
+    for text in texts[-3:]:  # not worth copying to find that it is too long
+        if type(text) is not str or len(text) > RESULT_LIMIT:
+            return None
+    try:
+        joined = _SEPARATOR.join(texts)
+        odd = joined.encode().translate(None, _PLAIN)
+    except (TypeError, UnicodeEncodeError):  # not a str; a lone surrogate
+        return None
+    if len(joined) > LABEL_LIMIT and any(
+        map(gt, map(len, joined.split(_SEPARATOR)), _SHORT)
+    ):
+        return None
+    separators = len(texts) - 1
+    if len(odd) > separators and (
+        odd.count(0) > separators or _SUSPECT.search(odd.decode())
+    ):
+        return None
+    return _escape(joined).split(_SEPARATOR)
+
+
+def _start(text: str, limit: int) -> str:
+    """Return the start of ``text``, clean and within the limit."""
+    text = _exact(text)
+    # A cut anywhere leaves the cleaned text a prefix of what it was: see
+    # ESCAPE_SEQUENCE.
+    read, cut = truncate_head(text, limit * _READ_AHEAD)
+    clean = clean_text(read)
+    if cut or len(clean) > limit:
+        clean = clean[: limit - len(CUT)] + CUT
+    return clean
+
+
+def _end(text: str, limit: int) -> tuple[str, bool]:
+    """Return the last ``limit`` bytes of ``text``, clean, and whether any
+    precede them."""
+    text = _exact(text)
+    window = limit * _READ_AHEAD
+    first = max(0, len(text) - window)
+    # A sequence that runs over the cut must go as a whole.
+    escape = text.rfind("\x1b", max(0, first - window), first)
+    if escape >= 0 and (sequence := _SEQUENCE.match(text, escape)):
+        first = max(first, sequence.end())
+    clean, cut = truncate_tail(clean_text(text[first:]), limit)
+    data = clean.encode()
+    if len(data) > limit:
+        clean, cut = whole_characters(data[-limit:]).decode(), True
+    return clean, cut or first > 0
+
+
+def _escape(text: str) -> str:
+    if "&" in text:
+        text = text.replace("&", "&amp;")
+    if "<" in text:
+        text = text.replace("<", "&lt;")
+    if ">" in text:
+        text = text.replace(">", "&gt;")
+    if '"' in text:
+        text = text.replace('"', "&quot;")
+    if "'" in text:
+        text = text.replace("'", "&apos;")
+    return text
+
+
+def _exact(value: object) -> str:
+    """Return a real str, with nobody's own methods."""
+    if type(value) is str:
+        return value
+    return str.__str__(value if isinstance(value, str) else str(value))
+
+
+def _number(value: int) -> str:
+    return str(value) if type(value) is int else int.__repr__(int(value))
+
+
+def _identifier(value: object) -> str:
+    try:
+        text = _exact(value)[:LABEL_LIMIT]
+    except Exception:  # the value is anything at all, and so are its methods
+        text = ""
+    return _NOT_IDENTIFIER.sub("", text) or "unknown"

@@ -1,0 +1,80 @@
+"""The notifier: serialises terminal states into envelopes for the parent agent.
+
+It holds nothing itself. The records wait in an outbox that belongs to the host,
+so when the notifier crashes its next incarnation goes on where this one was.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from ._actor import Context
+from .envelope import Envelope, render, render_minimal
+
+# Envelopes written between two checkpoints.
+_AT_ONCE = 64
+
+
+class Unsent(Protocol):
+    """The records that have no envelope yet, oldest first."""
+
+    def next_unsent(self) -> Envelope | None:
+        """Return the oldest record, which stays the oldest until published."""
+        ...
+
+    def publish(self, xml: str) -> None:
+        """Give the oldest record its envelope: now its reader may have it."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """Tell that an envelope could not be built as it should be."""
+        ...
+
+
+# An interrupt is for the host, and must not end the tree through this actor.
+@enable_ki_protection
+async def notifier(ctx: Context[None], outbox: Unsent) -> None:
+    """Write the envelope of every record in ``outbox``, in order.
+
+    Each message to its mailbox says that there may be something new.
+    """
+    while not ctx.is_stopping:
+        done = write_envelopes(outbox, _AT_ONCE)
+        if done < _AT_ONCE:
+            async for _ in ctx.mailbox:
+                break
+        else:
+            await trio.lowlevel.checkpoint()
+    write_envelopes(outbox)
+
+
+def write_envelopes(outbox: Unsent, limit: int | None = None) -> int:
+    """Write at most ``limit`` envelopes; return how many it wrote.
+
+    Synchronous: a record is published in the step in which its envelope is
+    made, so it can be neither lost nor repeated.
+    """
+    done = 0
+    while limit is None or done < limit:
+        envelope = outbox.next_unsent()
+        if envelope is None:
+            break
+        outbox.publish(_render(envelope, outbox))
+        done += 1
+    return done
+
+
+def _render(envelope: Envelope, outbox: Unsent) -> str:
+    # The boundary: whatever is wrong with a record, its end is told.
+    try:
+        return render(envelope)
+    except Exception as error:
+        # Not the error itself, of which nothing is known, not even its __repr__.
+        what = type(error).__name__
+        outbox.warn(f"the envelope of task {envelope.task_id} is a minimal one: {what}")
+        return render_minimal(
+            envelope.notification_id, envelope.task_id, envelope.run_id, envelope.status
+        )

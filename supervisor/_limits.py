@@ -1,0 +1,117 @@
+"""How many tasks may run at once; the others wait, first in first out."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from itertools import islice
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
+
+import attrs
+
+_Kind: TypeAlias = Literal["shells", "agents"]
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """The caps of a runtime, for foreground and background tasks together.
+
+    None is no cap.
+    """
+
+    total: int | None = None
+    """Tasks of all types."""
+    shells: int | None = None
+    """Shell tasks."""
+    agents: int | None = None
+    """Agent tasks, local and remote."""
+    backlog: int = 10_000
+    """Notifications that are not acknowledged; beyond it nothing is launched."""
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("total", "shells", "agents", "backlog"):
+            value = getattr(self, name)
+            if value is None and name != "backlog":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(
+                    f"{name} must be a whole number, 1 or more, not {value!r}"
+                )
+
+
+class Typed(Protocol):
+    """Anything with a task type."""
+
+    task_type: str
+
+
+T = TypeVar("T", bound=Typed)
+
+
+class Slots(Generic[T]):
+    """The places that `Limits` gives out, and those who wait for one.
+
+    Those who wait are served first in first out; one whose kind is at its cap
+    does not hold up the other kind.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._running = 0
+        self._running_of: Counter[_Kind] = Counter()
+        # Each with its place in the order of all.
+        self._waiting: dict[_Kind, OrderedDict[T, int]] = {
+            "shells": OrderedDict(),
+            "agents": OrderedDict(),
+        }
+        self._order = 0
+
+    def take(self, task: T) -> bool:
+        """Give ``task`` a place, or put it in the queue and return False."""
+        queue = self._waiting[_kind(task)]
+        if not queue and self._has_room(_kind(task)):
+            self.occupy(task)
+            return True
+        self._order += 1
+        queue[task] = self._order
+        return False
+
+    def take_next(self) -> T | None:
+        """Give a free place to the first of those who wait and may have one;
+        return it, or None."""
+        heads = [
+            (order, task)
+            for kind, queue in self._waiting.items()
+            for task, order in islice(queue.items(), 1)
+            if self._has_room(kind)
+        ]
+        if not heads:
+            return None
+        _, task = min(heads, key=lambda head: head[0])
+        self.leave_queue(task)
+        self.occupy(task)
+        return task
+
+    def leave_queue(self, task: T) -> None:
+        """Wait no longer. Nothing happens if it does not wait."""
+        self._waiting[_kind(task)].pop(task, None)
+
+    def occupy(self, task: T) -> None:
+        """Give ``task`` a place, whether one is free or not."""
+        self._running += 1
+        self._running_of[_kind(task)] += 1
+
+    def give_back(self, task: T) -> None:
+        """Take the place of ``task`` back; `take_next` tells whose it is now."""
+        self._running -= 1
+        self._running_of[_kind(task)] -= 1
+
+    def _has_room(self, kind: _Kind) -> bool:
+        total = self._limits.total
+        own = self._limits.shells if kind == "shells" else self._limits.agents
+        return (total is None or self._running < total) and (
+            own is None or self._running_of[kind] < own
+        )
+
+
+def _kind(task: Typed) -> _Kind:
+    return "shells" if task.task_type == "local_bash" else "agents"

@@ -1,0 +1,203 @@
+"""A work may do anything to its report: its end is told once, and nobody else
+is touched (P3, P4, P10)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from actors import Context, TaskStatus
+from actors.shell import Shell
+from actors.work import Report
+from supervisor.runtime import Limits, open_runtime
+
+
+@attrs.define(eq=False)
+class Job:
+    body: Callable[[Context[object], Any], Awaitable[object]]
+    task_type: str = "local_agent"
+    shutdown: float = 5.0
+    writes_output: bool = False
+
+    def describe(self) -> str:
+        return "a job"
+
+    async def run(self, ctx: Context[object], report: Report) -> object:
+        return await self.body(ctx, report)
+
+
+async def says_text(ctx: Context[object], report: Any) -> None:
+    with pytest.raises(TypeError, match="a Progress is wanted, not '50 %'"):
+        report.say("50 %")
+
+
+async def spoils_progress(ctx: Context[object], report: Any) -> None:
+    report.progress = "50 %"
+
+
+async def spoils_its_file(ctx: Context[object], report: Any) -> None:
+    class Unprintable:
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    report.output_file = Unprintable()
+
+
+async def ends_its_own_record(ctx: Context[object], report: Any) -> None:
+    report.transition(TaskStatus.COMPLETED)
+
+
+async def raises_an_odd_error(ctx: Context[object], report: Any) -> None:
+    class Meta(type):
+        @property
+        def __name__(cls) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+            raise RuntimeError("no")
+
+    class Odd(Exception, metaclass=Meta):
+        pass
+
+    raise Odd
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        says_text,
+        spoils_progress,
+        spoils_its_file,
+        ends_its_own_record,
+        raises_an_odd_error,
+    ],
+)
+async def test_whatever_a_work_does_its_end_is_told_once(
+    body: Callable[[Context[object], Any], Awaitable[object]],
+    tmp_path: Path,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def waits(ctx: Context[object], report: Report) -> None:
+        await trio.sleep(10)
+
+    with trio.fail_after(60):
+        async with open_runtime(tmp_path, limits=Limits(total=2)) as runtime:
+            bystander = await runtime.launch(Job(waits))
+            # More than the root's restarts would bear, one place for all.
+            for _ in range(12):
+                victim = await runtime.launch(Job(body), description="the victim")
+                assert (await victim.wait()).status.is_terminal
+            assert (await bystander.wait()).status is TaskStatus.COMPLETED
+            await runtime.wait_idle()
+        notes = runtime.notifications.drain()
+    assert len({note.task_id for note in notes}) == len(notes) == 13
+
+
+async def test_a_description_with_methods_of_its_own_is_taken_as_plain_text(
+    tmp_path: Path,
+) -> None:
+    class Evil(str):
+        __slots__ = ()
+
+        def __format__(self, spec: str) -> str:
+            raise RuntimeError("no")
+
+        def __hash__(self) -> int:
+            raise RuntimeError("no")
+
+    async def body(ctx: Context[object], report: Report) -> None: ...
+
+    async with open_runtime(tmp_path) as runtime:
+        task = await runtime.launch(Job(body), description=Evil("x"), owner=Evil("y"))
+        await task.wait()
+        (note,) = runtime.notifications_for("y").drain()
+    assert type(note.owner) is str
+    assert '"x" completed' in note.display
+
+
+async def test_a_work_whose_budget_changes_is_taken_at_its_first_word(
+    tmp_path: Path,
+) -> None:
+    @attrs.define(eq=False)
+    class Fickle:
+        asked: int = 0
+        task_type: str = "local_agent"
+        writes_output: bool = False
+
+        @property
+        def shutdown(self) -> float:
+            self.asked += 1
+            return 1.0 if self.asked == 1 else -1.0
+
+        def describe(self) -> str:
+            return "fickle"
+
+        async def run(self, ctx: Context[object], report: Report) -> None: ...
+
+    async with open_runtime(tmp_path) as runtime:
+        task = await runtime.launch(Fickle())
+        assert (await task.wait()).status is TaskStatus.COMPLETED
+
+
+async def test_a_log_handler_that_raises_costs_nobody_anything(tmp_path: Path) -> None:
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise trio.WouldBlock
+
+    async def fails(ctx: Context[object], report: Report) -> None:
+        raise ValueError("no")
+
+    handler = Raising()
+    logger = logging.getLogger("supervisor")
+    logger.addHandler(handler)
+    try:
+        async with open_runtime(tmp_path) as runtime:
+            task = await runtime.launch(Job(fails))
+            assert (await task.wait()).status is TaskStatus.FAILED
+    finally:
+        logger.removeHandler(handler)
+
+
+async def test_a_task_that_waited_for_a_place_runs_in_its_launchers_context(
+    tmp_path: Path,
+) -> None:
+    user: ContextVar[str] = ContextVar("user")
+    go = trio.Event()
+    seen: list[str] = []
+
+    async def first(ctx: Context[object], report: Report) -> None:
+        user.set("a secret of the first")
+        await go.wait()
+
+    async def second(ctx: Context[object], report: Report) -> None:
+        seen.append(user.get())
+
+    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+        user.set("alice")
+        await runtime.launch(Job(first))
+        user.set("bob")
+        task = await runtime.launch(Job(second))
+        go.set()
+        await task.wait()
+    assert seen == ["bob"]
+
+
+async def test_a_command_that_stops_its_guardian_can_be_stopped(tmp_path: Path) -> None:
+    """P1, P2: a stop wakes the guardian, which then tells the truth."""
+    told = tmp_path / "told"
+    with trio.fail_after(30):
+        async with open_runtime(tmp_path / "tasks") as runtime:
+            task = await runtime.launch(
+                Shell(f"kill -STOP $PPID; touch {told}; sleep 1000", grace=0.2)
+            )
+            while not told.exists():
+                await trio.sleep(0.01)
+            result = await runtime.stop(task.id)
+            assert result.survivors == ()
+            assert result.snapshot.status is TaskStatus.KILLED
+            done = await runtime.run(Shell("echo the next one runs"))
+            assert done.status is TaskStatus.COMPLETED
