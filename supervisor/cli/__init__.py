@@ -1,0 +1,62 @@
+"""The command `trio-supervisor`. It needs the extra ``cli``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from importlib import import_module
+
+_NEEDED = ("click", "rich")
+
+
+def main() -> None:
+    """Run the command line of this process and exit with its code.
+
+    0 is success, 1 a failure of what was run, 2 a mistake in the call, and
+    128 + n the end by signal n.
+    """
+    # Until there is something to stop, Ctrl+C ends this program as SIGTERM does.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        _open_missing_descriptors()
+        code = _run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has gone. What is left in the buffer must not
+        # fail again when the interpreter ends.
+        code = 128 + getattr(signal, "SIGPIPE", 13)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(code)
+
+
+def _run() -> int:
+    try:
+        for name in _NEEDED:
+            import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name not in _NEEDED:
+            raise  # It is there, but what it needs itself is not.
+        print(
+            f"trio-supervisor: the command needs {' and '.join(_NEEDED)}:"
+            " pip install 'trio-supervisor[cli]'",
+            file=sys.stderr,
+        )
+        return 2
+    from ._command import command
+
+    return command(sys.argv[1:])
+
+
+def _open_missing_descriptors() -> None:
+    # Started with `>&-`: else the next descriptor opened would be taken for
+    # standard output, whatever it is.
+    missing = (sys.stdin is None, sys.stdout is None, sys.stderr is None)
+    if any(missing):
+        while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(descriptor)
+        null = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays
+        sys.stdout = sys.stdout or null
+        sys.stderr = sys.stderr or null

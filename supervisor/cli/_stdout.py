@@ -1,0 +1,82 @@
+"""Standard output, for a program that must go on when nobody reads it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import stat
+import sys
+from collections.abc import Callable
+
+import trio
+
+_LAST_WORDS = 1.0
+"""Seconds for what is still to be written once the user is in a hurry."""
+
+
+class Stdout:
+    """Writes to standard output, in the order of the calls.
+
+    A reader that does not read holds up the writing task and nothing else. When
+    nobody can read any more, ``on_broken`` is told the number of the signal that
+    says so best (0: none, the disk is full), and from then on nothing is written.
+    """
+
+    def __init__(self, on_broken: Callable[[int], None]) -> None:
+        self.failure: OSError | None = None
+        """Why nothing is written any more."""
+        self.is_terminal = sys.stdout.isatty()
+        self.encoding = sys.stdout.encoding or "utf-8"
+        self._fd = sys.stdout.fileno()
+        self._on_broken = on_broken
+        self._silent = False
+        self._turn = trio.Lock()
+        self._writing = trio.CancelScope()
+        self._deadline = float("inf")
+
+    async def write(self, text: str) -> None:
+        """Write ``text`` and return when all of it is written, or none can be."""
+        await self.write_bytes(text.encode(self.encoding, "replace"))
+
+    async def write_bytes(self, data: bytes) -> None:
+        """Write ``data``, likewise."""
+        async with self._turn:
+            if self._silent:
+                return
+            # Half a line may be out when this is cancelled: nothing fits after it.
+            self._silent = True
+            with trio.CancelScope(deadline=self._deadline) as self._writing:
+                try:
+                    # A blocked write in this thread would block every signal too.
+                    await trio.to_thread.run_sync(
+                        _write_all, self._fd, data, abandon_on_cancel=True
+                    )
+                    self._silent = False
+                except OSError as error:
+                    self._break(error)
+
+    def hurry(self) -> None:
+        """Let nobody wait for long any more."""
+        self._deadline = trio.current_time() + _LAST_WORDS
+        self._writing.deadline = min(self._writing.deadline, self._deadline)
+
+    async def watch(self) -> None:
+        """Notice at once, not at the next write, when a pipe's reader goes."""
+        if sys.platform != "linux" or not stat.S_ISFIFO(os.fstat(self._fd).st_mode):
+            return
+        # A pipe's write end never becomes readable; it only reports that.
+        await trio.lowlevel.wait_readable(self._fd)
+        self._silent = True
+        self._break(OSError(errno.EPIPE, os.strerror(errno.EPIPE)))
+
+    def _break(self, error: OSError) -> None:
+        if self.failure is None:
+            self.failure = error
+            said = {errno.EPIPE: signal.SIGPIPE, errno.EIO: signal.SIGHUP}
+            self._on_broken(said.get(error.errno or 0, 0))
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]

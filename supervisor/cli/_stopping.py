@@ -1,0 +1,93 @@
+"""What asks the program to stop, and what a second request does."""
+
+from __future__ import annotations
+
+import signal
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import trio
+
+from actors.env import Process, Processes
+
+
+class Stopping:
+    """The first request to stop cancels `work`; each signal after the first calls
+    ``on_another``."""
+
+    def __init__(self, on_another: Callable[[], None]) -> None:
+        self.number: int | None = None
+        """The signal that asked first; 0 if it was none."""
+        self.work = trio.CancelScope()
+        """To be entered by whoever does the work."""
+        self._on_another = on_another
+
+    @property
+    def reason(self) -> str:
+        """What asked, in a word."""
+        return signal.Signals(self.number).name if self.number else "no output possible"
+
+    @property
+    def exit_code(self) -> int:
+        """What tells the caller of this program about it."""
+        return 128 + self.number if self.number else 1
+
+    def request(self, number: int) -> None:
+        """Ask to stop, as that signal does; 0 if it is like none."""
+        if self.number is None:
+            self.number = number
+            self.work.cancel()
+
+    async def listen(self, received: AsyncIterator[int]) -> None:
+        """Take what `open_signals` receives, until cancelled."""
+        async for number in received:
+            self.request(number)
+            break
+        async for _ in received:
+            self._on_another()
+
+
+def open_signals() -> AbstractContextManager[AsyncIterator[int]]:
+    """Receive what asks a program to stop, for the length of a block."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    # What nohup has ignored stays ignored.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    return trio.open_signal_receiver(*numbers)
+
+
+class KillableProcesses(Processes):
+    """Somebody's processes, all of which can be killed at once: whatever waits
+    for them to end in peace goes on."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self._trees: weakref.WeakSet[Process] = weakref.WeakSet()
+        self._killing = False
+
+    def kill(self) -> None:
+        """Kill every tree, and each that is starting."""
+        self._killing = True
+        for tree in self._trees:
+            tree.kill()
+
+    def environment(self) -> dict[str, str]:
+        return self._processes.environment()
+
+    async def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None,
+        env: Mapping[str, str],
+        marker: str,
+    ) -> Process:
+        tree = await self._processes.spawn(argv, cwd=cwd, env=env, marker=marker)
+        self._trees.add(tree)
+        if self._killing:
+            tree.kill()
+        return tree
+
+    async def aclose(self) -> None:
+        await self._processes.aclose()

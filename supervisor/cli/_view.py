@@ -1,0 +1,367 @@
+"""What a person, or a program, sees of the tasks while they run."""
+
+from __future__ import annotations
+
+import io
+import signal
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import orjson
+import trio
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from actors import TaskStatus
+from actors.envelope import clean_text
+
+from .._events import (
+    SCHEMA_VERSION,
+    Event,
+    Gap,
+    RestartScheduled,
+    Straggler,
+    TaskEnded,
+    TaskRestarted,
+    TaskStarted,
+    TaskStopRequested,
+    Warned,
+)
+from .._json import to_json
+from ..runtime import Notification, TaskHandle, TaskSnapshot
+from ._stdout import Stdout
+
+_FRAME = 0.1
+"""The least seconds between two frames of the live view."""
+_TICK = 1.0
+"""The seconds after which a running time is drawn anew though nothing happened."""
+_LAST_LINES = 10
+"""Lines of output shown of each command that failed."""
+_DETAIL = 100
+"""Characters of what is said besides, on a line."""
+_STYLES = {
+    "completed": "green",
+    "failed": "bold red",
+    "killed": "yellow",
+    "running": "cyan",
+    "stopping": "yellow",
+    "restarting": "magenta",
+    "pending": "dim",
+}
+
+
+class View(Protocol):
+    """One way of showing what happens."""
+
+    async def show(self, events: Sequence[Event]) -> None:
+        """Show what has happened, and how things are now."""
+        ...
+
+    async def show_envelope(self, note: Notification) -> None:
+        """Show an envelope, as the parent receives it."""
+        ...
+
+    async def tick(self) -> None:
+        """Show that time passes, until cancelled."""
+        ...
+
+    async def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+
+class JsonView:
+    """One JSON object on a line for each event."""
+
+    def __init__(self, stdout: Stdout) -> None:
+        self._stdout = stdout
+
+    async def show(self, events: Sequence[Event]) -> None:
+        if events:
+            await self._stdout.write_bytes(
+                b"".join(to_json(event) + b"\n" for event in events)
+            )
+
+    async def show_envelope(self, note: Notification) -> None:
+        fields = {
+            "kind": "Envelope",
+            "version": SCHEMA_VERSION,
+            "notification_id": note.id,
+            "task_id": note.task_id,
+            "xml": note.xml,
+        }
+        await self._stdout.write_bytes(orjson.dumps(fields) + b"\n")
+
+    async def tick(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def close(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+class PlainView:
+    """One line for each change of a task."""
+
+    def __init__(self, stdout: Stdout) -> None:
+        self._stdout = stdout
+        self._began = trio.current_time()
+        self._descriptions: dict[str, str] = {}
+
+    async def show(self, events: Sequence[Event]) -> None:
+        lines = [self._line(event) for event in events]
+        if text := "".join(line for line in lines if line is not None):
+            await self._stdout.write(text)
+
+    async def show_envelope(self, note: Notification) -> None:
+        await self._stdout.write(f"{note.xml}\n")
+
+    async def tick(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def close(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def _line(self, event: Event) -> str | None:
+        task_id: str | None
+        match event:
+            case TaskStarted(task_id=task_id, description=description):
+                self._descriptions[task_id] = description
+                what, detail = "started", ""
+            case TaskRestarted(task_id=task_id):
+                what, detail = "restarted", ""
+            case RestartScheduled(supervisor=path, child="run", delay=delay):
+                task_id = path.rpartition("/")[2]
+                what, detail = "will restart", f"in {delay:.3g} s"
+            case TaskStopRequested(task_id=task_id, reason=reason):
+                what, detail = "stopping", reason or ""
+            case TaskEnded(task_id=task_id, status=what, error=error):
+                detail = error or ""
+                if task_id not in self._descriptions and what == "killed":
+                    detail = "before it began"
+            case Warned(task_id=task_id, text=detail):
+                what = "warning"
+            case Straggler(child=task_id, waited=waited):
+                what, detail = (
+                    "warning",
+                    f"has not ended {waited:.0f} s after it was stopped",
+                )
+            case Gap(missed=missed):
+                return f"... {missed} events are not shown ...\n"
+            case _:
+                return None
+        name = one_line(self._descriptions.get(task_id or "", ""))
+        more = f"  ({one_line(detail, _DETAIL)})" if detail else ""
+        elapsed = max(0.0, event.time - self._began)
+        return f"{elapsed:7.1f} s  {what:<12}  {task_id or '':<9}  {name}{more}\n"
+
+
+class LiveView:
+    """A table that is redrawn in place."""
+
+    def __init__(self, stdout: Stdout, tasks: Sequence[TaskHandle]) -> None:
+        self._stdout = stdout
+        self._tasks = tasks
+        self._buffer = _Buffer(stdout.encoding)
+        self._console = Console(file=self._buffer, force_terminal=True, highlight=False)
+        # Drawn by the task that calls us: no thread.
+        self._live = Live(
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._runs: Counter[str] = Counter()
+        self._warnings: list[str] = []
+        self._live.start()
+
+    async def show(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, TaskRestarted):
+                self._runs[event.task_id] += 1
+            elif isinstance(event, Warned):
+                self._console.print(
+                    Text(f"{event.task_id}: {one_line(event.text)}", style="yellow")
+                )
+        self._live.update(self._frame(), refresh=True)
+        await self._stdout.write(self._buffer.take())
+        # What happens meanwhile waits, and is drawn in one frame.
+        await trio.sleep(_FRAME)
+
+    async def tick(self) -> None:
+        while True:
+            await trio.sleep(_TICK)
+            await self.show([])
+
+    async def show_envelope(self, note: Notification) -> None:
+        self._console.print(Text(note.xml))
+        await self._stdout.write(self._buffer.take())
+
+    async def close(self) -> None:
+        self._live.stop()
+        await self._stdout.write(self._buffer.take())
+
+    def _frame(self) -> Group:
+        tasks = [task.snapshot() for task in self._tasks]
+        room = max(1, self._console.height - 4)
+        shown = tasks
+        if len(tasks) > room:
+            # Those that run, then those that ended last; in their order.
+            order = {id(task): place for place, task in enumerate(tasks)}
+            first = sorted(tasks, key=_importance)[: room - 1]
+            shown = sorted(first, key=lambda task: order[id(task)])
+        table = Table(box=None, pad_edge=False, expand=True, show_header=False)
+        table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        # Of one width, so that nothing jumps.
+        table.add_column(no_wrap=True, min_width=10)
+        table.add_column(no_wrap=True, min_width=8, justify="right")
+        table.add_column(no_wrap=True, min_width=8, justify="right")
+        for task in shown:
+            word = state_of(task)
+            runs = self._runs[task.id]
+            size = 0 if task.progress is None else task.progress.bytes_written
+            table.add_row(
+                Text(one_line(task.description)),
+                Text(f"{word} (run {runs + 1})" if runs else word, style=_STYLES[word]),
+                seconds(task),
+                _bytes(size),
+            )
+        lines: list[Table | Text] = [table]
+        if len(shown) < len(tasks):
+            lines.append(Text(f"and {len(tasks) - len(shown)} more", style="dim"))
+        counts = Counter(map(state_of, tasks))
+        lines.append(
+            Text(", ".join(f"{n} {word}" for word, n in counts.items()), style="bold")
+        )
+        if counts["stopping"]:
+            lines.append(Text("Ctrl+C again kills at once", style="dim"))
+        return Group(*lines)
+
+
+class _Buffer(io.StringIO):
+    """Where rich writes to."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__()
+        self._encoding = encoding
+
+    # The declared attribute can be written; ours need not be.
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """What the terminal understands; rich draws in ASCII where it must."""
+        return self._encoding
+
+    def take(self) -> str:
+        """Return what was written since the last time."""
+        text = self.getvalue()
+        self.seek(0)
+        self.truncate()
+        return text
+
+
+def summary(
+    tasks: Sequence[TaskSnapshot], directory: Path, stdout: Stdout, *, live: bool
+) -> str:
+    """Return the table of how everything ended, and where its output is."""
+    buffer = _Buffer(stdout.encoding)
+    console = Console(
+        file=buffer,
+        force_terminal=live,
+        # A file has room for whole lines.
+        width=None if live else 10_000,
+        highlight=False,
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("command", overflow="fold", ratio=1 if live else None)
+    table.add_column("status", no_wrap=True)
+    table.add_column("exit code", no_wrap=True, justify="right")
+    table.add_column("time", no_wrap=True, justify="right")
+    table.add_column("output file", no_wrap=True)
+    for task in tasks:
+        word = state_of(task)
+        table.add_row(
+            Text(one_line(task.description)),
+            Text(word, style=_STYLES[word]),
+            how_it_exited(task),
+            seconds(task),
+            task.output_file.name if task.output_file is not None else "-",
+        )
+    console.print()
+    console.print(table)
+    for task in tasks:
+        if task.status is TaskStatus.FAILED:
+            console.print()
+            console.print(_failure(task))
+    console.print()
+    console.print(
+        f"output files: {clean_text(str(directory))}", markup=False, soft_wrap=True
+    )
+    text = buffer.getvalue()
+    if live:
+        return text
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def _failure(task: TaskSnapshot) -> Text:
+    why = "unknown error" if task.error is None else one_line(task.error.message)
+    text = Text(f"{one_line(task.description)}: {why}", style="bold")
+    # Cleaned once already, but raw output is not.
+    lines = clean_text(task.result or "").splitlines()[-_LAST_LINES:]
+    for line in lines:
+        text.append(f"\n  {line}", style="not bold")
+    return text
+
+
+def state_of(task: TaskSnapshot) -> str:
+    """Return the status of a task, finer than the status is, in a word."""
+    if task.stopping:
+        return "stopping"
+    if task.restarting:
+        return "restarting"
+    return task.status.value
+
+
+def how_it_exited(task: TaskSnapshot) -> str:
+    """Return the exit code, or the signal, or a dash."""
+    if task.exit_code is not None:
+        return str(task.exit_code)
+    if task.signal is None:
+        return "-"
+    try:
+        return signal.Signals(task.signal).name
+    except ValueError:  # a real-time signal
+        return f"signal {task.signal}"
+
+
+def seconds(task: TaskSnapshot) -> str:
+    """Return how long a task has run, or a dash."""
+    if task.usage.duration_ms is None:
+        return "-"
+    return f"{task.usage.duration_ms / 1000:.1f} s"
+
+
+def one_line(text: str, limit: int | None = None) -> str:
+    """Return ``text`` for a place where a line must stay a line."""
+    line = " ".join(clean_text(text).split())
+    return line if limit is None or len(line) <= limit else line[: limit - 3] + "..."
+
+
+def _importance(task: TaskSnapshot) -> tuple[int, float]:
+    if task.status is TaskStatus.PENDING:
+        return 2, 0.0
+    if task.ended_at is None:
+        return 0, 0.0
+    return 1, -task.ended_at.timestamp()
+
+
+def _bytes(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -1,0 +1,172 @@
+"""``trio-supervisor run``: supervise some commands until all have ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import attrs
+import trio
+
+from actors import TaskStatus
+from actors.env import Env, real_env
+from actors.shell import Shell
+
+from .._events import Subscription
+from ..runtime import Limits, Notifications, TaskHandle, open_runtime
+from ..tree import Backoff
+from ._stdout import Stdout
+from ._stopping import KillableProcesses, Stopping, open_signals
+from ._view import JsonView, LiveView, PlainView, View, summary
+
+_EVENTS_KEPT = 100_000
+"""For a reader of ours that is slow; then it is told how many it missed."""
+
+
+@attrs.frozen(kw_only=True)
+class Order:
+    """What was ordered on the command line, checked."""
+
+    shells: Sequence[Shell]
+    directory: Path
+    max: int | None = None
+    restart: Literal["permanent", "transient", "temporary"] = "temporary"
+    intensity: int = 1
+    period: float = 5.0
+    backoff: Backoff | None = None
+    json: bool = False
+    envelopes: bool = False
+
+
+def new_directory() -> Path:
+    """Make a directory of our own for output files.
+
+    Raises:
+        OSError: if there is no place for one.
+    """
+    return Path(tempfile.mkdtemp(prefix="trio-supervisor-"))
+
+
+async def run(order: Order) -> int:
+    """Do what was ordered, tell about it, and return the exit code."""
+    real = real_env()
+    processes = KillableProcesses(real.processes)
+    env = attrs.evolve(real, processes=processes)
+
+    def hurry() -> None:
+        processes.kill()
+        stdout.hurry()
+
+    stopping = Stopping(hurry)
+    stdout = Stdout(stopping.request)
+    with open_signals() as received:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stopping.listen, received)
+            nursery.start_soon(stdout.watch)
+            tasks = await _supervise(order, env, stopping, stdout)
+            ended = [task.snapshot() for task in tasks]
+            table = summary(
+                ended, order.directory, stdout, live=_is_live(order, stdout)
+            )
+            if order.json:
+                _say_aside(table)
+            else:
+                await stdout.write(table)
+            nursery.cancel_scope.cancel()
+    if stdout.failure is not None and stopping.number == 0:
+        _say_aside(f"trio-supervisor: standard output: {stdout.failure.strerror}\n")
+    if stopping.number is not None:
+        return stopping.exit_code
+    return int(any(task.status is not TaskStatus.COMPLETED for task in ended))
+
+
+async def _supervise(
+    order: Order, env: Env, stopping: Stopping, stdout: Stdout
+) -> list[TaskHandle]:
+    """Launch everything and return when everything has ended."""
+    tasks: list[TaskHandle] = []
+    view = _choose_view(order, stdout, tasks)
+    parent = _Parent(view if order.envelopes else None)
+    try:
+        async with trio.open_nursery() as readers:
+            # They read on until the runtime has ended.
+            async with open_runtime(
+                order.directory, limits=Limits(total=order.max), env=env
+            ) as runtime:
+                events, notifications = runtime.events, runtime.notifications
+                readers.start_soon(_show, view, events.subscribe(_EVENTS_KEPT))
+                readers.start_soon(parent.receive, notifications)
+                with stopping.work:
+                    for shell in order.shells:
+                        task = await runtime.launch(
+                            shell,
+                            restart=order.restart,
+                            intensity=order.intensity,
+                            period=order.period,
+                            backoff=order.backoff,
+                        )
+                        tasks.append(task)
+                    await runtime.wait_idle()
+                if stopping.number is not None:
+                    await runtime.stop_all(reason=stopping.reason)
+                # While the event stream can still tell of it.
+                await parent.wait_acknowledged(len(tasks))
+    finally:
+        # A terminal is given back as it was; a second is enough for that.
+        with trio.move_on_after(1.0, shield=True):
+            await view.close()
+    return tasks
+
+
+def _is_live(order: Order, stdout: Stdout) -> bool:
+    dumb = os.environ.get("TERM", "dumb") == "dumb"
+    return stdout.is_terminal and not order.json and not dumb
+
+
+def _choose_view(order: Order, stdout: Stdout, tasks: Sequence[TaskHandle]) -> View:
+    if _is_live(order, stdout):
+        return LiveView(stdout, tasks)
+    return JsonView(stdout) if order.json else PlainView(stdout)
+
+
+async def _show(view: View, events: Subscription) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(view.tick)
+        async for event in events:
+            await view.show([event, *events.drain()])
+        nursery.cancel_scope.cancel()
+
+
+class _Parent:
+    """The parent of every task: it hears of their ends, and says so."""
+
+    def __init__(self, view: View | None) -> None:
+        self._view = view
+        self._acknowledged = 0
+        self._news = trio.Event()
+
+    async def receive(self, notifications: Notifications) -> None:
+        async for note in notifications:
+            if self._view is None:
+                note.ack("silent")
+            else:
+                await self._view.show_envelope(note)
+                note.ack()
+            self._acknowledged += 1
+            self._news.set()
+            self._news = trio.Event()
+
+    async def wait_acknowledged(self, count: int) -> None:
+        while self._acknowledged < count:
+            await self._news.wait()
+
+
+def _say_aside(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, end="")
+    except OSError:  # Nobody hears us there either.
+        pass

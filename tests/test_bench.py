@@ -1,0 +1,154 @@
+"""Every benchmark runs, once and small; no test judges a time."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import all_cases, main, select
+from bench._case import Case, Figures, Result, Row, Spread, Target, percentile, run_case
+from bench._report import format_number, format_table
+
+TARGETED = {"PF1", "PF2", "PF3", "PF4", "PF5", "PF6", "PF7", "PF8", "PF12"}
+
+
+@pytest.mark.parametrize("case", all_cases(small=True), ids=lambda case: case.name)
+def test_the_case_runs_and_every_figure_is_there(case: Case) -> None:
+    results = run_case(case, 1, judge=False)
+    assert [result.row for result in results] == list(case.rows)
+    for result in results:
+        for figure in (result.ours, result.base, result.ratio):
+            assert math.isfinite(figure.median) and figure.median > 0, result.row.what
+        assert result.holds is None
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_every_figure_that_is_promised_has_a_row_with_its_target(small: bool) -> None:
+    """PF1 to PF8 and PF12."""
+    rows = [row for case in all_cases(small=small) for row in case.rows]
+    assert {row.id for row in rows if row.target is not None} == TARGETED
+
+
+def case_of(target: Target, *rounds: tuple[float, float]) -> Case:
+    """A case that measures 'ours' and 'base' so in its rounds."""
+    left = list(rounds)
+
+    def measure() -> Figures:
+        ours, base = left.pop(0)
+        return {"ours": ours, "base": base}
+
+    row = Row(
+        id="PF0", what="a thing", ours="ours", base="base", unit="1/s", target=target
+    )
+    return Case(name="made up", parts=[measure], rows=[row])
+
+
+def test_the_ratio_is_taken_within_a_round_and_the_median_is_judged() -> None:
+    case = case_of(Target(">=", 2), (30, 10), (100, 100), (2, 1))
+    (result,) = run_case(case, 3, judge=True)
+    assert result.ratio == Spread(median=2, min=1, max=3)
+    assert result.ours.median == 30
+    assert result.base.median == 10
+    assert result.holds is True
+
+
+@pytest.mark.parametrize(
+    ("target", "holds"),
+    [
+        (Target(">=", 2), True),
+        (Target(">=", 2.1), False),
+        (Target("<=", 2), True),
+        (Target("<=", 1.9), False),
+        (Target("<=", 4, of="ours"), True),
+        (Target("<=", 3, of="ours"), False),
+    ],
+    ids=str,
+)
+def test_a_target_holds_up_to_its_very_value(target: Target, holds: bool) -> None:
+    (result,) = run_case(case_of(target, (4, 2)), 1, judge=True)
+    assert result.holds is holds
+
+
+def test_parts_alternate_so_that_noise_hits_all() -> None:
+    order: list[str] = []
+
+    def part(name: str) -> Figures:
+        order.append(name)
+        return {name: 1.0}
+
+    case = Case(
+        name="order", parts=[lambda: part("ours"), lambda: part("base")], rows=[]
+    )
+    run_case(case, 3, judge=True)
+    assert order == ["ours", "base"] * 3
+
+
+def test_a_percentile_is_one_of_the_values() -> None:
+    values = [float(n) for n in range(100, 0, -1)]
+    assert percentile(values, 0.5) == 50
+    assert percentile(values, 0.95) == 95
+    assert percentile([7.0], 0.95) == 7
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0912, "0.0912"),
+        (25.04, "25"),
+        (999.9, "1000"),
+        (4465.2, "4465"),
+        (48_700, "48.7k"),
+        (999_600, "1M"),
+        (6_543_210, "6.54M"),
+    ],
+)
+def test_a_number_is_shown_short(value: float, shown: str) -> None:
+    assert format_number(value) == shown
+
+
+def test_the_table_says_what_does_not_hold() -> None:
+    def result(holds: bool | None) -> Result:
+        one = Spread(median=1, min=1, max=1)
+        row = Row(
+            id="PF0",
+            what="a thing",
+            ours="a",
+            base="b",
+            unit="1/s",
+            target=Target(">=", 2),
+        )
+        return Result(row=row, ours=one, base=one, ratio=one, holds=holds)
+
+    lines = format_table([result(True), result(False), result(None)]).splitlines()
+    assert [line.split()[-1] for line in lines[2:]] == ["yes", "NO", "2"]
+
+
+def test_an_unknown_id_is_named_together_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"no benchmark 'PF99', only PF1, PF2, .*PF12"):
+        select(all_cases(small=True), ["PF1", "PF99"])
+
+
+def test_the_command_prints_a_table_and_writes_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bench.json"
+    main(["--once", "--only", "PF2", "--json", str(file)])
+    assert "send to a mailbox of 100 / trio channel(100)" in capsys.readouterr().out
+    report = json.loads(file.read_text())
+    assert {row["id"] for row in report["rows"]} == {"PF2"}
+    assert report["rows"][0]["target"] == {"sense": ">=", "value": 10, "of": "ratio"}
+    assert report["rows"][0]["holds"] is None
+    assert report["once"] is True and report["rounds"] == 1
+
+
+@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--only", "PF99"]])
+def test_bad_arguments_end_with_2_and_name_the_value(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert arguments[1] in capsys.readouterr().err

@@ -1,0 +1,65 @@
+"""Every example runs, and README's is one of them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run(code: Path, cwd: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, str(code)],
+        cwd=cwd,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/local/bin:/usr/bin:/bin"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_example_runs_and_says_something(example: Path, tmp_path: Path) -> None:
+    assert run(example, tmp_path)
+
+
+def test_the_embedding_example_shows_each_end_once(tmp_path: Path) -> None:
+    shown = run(ROOT / "examples" / "embed.py", tmp_path)
+    assert "foreground: failed exit code 3" in shown
+    assert "server: killed survivors: ()" in shown
+    assert shown.count("<task-notification>") == 2
+
+
+def test_the_strategies_example_restarts_one_the_rest_or_all(tmp_path: Path) -> None:
+    assert run(ROOT / "examples" / "strategies.py", tmp_path).splitlines() == [
+        "one_for_one   first 5, second 0, third 5",
+        "rest_for_one  first 5, second 0, third 0",
+        "one_for_all   first 0, second 0, third 0",
+    ]
+
+
+def test_the_notifications_example_hears_of_each_task(tmp_path: Path) -> None:
+    shown = run(ROOT / "examples" / "notifications.py", tmp_path)
+    assert shown.count("the parent is told") == 3
+    assert '"a closer look" completed' in shown
+
+
+def test_the_example_in_the_readme_runs_and_is_short(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    (code,) = re.findall(r"<!-- example -->\n```python\n(.*?)```", readme, re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 15
+    example = tmp_path / "example.py"
+    example.write_text(code)
+    shown = run(example, tmp_path)
+    assert "completed 0" in shown
+    assert shown.count("<task-notification>") == 1
