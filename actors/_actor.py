@@ -47,28 +47,29 @@ class StopRequest:
 class Context(Generic[M]):
     """What an actor's function is given: its mailbox and its own affairs."""
 
-    __slots__ = ("_cell", "_started_by", "_stopping", "number")
+    __slots__ = ("_started_by", "_stopping", "cell", "number")
 
     number: int
     """1 for the first incarnation, one more after each restart."""
 
-    _cell: Cell[M]
+    # For its supervisor: see `Incarnation`.
+    cell: Cell[M]
     # What acknowledged the start: the first step, or the actor itself.
     _started_by: Literal["step", "actor"] | None
     _stopping: trio.Event | None
 
     def __repr__(self) -> str:
-        return f"<Context of {self._cell.id}, incarnation {self.number}>"
+        return f"<Context of {self.cell.id}, incarnation {self.number}>"
 
     @property
     def id(self) -> str:
         """The actor's name within its supervisor."""
-        return self._cell.id
+        return self.cell.id
 
     @property
     def ref(self) -> ActorRef[M]:
         """The reference under which others know this actor."""
-        return self._cell
+        return self.cell
 
     @property
     def mailbox(self) -> Mailbox[M]:
@@ -77,7 +78,7 @@ class Context(Generic[M]):
         Iterating it ends when the actor is asked to stop and has handled what
         was queued at that moment; the rest waits for the next incarnation.
         """
-        return self._cell.mailbox
+        return self.cell.mailbox
 
     @property
     def was_started(self) -> bool:
@@ -130,68 +131,59 @@ class Incarnation(Context[M]):
         "_coroutine",
         "_deadline",
         "_ended",
-        "_scope",
-        "_stop",
-        "_task",
         "_reads_before",
+        "_scope",
+        "_task",
         "exit",
+        "stop_request",
     )
 
     exit: Exit[object] | None
     """How it ended, or None while it has not."""
+    stop_request: StopRequest | None
+    """Who asked it to stop first, if anybody did."""
 
     _coroutine: Coroutine[object, object, None]
 
     def __init__(self, cell: Cell[M], number: int) -> None:
-        self._cell = cell
+        self.cell = cell
         self.number = number
         self._started_by = None
         self.exit = None
-        self._stop: StopRequest | None = None
+        self.stop_request = None
         self._stopping = None
         self._ended: trio.Event | None = None
-        self._deadline = math.inf
+        # None if it was never set.
+        self._deadline: float | None = None
         self._task: trio.lowlevel.Task | None = None
-        self._reads_before = cell.mailbox.read_count
+        # Nobody reads a mailbox before its first actor does.
+        self._reads_before = 0 if number == 1 else cell.mailbox.read_count
         # Shielded, because the supervisor passes an outer cancellation on in
         # its own order.
         self._scope = trio.CancelScope(shield=True)
 
     @property
-    def cell(self) -> Cell[M]:
-        """The actor of which this is one run."""
-        return self._cell
-
-    @property
     def is_stopping(self) -> bool:
-        return self._stop is not None
-
-    @property
-    def stop_request(self) -> StopRequest | None:
-        """Who asked it to stop first, if anybody did."""
-        return self._stop
+        return self.stop_request is not None
 
     @property
     def deadline(self) -> float:
-        return self._deadline
+        return math.inf if self._deadline is None else self._deadline
 
     @deadline.setter
     def deadline(self, deadline: float) -> None:
-        if self._stop is None or deadline < self._scope.deadline:
+        if self.stop_request is None or deadline < self._scope.deadline:
             self._scope.deadline = deadline
         self._deadline = deadline
 
     def started(self, value: object = None) -> None:
         if self._started_by == "actor":
             raise RuntimeError(f"actor {self.id!r} called started() twice")
-        self._cell.started_value = value
-        self._acknowledge("actor")
-
-    def _acknowledge(self, by: Literal["step", "actor"]) -> None:
+        self.cell.started_value = value
         is_first = self._started_by is None
-        self._started_by = by
+        self._started_by = "actor"
         if is_first:
-            self._cell.on_started(self)
+            self.cell.on_started(self)
 
     # Stopping
 
@@ -205,38 +197,46 @@ class Incarnation(Context[M]):
         it sooner. It never blocks."""
         if self.exit is not None:
             return
-        if inspect.getcoroutinestate(self._coroutine) == inspect.CORO_CLOSED:
+        if (
+            self._task is None
+            and inspect.getcoroutinestate(self._coroutine) == inspect.CORO_CLOSED
+        ):
             # An interrupt struck before its first line, where nothing could
             # record it.
             self._settle(None)
             return
-        if self._stop is None:
-            # Until now only the deadline can have cancelled it.
-            late = self._scope.cancel_called
-            self._stop = (
-                StopRequest("deadline", None) if late else StopRequest(by, reason)
+        if self.stop_request is None:
+            self.stop_request = (
+                StopRequest("deadline", None)
+                if self._is_late()
+                else StopRequest(by, reason)
             )
-            self._cell.on_stopping()
+            self.cell.on_stopping()
             if self._stopping is not None:
                 self._stopping.set()
         if drain > 0:
-            self._cell.mailbox.begin_drain(self._scope.cancel)
+            self.cell.mailbox.begin_drain(self._scope.cancel)
             self._scope.deadline = min(
                 self._scope.deadline, trio.current_time() + drain
             )
         else:
-            self._scope.cancel(reason=f"actor stopped by {self._stop.by}")
+            self._scope.cancel(reason=f"actor stopped by {self.stop_request.by}")
+
+    def _is_late(self) -> bool:
+        # Before a stop only the deadline can have cancelled the scope, and
+        # asking the scope costs a look at the clock.
+        return self._deadline is not None and self._scope.cancel_called
 
     def stop_softly(self, reason: str | None) -> None:
         """See `ActorRef.stop`."""
-        if self._stop is not None:
+        if self.stop_request is not None:
             return
-        mailbox = self._cell.mailbox
+        mailbox = self.cell.mailbox
         # Not whether it waits there now: what was just sent has woken it.
         if mailbox.read_count > self._reads_before:
-            self.stop("stop", reason, drain=max(self._cell.drain, self._cell.shutdown))
+            self.stop("stop", reason, drain=max(self.cell.drain, self.cell.shutdown))
         else:
-            self.stop("stop", reason, drain=self._cell.drain)
+            self.stop("stop", reason, drain=self.cell.drain)
 
     async def wait_ended(self) -> Exit[object]:
         """Wait for the end, which may have been long ago, and return it."""
@@ -283,23 +283,27 @@ class Incarnation(Context[M]):
             _current.set(self)  # type: ignore[arg-type] # M is of no matter to a reader
             with self._scope:
                 # A stop, or the deadline, may have come before the first step.
-                if self._stop is None and not self._scope.cancel_called:
+                if self.stop_request is None and not self._is_late():
                     self._task = trio.lowlevel.current_task()
                     if acknowledge:
-                        self._cell.started_value = None
-                        self._acknowledge("step")
+                        self.cell.started_value = None
+                        self._started_by = "step"
+                        self.cell.on_started(self)
                     try:
                         exit = Completed(await fn(self, *args))
                     # The boundary: an actor's failure becomes data here and
                     # never travels through the nursery of its supervisor.
                     except Exception as error:
                         exit = Failed(error)
-                    except BaseException as error:
-                        exit, passing = _weigh(error)
-                        self._note_interrupt(passing)
-                        raise passing  # noqa: ASYNC104, B904 - the error, or a part of it
-            if not isinstance(exit, Completed | Failed):
-                exit = self._stopped(exit)
+                    except BaseException as error:  # noqa: ASYNC103 - or it ends here
+                        exit, passing = self._weigh(error)
+                        if passing is not None:
+                            raise passing  # noqa: ASYNC104, B904 - the error, or a part
+            if exit is None:
+                exit = self._stopped(None)
+            elif isinstance(exit, Stopped) and exit.by == "outer":
+                # The scope has ended a group of cancellations.
+                exit = self._stopped(exit.suspect)
         except Exception as error:
             # trio says so if the actor has left a scope of its own open.
             exit = Failed(error)
@@ -311,21 +315,34 @@ class Incarnation(Context[M]):
             # The exit may hold a traceback, which holds this frame.
             del exit
 
-    def _note_interrupt(self, passing: BaseException) -> None:
-        # A supervisor must know, whatever failed beside it.
-        group = _as_group(passing)
-        if group is None:
-            is_interrupt = not isinstance(passing, trio.Cancelled)
-        else:
-            is_interrupt = group.split(trio.Cancelled)[1] is not None
-        if is_interrupt and self._stop is None:
-            self._stop = StopRequest("outer", type(passing).__name__)
+    def _weigh(
+        self, error: BaseException
+    ) -> tuple[Failed | Stopped, BaseException | None]:
+        """Return the exit that ``error`` means if nothing swallows it, and what
+        of it must go on: an Exception stays behind, what is none does not."""
+        if isinstance(error, trio.Cancelled):
+            suspect = find_suspect(error)
+            if self._scope.cancel_called:
+                # Ours, as the scope is shielded, which would end it.
+                return self._stopped(suspect), None
+            return Stopped("outer", "Cancelled", suspect), error
+        group = _as_group(error)
+        errors, rest = (None, error) if group is None else group.split(Exception)
+        passing = error if rest is None else rest
+        if _is_interrupt(passing) and self.stop_request is None:
+            # A supervisor must know, whatever failed beside it.
+            self.stop_request = StopRequest("outer", type(passing).__name__)
+        if errors is None or rest is None:
+            suspect = find_suspect(error)
+            return Stopped("outer", type(error).__name__, suspect), passing
+        passing.__suppress_context__ = True
+        return Failed(errors), passing
 
-    def _stopped(self, seen: Stopped | None) -> Stopped:
-        suspect = None if seen is None else seen.suspect
-        if self._stop is None:
+    def _stopped(self, suspect: BaseException | None) -> Stopped:
+        request = self.stop_request
+        if request is None:
             return Stopped("deadline", None, suspect)
-        return Stopped(self._stop.by, self._stop.reason, suspect)
+        return Stopped(request.by, request.reason, suspect)
 
     @enable_ki_protection
     def _settle(self, exit: Exit[object] | None) -> None:
@@ -336,18 +353,14 @@ class Incarnation(Context[M]):
         # Before anything that could fail: nobody may wait for ever.
         if self._ended is not None:
             self._ended.set()
-        self._cell.on_exit(self, exit)
+        self.cell.on_exit(self, exit)
 
 
-def _weigh(error: BaseException) -> tuple[Failed | Stopped, BaseException]:
-    """Return the exit that ``error`` means if nothing swallows it, and what of
-    it must go on: an Exception stays behind, what is none does not."""
+def _is_interrupt(error: BaseException) -> bool:
     group = _as_group(error)
-    errors, rest = (None, None) if group is None else group.split(Exception)
-    if errors is None or rest is None:
-        return Stopped("outer", type(error).__name__, find_suspect(error)), error
-    rest.__suppress_context__ = True
-    return Failed(errors), rest
+    if group is None:
+        return not isinstance(error, trio.Cancelled)
+    return group.split(trio.Cancelled)[1] is not None
 
 
 def _as_group(error: BaseException) -> BaseExceptionGroup[BaseException] | None:
@@ -358,7 +371,10 @@ def _as_group(error: BaseException) -> BaseExceptionGroup[BaseException] | None:
 
 class Cell(ActorRef[M]):
     """An actor as its supervisor sees it. A supervisor subclasses it and is
-    told, synchronously and in the actor's own step, of what happens to it."""
+    told, synchronously and in the actor's own step, of what happens to it.
+
+    ``incarnation`` is the one that runs, or the last one; ``mailbox`` is kept
+    from incarnation to incarnation."""
 
     __slots__ = ()
 
@@ -374,25 +390,16 @@ class Cell(ActorRef[M]):
     ) -> None:
         self.id = id
         self.started_value = None
-        self.spawned_by = current_actor()
+        spawner = _current.get(None)
+        self.spawned_by = None if spawner is None else spawner.cell
         self.drain = drain
         self.shutdown = shutdown
-        self._mailbox = mailbox
+        self.mailbox = mailbox
         self._state = "starting"
         self._final_end = None
         self._asks = None
         self._thread = thread
         self._token = token
-
-    @property
-    def mailbox(self) -> Mailbox[M]:
-        """The mailbox, kept from incarnation to incarnation."""
-        return self._mailbox
-
-    @property
-    def incarnation(self) -> Incarnation[M]:
-        """The incarnation that runs, or the last one."""
-        return self._incarnation
 
     @enable_ki_protection
     def begin(
@@ -408,12 +415,12 @@ class Cell(ActorRef[M]):
         return."""
         incarnation = Incarnation(self, number)
         nursery.start_soon(incarnation.run, fn, args, acknowledge, name=self.id)
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         return incarnation
 
     def on_started(self, incarnation: Incarnation[M]) -> None:
         """The incarnation acknowledged its start."""
-        if not incarnation.is_stopping:
+        if incarnation.stop_request is None:
             self._state = "running"
 
     def on_stopping(self) -> None:
@@ -422,11 +429,13 @@ class Cell(ActorRef[M]):
 
     def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
         """The incarnation ended. Called once, with the exit recorded already."""
-        self._mailbox.end_drain()
-        taken = self._mailbox.taken_count
-        for reply, place in list((self._asks or {}).items()):
-            if place <= taken:
-                reply.fail(AskUnanswered(self.id, exit))
+        if incarnation.stop_request is not None:
+            self.mailbox.end_drain()
+        if self._asks:
+            taken = self.mailbox.taken_count
+            for reply, place in list(self._asks.items()):
+                if place <= taken:
+                    reply.fail(AskUnanswered(self.id, exit))
 
     def await_restart(self) -> None:
         """Another incarnation will come; messages are kept for it."""
@@ -436,18 +445,19 @@ class Cell(ActorRef[M]):
         """Leave ``stopped``: messages are taken again, and what was queued is
         still there."""
         self._state = "starting"
-        self._mailbox.reopen()
+        self.mailbox.reopen()
 
     @enable_ki_protection
     def end(self) -> None:
         """No other incarnation will come by itself: take no more messages."""
         self._state = "stopped"
-        self._mailbox.close(partial(ActorEnded, self.id))
-        for reply in list(self._asks or ()):
-            reply.fail(ActorEnded(self.id))
+        self.mailbox.close(partial(ActorEnded, self.id))
+        if self._asks:
+            for reply in list(self._asks):
+                reply.fail(ActorEnded(self.id))
         final_end, self._final_end = self._final_end, None
         if final_end is not None:
-            final_end.exit = self._incarnation.exit
+            final_end.exit = self.incarnation.exit
             final_end.event.set()
 
 

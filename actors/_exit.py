@@ -61,8 +61,10 @@ def find_suspect(cancelled: BaseException) -> BaseException | None:
     be a stranger's error. Ours has passed through a frame of the actor, which
     is then in both tracebacks.
     """
-    frames = _frames(cancelled)
     context = cancelled.__context__
+    if context is None:
+        return None
+    frames = _frames(cancelled)
     seen = {id(cancelled)}
     while context is not None and id(context) not in seen:
         seen.add(id(context))

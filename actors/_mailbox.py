@@ -5,14 +5,18 @@ however many messages came. `Mailbox` is usable on its own; an actor reads its
 own as ``ctx.mailbox``.
 """
 
+# The iteration's awaitable is a part of the mailbox.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
 
 import attrs
 import trio
+from outcome import Error, Value
 from trio.lowlevel import (
     Abort,
     RaiseCancelT,
@@ -63,6 +67,26 @@ class _WaitingSender(Generic[T]):
         self.refusal: Exception | None = None
 
 
+class _Next(Generic[T]):
+    """What an iteration awaits when there is no message.
+
+    100,000 actors may be waiting there, so it leaves no frame behind: the
+    message itself is what the waiting task is woken with.
+    """
+
+    __slots__ = ("_mailbox",)
+
+    def __init__(self, mailbox: Mailbox[T]) -> None:
+        self._mailbox = mailbox
+
+    @enable_ki_protection
+    def __await__(self) -> Generator[Any, Any, T]:
+        mailbox = self._mailbox
+        if mailbox._can_go_on():
+            return mailbox._take_next().__await__()
+        return mailbox._park(iterates=True).__await__()
+
+
 class Mailbox(Generic[T]):
     """A first-in-first-out queue, bounded or not.
 
@@ -93,6 +117,7 @@ class Mailbox(Generic[T]):
         "_closed",
         "_drain_left",
         "_incoming",
+        "_iterates",
         "_on_drained",
         "_outgoing",
         "_receiver",
@@ -100,6 +125,7 @@ class Mailbox(Generic[T]):
         "_senders",
         "_taken",
         "_waits",
+        "open_queue",
     )
 
     def __init__(self, capacity: int | None = None) -> None:
@@ -110,25 +136,30 @@ class Mailbox(Generic[T]):
                 f"capacity must be a positive int or None, not {capacity!r}"
             )
         self._capacity = capacity
-        self._incoming: list[T] = []
+        # Made with the first message that must wait.
+        self._incoming: list[T] | None = None
         self._outgoing: list[T] | None = None
+        # The same as _incoming while putting is no more than appending to it:
+        # no bound, not closed, and nobody to wake. For `ActorRef.tell`.
+        self.open_queue: list[T] | None = None
         self._taken = 0
         self._waits = 0
         self._closed: Callable[[], Exception] | None = None
         self._checked = capacity is not None  # whether a put may be refused
         self._calls = 0
         # The task that is woken next, and those after it. There are none after
-        # it unless there is it.
+        # it unless there is it. One that iterates is handed its message, and
+        # does not run without one; any other is woken to look for itself.
         self._receiver: Task | None = None
-        self._receivers: OrderedDict[Task, None] | None = None
+        self._iterates = False
+        self._receivers: OrderedDict[Task, bool] | None = None
         self._senders: OrderedDict[_WaitingSender[T], None] | None = None
         self._drain_left: int | None = None
         self._on_drained: Callable[[], None] | None = None
 
     def __len__(self) -> int:
-        return len(self._incoming) + (
-            0 if self._outgoing is None else len(self._outgoing)
-        )
+        incoming, outgoing = self._incoming, self._outgoing
+        return (len(incoming) if incoming else 0) + (len(outgoing) if outgoing else 0)
 
     def __repr__(self) -> str:
         bound = "" if self._capacity is None else f"/{self._capacity}"
@@ -149,16 +180,17 @@ class Mailbox(Generic[T]):
     @property
     def is_full(self) -> bool:
         """Whether `put` would wait now."""
-        return (
-            self._capacity is not None
-            and self._closed is None
-            and len(self) >= self._capacity
-        )
+        if self._capacity is None:
+            return False
+        return self._closed is None and len(self) >= self._capacity
 
     @property
     def put_count(self) -> int:
         """How many messages were ever put: the place of the latest one."""
-        return self._taken + len(self)
+        # Not through len(), which is a call more for every question asked.
+        incoming, outgoing = self._incoming, self._outgoing
+        queued = (len(incoming) if incoming else 0) + (len(outgoing) if outgoing else 0)
+        return self._taken + queued
 
     @property
     def taken_count(self) -> int:
@@ -185,9 +217,12 @@ class Mailbox(Generic[T]):
                 raise self._closed()
             if self._capacity is not None and len(self) >= self._capacity:
                 raise MailboxFull(self._capacity)
-        self._incoming.append(message)
         if self._receiver is not None:
-            self._wake_one(self._receiver)
+            self._put_for(self._receiver, message)
+            return
+        self._append(message)
+        if not self._checked:
+            self.open_queue = self._incoming
 
     @enable_ki_protection
     async def put(
@@ -211,11 +246,12 @@ class Mailbox(Generic[T]):
             if self._capacity is not None and len(self) >= self._capacity:
                 await self._wait_for_room(_WaitingSender(message, on_put))
                 return
-        self._incoming.append(message)
+        if self._receiver is None:
+            self._append(message)
+        else:
+            self._put_for(self._receiver, message)
         if on_put is not None:
             on_put(self.put_count)
-        if self._receiver is not None:
-            self._wake_one(self._receiver)
 
     async def _wait_for_room(self, sender: _WaitingSender[T]) -> None:
         if self._senders is None:
@@ -237,12 +273,37 @@ class Mailbox(Generic[T]):
         assert self._senders is not None and self._capacity is not None
         while self._senders and len(self) < self._capacity:
             sender, _ = self._senders.popitem(last=False)
-            self._incoming.append(sender.message)
+            if self._receiver is None:
+                self._append(sender.message)
+            else:
+                self._put_for(self._receiver, sender.message)
             if sender.on_put is not None:
                 sender.on_put(self.put_count)
             reschedule(sender.task)
-            if self._receiver is not None:
-                self._wake_one(self._receiver)
+
+    def _append(self, message: T) -> None:
+        if self._incoming is None:
+            self._incoming = [message]
+        else:
+            self._incoming.append(message)
+
+    def _put_for(self, receiver: Task, message: T) -> None:
+        """Append ``message`` while ``receiver`` is the first who waits."""
+        if not self._iterates:
+            self._append(message)
+            self._next_receiver()
+            reschedule(receiver)
+        elif self._drain_left is not None:
+            self._append(message)  # for after the drain
+        elif self._incoming or self._outgoing:
+            # Others were woken for what is there and have not looked yet.
+            self._append(message)
+            self._next_receiver()
+            reschedule(receiver, Value(self._take()))
+        else:
+            self._taken += 1
+            self._next_receiver()
+            reschedule(receiver, Value(message))
 
     # Receiving
 
@@ -290,7 +351,9 @@ class Mailbox(Generic[T]):
                 else min(len(self), self._drain_left)
             )
             return [self._take() for _ in range(count)]
-        batch, self._incoming = self._incoming, []
+        batch, self._incoming = self._incoming, None
+        self.open_queue = None
+        assert batch is not None
         self._taken += len(batch)
         if self._senders:
             self._admit_senders()
@@ -300,20 +363,33 @@ class Mailbox(Generic[T]):
         return self
 
     @enable_ki_protection
-    async def __anext__(self) -> T:
+    def __anext__(self) -> Awaitable[T]:
         """Take the next message; the end comes when the mailbox is closed and
         empty, or, in an actor that was asked to stop, when it has handled what
         was queued at that moment."""
-        # One frame only: 100,000 actors may be waiting right here.
+        if self._incoming or self._outgoing:
+            return self._take_next()
+        return _Next(self)
+
+    def _can_go_on(self) -> bool:
+        """Whether an iteration has a message, or its end, without waiting."""
+        return (
+            bool(self._incoming or self._outgoing)
+            or self._drain_left is not None
+            or self._closed is not None
+        )
+
+    @enable_ki_protection
+    async def _take_next(self) -> T:
         self._calls += 1
         if self._calls >= _CHECKPOINT_EVERY:
             self._calls = 0
             await checkpoint()
-        while not self._has_message():
-            if self._drain_left == 0 or self._closed is not None:
-                raise StopAsyncIteration
-            await self._park()
-        return self._take()
+        if self._has_message():
+            return self._take()
+        if self._drain_left == 0 or self._closed is not None:
+            raise StopAsyncIteration
+        return await _Next(self)
 
     async def _wait_message(self) -> None:
         self._calls += 1
@@ -327,7 +403,7 @@ class Mailbox(Generic[T]):
                 self._on_drained()
             elif self._closed is not None:
                 raise self._closed()
-            await self._park()
+            await self._park(iterates=False)
 
     def _has_message(self) -> bool:
         return self._drain_left != 0 and bool(self._incoming or self._outgoing)
@@ -335,7 +411,9 @@ class Mailbox(Generic[T]):
     def _take(self) -> T:
         outgoing = self._outgoing
         if not outgoing:
-            outgoing, self._incoming = self._incoming, []
+            outgoing, self._incoming = self._incoming, None
+            self.open_queue = None
+            assert outgoing is not None
             outgoing.reverse()
             self._outgoing = outgoing
         self._taken += 1
@@ -343,22 +421,24 @@ class Mailbox(Generic[T]):
         if self._drain_left is not None:
             self._drain_left -= 1
             if self._drain_left == 0:
-                self._wake_all()
+                self._end_all()
         if self._senders:
             self._admit_senders()
         return message
 
-    def _park(self) -> Awaitable[object]:
+    def _park(self, *, iterates: bool) -> Coroutine[Any, Any, Any]:
         # Returns what is to be awaited, instead of awaiting it in a frame more.
         self._calls = 0
         self._waits += 1
+        self.open_queue = None
         if self._receiver is None:
             self._receiver = current_task()
+            self._iterates = iterates
             return wait_task_rescheduled(self._forget_first)  # noqa: ASYNC105 - see above
         if self._receivers is None:
             self._receivers = OrderedDict()
         task = current_task()
-        self._receivers[task] = None
+        self._receivers[task] = iterates
 
         def abort(_: RaiseCancelT) -> Abort:
             assert self._receivers is not None
@@ -377,17 +457,29 @@ class Mailbox(Generic[T]):
 
     def _next_receiver(self) -> None:
         if self._receivers:
-            self._receiver, _ = self._receivers.popitem(last=False)
+            self._receiver, self._iterates = self._receivers.popitem(last=False)
         else:
             self._receiver = None
 
-    def _wake_one(self, receiver: Task) -> None:
-        self._next_receiver()
-        reschedule(receiver)
-
-    def _wake_all(self) -> None:
+    def _end_all(self) -> None:
+        """Tell everyone who waits that there is no further message."""
         while self._receiver is not None:
-            self._wake_one(self._receiver)
+            receiver, iterates = self._receiver, self._iterates
+            self._next_receiver()
+            if iterates:
+                reschedule(receiver, Error(StopAsyncIteration()))
+            else:
+                reschedule(receiver)
+
+    def _serve_all(self) -> None:
+        """Let those who wait have what is queued."""
+        while self._receiver is not None and (self._incoming or self._outgoing):
+            receiver, iterates = self._receiver, self._iterates
+            self._next_receiver()
+            if iterates:
+                reschedule(receiver, Value(self._take()))
+            else:
+                reschedule(receiver)
 
     # Closing
 
@@ -400,7 +492,9 @@ class Mailbox(Generic[T]):
         """
         self._closed = error
         self._checked = True
-        self._wake_all()
+        self.open_queue = None
+        if self._receiver is not None:
+            self._end_all()
         while self._senders:
             sender, _ = self._senders.popitem(last=False)
             sender.refusal = error()
@@ -426,7 +520,7 @@ class Mailbox(Generic[T]):
             self._drain_left = len(self)
             self._on_drained = on_drained
             if self._drain_left == 0:
-                self._wake_all()
+                self._end_all()
 
     @enable_ki_protection
     def end_drain(self) -> None:
@@ -434,5 +528,4 @@ class Mailbox(Generic[T]):
         if self._drain_left is not None:
             self._drain_left = None
             self._on_drained = None
-            if len(self):
-                self._wake_all()
+            self._serve_all()

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import trio
+from outcome import Error, Outcome, Value
 from trio.lowlevel import (
     Abort,
     RaiseCancelT,
@@ -15,6 +16,7 @@ from trio.lowlevel import (
     current_task,
     enable_ki_protection,
     reschedule,
+    wait_task_rescheduled,
 )
 
 from ._errors import (
@@ -46,12 +48,12 @@ class Reply(Generic[R]):
     has gone, is dropped.
     """
 
-    __slots__ = ("_error", "_state", "_task", "_value")
+    __slots__ = ("_answer", "_state", "_task")
 
     def __init__(self) -> None:
         self._state: Literal["open", "answered", "failed", "dropped"] = "open"
-        self._value: R | None = None
-        self._error: Exception | None = None
+        # An answer that came before anybody waited for it.
+        self._answer: Outcome[R] | None = None
         self._task: Task | None = None
 
     def __repr__(self) -> str:
@@ -63,8 +65,10 @@ class Reply(Generic[R]):
         if self._state != "open":
             return False
         self._state = "answered"
-        self._value = value
-        self._wake()
+        if self._task is None:
+            self._answer = Value(value)
+        else:
+            reschedule(self._task, Value(value))
         return True
 
     @enable_ki_protection
@@ -73,33 +77,32 @@ class Reply(Generic[R]):
         if self._state != "open":
             return False
         self._state = "failed"
-        self._error = error
-        self._wake()
+        if self._task is None:
+            self._answer = Error(error)
+        else:
+            reschedule(self._task, Error(error))
         return True
 
     def drop(self) -> None:
         """Nobody waits any more."""
+        self._task = None
         if self._state == "open":
             self._state = "dropped"
 
-    async def wait(self) -> R:
-        """Wait for the answer; called once, by the one who asked."""
-        if self._state == "open":
-            self._task = current_task()
-            await trio.lowlevel.wait_task_rescheduled(self._abort)
-        else:
-            await trio.lowlevel.checkpoint()
-        if self._error is not None:
-            raise self._error
-        return self._value  # type: ignore[return-value] # an answer may be None
+    def wait(self) -> Coroutine[Any, Any, R]:
+        """Wait for the answer; called once and awaited at once, by the one who
+        asked."""
+        if self._answer is not None:
+            return self._read(self._answer)
+        # The task is woken with the answer itself.
+        self._task = current_task()
+        return wait_task_rescheduled(self._abort)  # noqa: ASYNC105 - see above
 
-    def _wake(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            reschedule(task)
+    async def _read(self, answer: Outcome[R]) -> R:
+        await trio.lowlevel.checkpoint()
+        return answer.unwrap()
 
     def _abort(self, _: RaiseCancelT) -> Abort:
-        self._task = None
         self._state = "dropped"
         return Abort.SUCCEEDED
 
@@ -124,13 +127,13 @@ class ActorRef(Generic[M]):
     __slots__ = (
         "_asks",
         "_final_end",
-        "_incarnation",
-        "_mailbox",
         "_state",
         "_thread",
         "_token",
-        "drain",
         "id",
+        "incarnation",
+        "mailbox",
+        "drain",
         "shutdown",
         "spawned_by",
         "started_value",
@@ -142,19 +145,20 @@ class ActorRef(Generic[M]):
     """What the actor gave to ``ctx.started``, or None."""
     spawned_by: ActorRef[object] | None
     """The actor that asked for it, which need not be above it; None for code
-    that runs in no actor."""
+    that runs in no actor, and once its supervisor has forgotten it."""
 
     # Every question that waits for its answer, with its place in the mailbox
     # once it is there.
     _asks: dict[Reply[Any], int] | None
-    _incarnation: Incarnation[M]
-    _mailbox: Mailbox[M]
     _state: ActorState
     _final_end: FinalEnd | None
     _thread: int
     _token: trio.lowlevel.TrioToken
+    # For its supervisor: see `Cell`.
     drain: float
     shutdown: float
+    incarnation: Incarnation[M]
+    mailbox: Mailbox[M]
 
     def __repr__(self) -> str:
         return f"<ActorRef {self.id} {self._state}>"
@@ -166,7 +170,7 @@ class ActorRef(Generic[M]):
 
     def statistics(self) -> MailboxStatistics:
         """Return the state of its mailbox."""
-        return self._mailbox.statistics()
+        return self.mailbox.statistics()
 
     def tell(self, message: M) -> None:
         """Put ``message`` into the mailbox and return at once.
@@ -178,7 +182,11 @@ class ActorRef(Generic[M]):
         """
         if get_ident() != self._thread:
             raise ForeignThread(self.id)
-        self._mailbox.put_nowait(message)
+        queue = self.mailbox.open_queue
+        if queue is None:
+            self.mailbox.put_nowait(message)
+        else:
+            queue.append(message)
 
     def send(self, message: M) -> Coroutine[object, object, None]:
         """Put ``message`` into the mailbox, waiting for room in a bounded one.
@@ -186,7 +194,7 @@ class ActorRef(Generic[M]):
         To be awaited. Cancelled, it has put nothing. Raises `ActorEnded` as
         `tell` does.
         """
-        return self._mailbox.put(message)
+        return self.mailbox.put(message)
 
     async def ask(self, make_message: Callable[[Reply[Any]], M]) -> Any:
         """Send ``make_message(reply)`` and wait for ``reply.tell(answer)``.
@@ -203,13 +211,14 @@ class ActorRef(Generic[M]):
             AskUnanswered: if the incarnation that took it ended.
             Exception: whatever the actor gave to ``reply.fail``.
         """
-        if self._state == "stopping":
+        state = self._state
+        if state == "stopping":
             raise ActorStopping(self.id)
-        if self._state == "restarting":
+        if state == "restarting":
             raise ActorRestarting(self.id)
         reply: Reply[Any] = Reply()
-        mailbox = self._mailbox
         message = make_message(reply)
+        mailbox = self.mailbox
         asks = self._asks
         if asks is None:
             asks = self._asks = {}
@@ -221,6 +230,7 @@ class ActorRef(Generic[M]):
                 asks[reply] = mailbox.put_count
             return await reply.wait()
         finally:
+            # An interrupt may strike before anybody waits.
             reply.drop()
             asks.pop(reply, None)
 
@@ -238,7 +248,7 @@ class ActorRef(Generic[M]):
 
     def _tell_if_possible(self, message: M) -> None:
         try:
-            self._mailbox.put_nowait(message)
+            self.mailbox.put_nowait(message)
         except (ActorEnded, MailboxClosed, MailboxFull):
             pass  # the sender has gone on long ago
 
@@ -252,7 +262,7 @@ class ActorRef(Generic[M]):
         permanent child comes back. Without a running incarnation, and the
         second time, it does nothing.
         """
-        self._incarnation.stop_softly(reason)
+        self.incarnation.stop_softly(reason)
 
     async def wait_exit(self) -> Exit[object]:
         """Wait for the end of the incarnation that runs now, and return it.
@@ -260,13 +270,13 @@ class ActorRef(Generic[M]):
         Between incarnations and after the last one it returns the latest end
         at once.
         """
-        return await self._incarnation.wait_ended()
+        return await self.incarnation.wait_ended()
 
     async def wait_stopped(self) -> Exit[object]:
         """Wait until the actor has ended and its supervisor will not restart
         it by itself; return how its last incarnation ended."""
         if self._state == "stopped":
-            exit = self._incarnation.exit
+            exit = self.incarnation.exit
             await trio.lowlevel.checkpoint()
         else:
             if self._final_end is None:

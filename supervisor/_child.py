@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import attrs
@@ -26,6 +27,10 @@ M = TypeVar("M")
 Intent: TypeAlias = Literal["terminate", "group"]
 
 Watcher: TypeAlias = Callable[[ActorRef[Any], Exit[object]], None]
+
+# A child that only has to unwind needs a few steps for that, even without a
+# budget; whoever is not through by then is stuck.
+_SHORTEST_BUDGET = 0.1
 
 
 logger = logging.getLogger("supervisor")
@@ -91,7 +96,7 @@ class Child(Cell[M]):
             id,
             mailbox=Mailbox(spec.mailbox),
             drain=spec.drain,
-            shutdown=spec.budget(),
+            shutdown=spec.budget,
             thread=home.thread,
             token=home.token,
         )
@@ -126,22 +131,35 @@ class Child(Cell[M]):
         """Whether an incarnation has begun and not ended."""
         return self.incarnation.exit is None
 
+    @property
+    def patience(self) -> float:
+        """How long it may take to end once it was asked to."""
+        return self.spec.drain + max(self.spec.budget, _SHORTEST_BUDGET)
+
     def begin_next(self, nursery: trio.Nursery, number: int) -> None:
         """Begin the next incarnation."""
-        self.began_at = trio.current_time()
-        if self.context is None:
-            self._begin(nursery, number)
-        else:
-            self.context.run(self._begin, nursery, number)
-
-    def _begin(self, nursery: trio.Nursery, number: int) -> None:
-        self.begin(
+        spec = self.spec
+        if spec.backoff is not None:
+            self.began_at = trio.current_time()
+        begin = partial(
+            self.begin,
             nursery,
-            self.spec.fn,
+            spec.fn,
             self.args,
             number=number,
-            acknowledge=not self.spec.wait_started,
+            acknowledge=not spec.wait_started,
         )
+        if self.context is None:
+            begin()
+        else:
+            self.context.run(begin)
+
+    def let_go(self) -> None:
+        """It will not come back: keep nothing that only a start needs, nor who
+        asked for it, which may be the last of a long line."""
+        self.args = ()
+        self.context = None
+        self.spawned_by = None
 
     def settle_start(self, error: SupervisorError | None) -> None:
         """Tell whoever waits for this start."""
@@ -156,16 +174,17 @@ class Child(Cell[M]):
     def on_started(self, incarnation: Incarnation[M]) -> None:
         super().on_started(incarnation)
         self.is_new = False
-        self.home.events.emit(ChildStarted, self.home.path, self.id, incarnation.number)
-        self.settle_start(None)
+        home = self.home
+        home.events.emit(ChildStarted, home.path, self.id, incarnation.number)
+        if self.outcome is not None:
+            self.settle_start(None)
 
     def on_stopping(self) -> None:
         super().on_stopping()
         request = self.incarnation.stop_request
         assert request is not None
-        self.home.events.emit(
-            StopRequested, self.home.path, self.id, request.by, request.reason
-        )
+        home = self.home
+        home.events.emit(StopRequested, home.path, self.id, request.by, request.reason)
 
     def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
         super().on_exit(incarnation, exit)

@@ -58,9 +58,10 @@ from ._stragglers import Stragglers
 
 M = TypeVar("M")
 
-# A child that only has to unwind needs a few steps for that, even without a
-# budget; whoever is not through by then is stuck.
-_SHORTEST_BUDGET = 0.1
+
+# Children that are stopped together are asked in batches. While one batch ends
+# the other tasks run, and what it leaves behind is small and young.
+_STOPPED_AT_ONCE = 64
 
 
 class Children:
@@ -111,6 +112,7 @@ class Children:
         self._auto_shutdown_by: str | None = None
         self._group: _GroupRestart | None = None
         self._stragglers = Stragglers(self._report_straggler)
+        self._clock = trio.lowlevel.current_clock()
         if self._child_above is not None:
             self._child_above.below += (self,)
 
@@ -144,19 +146,18 @@ class Children:
         self, spec: ChildSpec[M], args: tuple[object, ...], id: str | None = None
     ) -> Child[M]:
         child = Child(self, spec, args, id or spec.id)
-        self.by_key[self._key(child)] = child
+        self.by_key[child if self.dynamic else child.id] = child
         return child
-
-    def _key(self, child: Child[Any]) -> object:
-        return child if self.dynamic else child.id
 
     def knows(self, child: Child[Any]) -> bool:
         """Whether it is, still, one of ours."""
-        return self.by_key.get(self._key(child)) is child
+        return self.by_key.get(child if self.dynamic else child.id) is child
 
     def forget(self, child: Child[Any]) -> None:
-        if self.knows(child):
-            del self.by_key[self._key(child)]
+        key = child if self.dynamic else child.id
+        if self.by_key.get(key) is child:
+            del self.by_key[key]
+            child.let_go()
 
     @enable_ki_protection
     async def start(self, child: Child[Any]) -> None:
@@ -200,19 +201,21 @@ class Children:
         self, child: Child[Any], incarnation: Incarnation[Any], exit: Exit[object]
     ) -> None:
         """Called by the child in its last step, protected from interrupts."""
-        self._stragglers.forget(incarnation)
         intent, child.intent = child.intent, None
-        if not self.closing and _is_interrupted(incarnation, exit):
-            # It leaves through the nursery, which cancels the block.
-            self.closing = True
-            self.hurry()
-        self._report_exit(child, incarnation, exit, intent)
+        if incarnation.stop_request is not None or isinstance(exit, Stopped):
+            self._stragglers.forget(incarnation)
+            if not self.closing and _is_interrupted(incarnation, exit):
+                # It leaves through the nursery, which cancels the block.
+                self.closing = True
+                self.hurry()
+        if self.events.has_readers or isinstance(exit, Failed):
+            self._report_exit(child, incarnation, exit, intent)
         if self.closing:
-            self.finish(child, self._stopping_error())
+            self._finish_stopped(child, None)
         elif intent == "terminate":
-            self.finish(child, StartFailed(child.id, "it was stopped while it started"))
+            self._finish_stopped(child, "it was stopped while it started")
         elif intent == "group" and child.spec.restart == "temporary":
-            self.finish(child, StartFailed(child.id, "a sibling's restart ended it"))
+            self._finish_stopped(child, "a sibling's restart ended it")
         elif intent == "group":
             child.await_restart()
         elif incarnation.was_started:
@@ -228,6 +231,15 @@ class Children:
         else:
             self.follow_or_defer(child, incarnation, Failed(_start_error(child, exit)))
 
+    def _finish_stopped(self, child: Child[Any], why: str | None) -> None:
+        """Finish a child that was stopped for ``why``, or with the supervisor."""
+        if child.outcome is None:
+            self.finish(child, None)
+        elif why is None:
+            self.finish(child, self._stopping_error())
+        else:
+            self.finish(child, StartFailed(child.id, why))
+
     def finish(self, child: Child[Any], error: SupervisorError | None) -> None:
         """The child stays down: end it, forget it where that is due, and tell
         whoever waits for its start of the error."""
@@ -238,7 +250,8 @@ class Children:
         ):
             self.forget(child)
         child.end()
-        child.settle_start(error)
+        if child.outcome is not None:
+            child.settle_start(error)
 
     def follow_or_defer(
         self, child: Child[Any], incarnation: Incarnation[Any], exit: Exit[object]
@@ -253,8 +266,10 @@ class Children:
 
     def follow(self, child: Child[Any], exit: Exit[object]) -> None:
         """Decide what follows an end that nobody asked for, and begin it."""
-        ran_for = trio.current_time() - child.began_at
-        child.failures = count_failures(child.spec.backoff, child.failures, ran_for)
+        backoff = child.spec.backoff
+        if backoff is not None:
+            ran_for = self._clock.current_time() - child.began_at
+            child.failures = count_failures(backoff, child.failures, ran_for)
         match self.decide(child, child.spec, exit):
             case Restart(delay):
                 child.await_restart()
@@ -282,7 +297,7 @@ class Children:
             self.flags,
             self._history,
             exit,
-            trio.current_time(),
+            self._clock.current_time(),
             failures=child.failures,
             chance=self.env.ids.uniform() if jitter else 0.0,
             dynamic=self.dynamic,
@@ -357,11 +372,11 @@ class Children:
         if child.is_live:
             incarnation = child.incarnation
             self.ask_to_stop(child, "supervisor", reason, intent="terminate")
-            with trio.move_on_after(_patience(child)):
+            with trio.move_on_after(child.patience):
                 await incarnation.wait_ended()
             if incarnation.exit is None:
                 raise StillRunning(
-                    child.id, child.spec.budget(), incarnation.format_stack()
+                    child.id, child.spec.budget, incarnation.format_stack()
                 )
         else:
             self.terminate_waiting(child)
@@ -380,16 +395,20 @@ class Children:
     ) -> list[ActorRef[Any]]:
         """Stop all, and return those that have outlived their budgets."""
         asked_at = trio.current_time()
-        live = [(child, child.incarnation) for child in children if child.is_live]
-        for child in children:
-            if child.is_live:
+        live: list[tuple[Child[Any], Incarnation[Any]]] = []
+        for number, child in enumerate(children, 1):
+            if number % _STOPPED_AT_ONCE == 0:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            incarnation = child.incarnation
+            if incarnation.exit is None:
+                live.append((child, incarnation))
                 self.ask_to_stop(child, "supervisor", reason, intent="terminate")
             else:
                 self.terminate_waiting(child)
         await trio.lowlevel.checkpoint()
         for child, incarnation in live:
             if incarnation.exit is None:
-                with trio.CancelScope(deadline=asked_at + _patience(child)):
+                with trio.CancelScope(deadline=asked_at + child.patience):
                     await incarnation.wait_ended()
         return [child for child, incarnation in live if incarnation.exit is None]
 
@@ -406,7 +425,7 @@ class Children:
             child.intent = intent
         drain = 0.0 if self._interrupted else child.spec.drain
         child.incarnation.stop(by, reason, drain=drain)
-        self._stragglers.watch(self.nursery, child.incarnation, _patience(child))
+        self._stragglers.watch(self.nursery, child.incarnation, child.patience)
 
     async def stop_all(self, by: StoppedBy, reason: str | None) -> None:
         """Stop every child in the order that is this supervisor's. Begin again
@@ -415,18 +434,20 @@ class Children:
         if self._group is not None:
             self._group.cancel()
         children = list(reversed(self.by_key.values()))
-        for child in children:
-            if not child.is_live and child.state != "stopped":
-                self.finish(child, self._stopping_error())
-        live = [child for child in children if child.is_live]
-        if self.dynamic:
-            for child in live:
+        for number, child in enumerate(children, 1):
+            if number % _STOPPED_AT_ONCE == 0:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            if child.incarnation.exit is not None:
+                if child.state != "stopped":
+                    self.finish(child, self._stopping_error())
+            elif self.dynamic:
                 self.ask_to_stop(child, by, reason)
-        for child in live:
-            if child.is_live:
+        for child in children:
+            incarnation = child.incarnation
+            if incarnation.exit is None:
                 if not self.dynamic:
                     self.ask_to_stop(child, by, reason)
-                await child.incarnation.wait_ended()
+                await incarnation.wait_ended()
 
     def hurry(self) -> None:
         """Nobody drains from now on, here and below."""
@@ -440,13 +461,13 @@ class Children:
                     if child.incarnation.is_stopping:
                         child.incarnation.stop("supervisor")
 
-    def refuse_deadlock(self, child: Child[Any]) -> None:
-        """Raise WouldDeadlock if ``child`` itself, or one below it, asks."""
+    def refuse_deadlock(self, *children: Child[Any]) -> None:
+        """Raise WouldDeadlock if one of them itself, or one below it, asks."""
         actor = current_actor()
         while isinstance(actor, Child):
-            if actor is child:
+            if actor in children:
                 raise WouldDeadlock(
-                    f"a task of child {child.id!r} would wait for its own end; "
+                    f"a task of child {actor.id!r} would wait for its own end; "
                     "ctx.ref.stop() does not wait"
                 )
             actor = actor.home.actor
@@ -659,10 +680,6 @@ class _GroupRestart:
             self._delay = decision.delay
         else:
             self._children.give_up(child, exit)
-
-
-def _patience(child: Child[Any]) -> float:
-    return child.spec.drain + max(child.spec.budget(), _SHORTEST_BUDGET)
 
 
 def _is_interrupted(incarnation: Incarnation[Any], exit: Exit[object]) -> bool:

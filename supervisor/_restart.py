@@ -53,6 +53,8 @@ class Forget:
     """The child is gone, and its spec with it."""
 
 
+_GIVE_UP, _SHUT_DOWN, _KEEP, _FORGET = GiveUp(), ShutDown(), Keep(), Forget()
+
 Decision: TypeAlias = Restart | GiveUp | ShutDown | Keep | Forget
 
 
@@ -92,15 +94,15 @@ def decide(
         # Restarts exactly one period old still count.
         recent = tuple(t for t in history.restarts if t >= now - flags.period)
         if len(recent) >= flags.intensity:
-            return GiveUp(), History(recent)
+            return _GIVE_UP, History(recent)
         delay = 0.0 if spec.backoff is None else spec.backoff.delay(failures, chance)
         return Restart(delay), History((*recent, now))
     if spec.significant and (
         flags.auto_shutdown == "any_significant"
         or (flags.auto_shutdown == "all_significant" and last_significant)
     ):
-        return ShutDown(), history
-    return (Forget() if dynamic or spec.restart == "temporary" else Keep()), history
+        return _SHUT_DOWN, history
+    return (_FORGET if dynamic or spec.restart == "temporary" else _KEEP), history
 
 
 def count_failures(backoff: Backoff | None, failures: int, ran_for: float) -> int:

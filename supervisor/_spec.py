@@ -98,6 +98,13 @@ class Backoff:
         )
 
 
+def _budget(spec: ChildSpec[Any]) -> float:
+    if spec.shutdown == "infinity":
+        return math.inf
+    # What is no number either is refused when the rest is there.
+    return 0.0 if spec.shutdown == "brutal_kill" else spec.shutdown
+
+
 @attrs.frozen
 class ChildSpec(Generic[M_co]):
     """A child of a supervisor. Made with `child`, which checks the types of the
@@ -114,6 +121,13 @@ class ChildSpec(Generic[M_co]):
     wait_started: bool = attrs.field(default=False, kw_only=True)
     drain: float = attrs.field(default=0.0, kw_only=True)
     mailbox: int | None = attrs.field(default=None, kw_only=True)
+    budget: float = attrs.field(
+        init=False,
+        eq=False,
+        repr=False,
+        default=attrs.Factory(_budget, takes_self=True),
+    )
+    """The seconds it has for cleaning up once it was cancelled."""
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
@@ -162,14 +176,6 @@ class ChildSpec(Generic[M_co]):
     def as_permanent(self) -> ChildSpec[Any]:
         """Return the same with every end a reason to restart."""
         return attrs.evolve(self, restart="permanent", significant=False)
-
-    def budget(self) -> float:
-        """Return the seconds it has for cleaning up once it was cancelled."""
-        if self.shutdown == "infinity":
-            return math.inf
-        if self.shutdown == "brutal_kill":
-            return 0.0
-        return self.shutdown
 
 
 @overload

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
@@ -13,12 +12,6 @@ from actors.lowlevel import Incarnation
 
 REPORT_EVERY = 30.0
 """The seconds between two reports of one incarnation."""
-
-
-@attrs.define
-class _Watched:
-    asked_at: float
-    due: float
 
 
 class Stragglers:
@@ -32,8 +25,10 @@ class Stragglers:
 
     def __init__(self, report: Callable[[Incarnation[object], float], None]) -> None:
         self._report = report
-        self._watched: dict[Incarnation[object], _Watched] = {}
+        # When it was asked, and when a report is due.
+        self._watched: dict[Incarnation[object], tuple[float, float]] = {}
         self._nap: trio.CancelScope | None = None
+        self._clock = trio.lowlevel.current_clock()
 
     def watch(
         self, nursery: trio.Nursery, incarnation: Incarnation[object], patience: float
@@ -42,8 +37,8 @@ class Stragglers:
         The second time for the same one it does nothing."""
         if incarnation in self._watched or patience == math.inf:
             return
-        now = trio.current_time()
-        self._watched[incarnation] = _Watched(now, now + patience)
+        now = self._clock.current_time()
+        self._watched[incarnation] = (now, now + patience)
         if self._nap is None:
             self._nap = trio.CancelScope(shield=True, deadline=now + patience)
             nursery.start_soon(self._report_when_due)
@@ -63,13 +58,13 @@ class Stragglers:
     @enable_ki_protection
     async def _report_when_due(self) -> None:
         while self._watched:
-            due = min(watched.due for watched in self._watched.values())
+            due = min(due for _, due in self._watched.values())
             self._nap = trio.CancelScope(shield=True, deadline=due)
             with self._nap:
                 await trio.sleep_forever()
             now = trio.current_time()
-            for incarnation, watched in list(self._watched.items()):
-                if watched.due <= now:
-                    watched.due += REPORT_EVERY
-                    self._report(incarnation, now - watched.asked_at)
+            for incarnation, (asked_at, due) in list(self._watched.items()):
+                if due <= now:
+                    self._watched[incarnation] = (asked_at, due + REPORT_EVERY)
+                    self._report(incarnation, now - asked_at)
         self._nap = None

@@ -259,7 +259,8 @@ class DynamicSupervisor(_Supervisor):
 
     def _add(self, args: tuple[Any, ...], id: str | None) -> Child[Any]:
         children = self._children
-        children.check_open()
+        if children.closing:
+            children.check_open()
         maximum = children.flags.max_children
         if maximum is not None and len(children.by_key) >= maximum:
             raise MaxChildrenReached(
@@ -305,8 +306,7 @@ class DynamicSupervisor(_Supervisor):
         ours = [
             ref for ref in refs if isinstance(ref, Child) and self._children.knows(ref)
         ]
-        for child in ours:
-            self._children.refuse_deadlock(child)
+        self._children.refuse_deadlock(*ours)
         return await self._children.terminate_together(ours, reason)
 
 

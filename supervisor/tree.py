@@ -40,3 +40,42 @@ from ._tree import DynamicSupervisor as DynamicSupervisor
 from ._tree import Supervisor as Supervisor
 from ._tree import open_dynamic_supervisor as open_dynamic_supervisor
 from ._tree import open_supervisor as open_supervisor
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "AlreadyPresent",
+    "AlreadyStarted",
+    "Backoff",
+    "ChildCounts",
+    "ChildExited",
+    "ChildIgnored",
+    "ChildInfo",
+    "ChildNotFound",
+    "ChildRestarting",
+    "ChildRunning",
+    "ChildSpec",
+    "ChildStarted",
+    "DynamicSupervisor",
+    "Event",
+    "EventStream",
+    "Gap",
+    "GaveUp",
+    "InvalidChildSpec",
+    "InvalidSupervisorFlags",
+    "MaxChildrenReached",
+    "RestartIntensityExceeded",
+    "RestartScheduled",
+    "StartFailed",
+    "StillRunning",
+    "StopRequested",
+    "Straggler",
+    "Subscription",
+    "Supervisor",
+    "SupervisorEnded",
+    "SupervisorError",
+    "SupervisorStopping",
+    "WouldDeadlock",
+    "child",
+    "open_dynamic_supervisor",
+    "open_supervisor",
+]

@@ -735,3 +735,129 @@ async def test_the_end_of_a_drain_serves_those_who_wait() -> None:
             await wait_all_tasks_blocked()
             mailbox.end_drain()
     assert taken == [1]
+
+
+# What is handed to a task that iterates
+
+
+async def test_a_message_handed_over_is_neither_lost_nor_repeated_by_a_cancellation() -> (
+    None
+):
+    """It is the waiting task's from the moment it was put."""
+    mailbox: Mailbox[int] = Mailbox()
+    got: list[int] = []
+
+    async def listen(scope: trio.CancelScope) -> None:
+        with scope:
+            async for message in mailbox:
+                got.append(message)
+                await trio.lowlevel.checkpoint()
+
+    scope = trio.CancelScope()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(listen, scope)
+        await wait_all_tasks_blocked()
+        mailbox.put_nowait(1)
+        assert (len(mailbox), mailbox.taken_count, mailbox.put_count) == (0, 1, 1)
+        scope.cancel()
+        mailbox.put_nowait(2)
+    assert got == [1]
+    assert drained(mailbox) == [2]
+
+
+async def test_a_cancelled_iteration_that_waits_leaves_the_next_message_to_others() -> (
+    None
+):
+    mailbox: Mailbox[int] = Mailbox()
+    with trio.move_on_after(0):
+        await iterate_one(mailbox)
+    assert mailbox.statistics().receivers_waiting == 0
+    mailbox.put_nowait(1)
+    assert drained(mailbox) == [1]
+
+
+async def test_tasks_that_iterate_and_tasks_that_do_not_share_the_messages() -> None:
+    """In the order in which they began to wait, and each message once."""
+    mailbox: Mailbox[int] = Mailbox()
+    got: list[tuple[str, list[int]]] = []
+
+    async def take(name: str, way: Take) -> None:
+        got.append((name, await way(mailbox)))
+
+    async with trio.open_nursery() as nursery:
+        for name, way in (
+            ("a", iterate_one),
+            ("b", receive_one),
+            ("c", iterate_one),
+            ("d", receive_one),
+        ):
+            nursery.start_soon(take, name, way)
+            await wait_all_tasks_blocked()
+        for n in range(4):
+            mailbox.put_nowait(n)
+    assert sorted(name for name, _ in got) == ["a", "b", "c", "d"]
+    assert sorted(messages[0] for _, messages in got) == [0, 1, 2, 3]
+    assert len(mailbox) == 0
+    assert mailbox.taken_count == 4
+
+
+@pytest.mark.parametrize("by", ["drain", "close"])
+async def test_an_iteration_that_waits_sees_the_end_of_a_drain_or_a_close(
+    by: str,
+) -> None:
+    mailbox: Mailbox[int] = Mailbox()
+    got: list[list[int]] = []
+
+    async def take() -> None:
+        got.append(await iterate_one(mailbox))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take)
+        nursery.start_soon(take)
+        await wait_all_tasks_blocked()
+        if by == "drain":
+            mailbox.begin_drain(lambda: None)
+        else:
+            mailbox.close()
+    assert got == [[], []]
+
+
+async def test_an_iteration_made_before_a_message_came_and_awaited_after_has_it() -> (
+    None
+):
+    mailbox: Mailbox[int] = Mailbox()
+    following = anext(mailbox)
+    mailbox.put_nowait(1)
+    assert await following == 1
+    mailbox.put_nowait(2)
+    following = anext(mailbox)
+    assert drained(mailbox) == [2]
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def _() -> None:
+            assert await following == 3
+
+        await wait_all_tasks_blocked()
+        mailbox.put_nowait(3)
+
+
+async def test_what_is_kept_during_a_drain_goes_to_those_who_wait_afterwards() -> None:
+    """A task outside the actor may wait all the time."""
+    mailbox: Mailbox[int] = Mailbox()
+    cancelled = trio.CancelScope()
+
+    async def look() -> None:
+        with cancelled:
+            await mailbox.receive()
+
+    async with trio.open_nursery() as nursery:
+        mailbox.begin_drain(cancelled.cancel)
+        nursery.start_soon(look)
+        await wait_all_tasks_blocked()
+        mailbox.put_nowait(1)
+        await wait_all_tasks_blocked()
+        assert cancelled.cancelled_caught
+        assert len(mailbox) == 1
+        mailbox.end_drain()
+        assert await iterate_one(mailbox) == [1]

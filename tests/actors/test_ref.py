@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
 from _thread import get_ident
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -684,3 +686,83 @@ async def test_a_reference_says_who_it_is(actors_nursery: trio.Nursery) -> None:
     await wait_all_tasks_blocked()
     assert repr(child) == "<ActorRef it running>"
     assert child.spawned_by is None
+
+
+async def test_everything_told_comes_once_and_in_order_however_it_is_read() -> None:
+    """In every order of the ways to read, with messages before each of them."""
+    ways = ("iterate", "receive", "nowait", "batch")
+    for order in itertools.permutations(ways):
+        got: list[int] = []
+
+        async def read(ctx: Context[int]) -> None:
+            for way in itertools.cycle(order):  # noqa: B023 - done in this turn
+                if way == "iterate":
+                    got.append(await anext(ctx.mailbox))  # noqa: B023
+                elif way == "receive":
+                    got.append(await ctx.mailbox.receive())  # noqa: B023
+                elif way == "batch":
+                    got.extend(await ctx.mailbox.receive_batch())  # noqa: B023
+                else:
+                    with contextlib.suppress(trio.WouldBlock):
+                        got.append(ctx.mailbox.receive_nowait())  # noqa: B023
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            child = Child(nursery, read)
+            incarnation = child.start()
+            numbers = itertools.count()
+            for count in (1, 3, 2, 1, 5, 1, 1, 4):
+                for _ in range(count):
+                    child.tell(next(numbers))
+                await trio.lowlevel.checkpoint()
+            await wait_all_tasks_blocked()
+            assert got == list(range(18))
+            incarnation.stop("supervisor")
+
+
+async def test_an_actor_that_has_ended_with_messages_left_refuses_the_next_one() -> (
+    None
+):
+    async def end(ctx: Context[int]) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        child = Child(nursery, end)
+        child.ends = True
+        child.start()
+        child.tell(1)
+        child.tell(2)
+        await child.wait_stopped()
+        for _ in range(2):
+            with pytest.raises(ActorEnded):
+                child.tell(3)
+        assert child.statistics().queued == 2
+
+
+async def test_what_is_told_during_a_drain_is_kept_for_the_next_incarnation() -> None:
+    """Also when the mailbox was read before, and is waited on by another task."""
+    got: list[int] = []
+    busy = trio.Event()
+
+    async def read(ctx: Context[int]) -> None:
+        async for number in ctx.mailbox:
+            got.append(number)
+            await busy.wait()
+
+    async with trio.open_nursery() as nursery:
+        child = Child(nursery, read)
+        incarnation = child.start()
+        for number in range(3):
+            child.tell(number)
+        await wait_all_tasks_blocked()
+        assert got == [0]
+        incarnation.stop("stop", drain=5.0)
+        child.tell(3)
+        child.tell(4)
+        busy.set()
+        await incarnation.wait_ended()
+        assert got == [0, 1, 2]
+        following = child.start(2)
+        await wait_all_tasks_blocked()
+        assert got == [0, 1, 2, 3, 4]
+        following.stop("supervisor")

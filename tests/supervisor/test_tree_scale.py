@@ -12,8 +12,9 @@ from functools import partial
 
 import pytest
 import trio
+import trio.testing
 
-from actors import Stopped
+from actors import ActorRef, Stopped
 from supervisor.tree import (
     RestartIntensityExceeded,
     child,
@@ -199,3 +200,53 @@ async def test_an_escalation_through_30_levels():
         depth, error = depth + 1, error.__cause__
     assert depth == 30
     assert str(error.__cause__) == "leaf"
+
+
+async def test_stopping_very_many_children_lets_others_run_meanwhile():
+    """P10: they are asked in batches, and every one of them is."""
+    turns = 0
+    done = trio.Event()
+
+    async def count():
+        nonlocal turns
+        while not done.is_set():
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        async with open_dynamic_supervisor() as sup:
+            spec = child("c", idle, restart="temporary")
+            all_refs = [sup.start_child_nowait(spec) for _ in range(2000)]
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(count)
+            assert await sup.terminate_children(all_refs[:1000]) == []
+            after_some = turns
+        after_all = turns
+        done.set()
+    assert after_some > 10
+    assert after_all > after_some + 10
+    assert {ref.state for ref in all_refs} == {"stopped"}
+
+
+async def test_a_chain_of_actors_keeps_no_link_but_the_last():
+    """P7: each asks for the next and ends; whoever runs holds none of them."""
+    end = trio.Event()
+
+    async def link(ctx, sup, left):
+        if left == 0:
+            await end.wait()
+        else:
+            sup.start_child_nowait(chain, sup, left - 1, id=f"link {left - 1}")
+
+    chain = child("link", link, restart="temporary")
+    async with open_dynamic_supervisor() as sup:
+        sup.start_child_nowait(chain, sup, 50)
+        await trio.testing.wait_all_tasks_blocked()
+        gc.collect()
+        kept = {
+            thing.id
+            for thing in gc.get_objects()
+            if isinstance(thing, ActorRef) and thing.id.startswith("link ")
+        }
+        assert kept <= {"link 0", "link 1"}
+        end.set()

@@ -7,11 +7,14 @@
 from __future__ import annotations
 
 import math
+import pydoc
 from functools import partial
+from types import FunctionType
 
 import pytest
 import trio
 
+import supervisor.tree
 from supervisor.tree import (
     Backoff,
     ChildSpec,
@@ -280,3 +283,14 @@ async def test_a_block_is_entered_once():
     make = partial(open_supervisor, [child("a", idle)])
     async with make() as one, make() as two:
         assert one.count_children().active == two.count_children().active == 1
+
+
+def test_help_lists_what_the_module_of_the_tree_offers():
+    """Its names come from private modules, which help() leaves out otherwise."""
+    public = {
+        name
+        for name, value in vars(supervisor.tree).items()
+        if not name.startswith("_") and isinstance(value, type | FunctionType)
+    }
+    assert set(supervisor.tree.__all__) == public
+    assert "open_dynamic_supervisor" in pydoc.plain(pydoc.render_doc(supervisor.tree))
