@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import attrs
 
@@ -52,6 +52,31 @@ class ProcessExit:
     after_stop: bool = False
     """Whether it ended only after `Process.terminate` or `Process.kill` had
     sent it a signal; False tells that its end came first and counts."""
+    cpu_seconds: float | None = None
+    """CPU time, user and system, of the leader and of every descendant that it
+    had waited for; None when that could not be read."""
+
+
+@attrs.frozen(kw_only=True)
+class Terminal:
+    """The size of a pseudo-terminal that a tree is given."""
+
+    rows: int = 24
+    columns: int = 80
+
+
+@attrs.frozen(kw_only=True)
+class ProcessUsage:
+    """What a process tree has used, at one moment."""
+
+    cpu_seconds: float
+    """CPU time, user and system, of its members and of those that have ended
+    and were waited for, by a member or by who keeps the tree."""
+    memory_bytes: int
+    """Resident memory, the sum over its members: pages they share count for
+    each of them."""
+    processes: int
+    """The number of its members."""
 
 
 class Process(Protocol):
@@ -71,7 +96,42 @@ class Process(Protocol):
         """Return the next output (stdout and stderr in order of arrival).
 
         Waits for at least one byte; ``b""`` is the end, when no process holds
-        the pipe any more. Cancellation loses nothing.
+        the pipe or the terminal any more. Cancellation loses nothing.
+        """
+        ...
+
+    async def send(self, data: bytes) -> None:
+        """Write to the standard input; wait while nobody reads and it is full.
+
+        After a cancellation an unknown part of ``data`` was written. Calls at
+        the same time are written one after the other, in the order of the calls.
+
+        Raises:
+            trio.BrokenResourceError: if nobody can read it any more.
+            trio.ClosedResourceError: after `send_eof` or `aclose`, and if the
+                tree was started without an input to write to.
+        """
+        ...
+
+    async def send_eof(self) -> None:
+        """End the standard input, after what `send` has to write yet.
+
+        A pipe is closed. On a terminal its end-of-file character is typed; a
+        program that reads on after that end is told of no other. More than once
+        is fine.
+
+        Raises:
+            trio.BrokenResourceError: as for `send`.
+            trio.ClosedResourceError: after `aclose`, and if the tree was started
+                without an input to write to.
+        """
+        ...
+
+    def usage(self) -> ProcessUsage | None:
+        """Return what the tree uses now; None when that cannot be known.
+
+        Never blocks, and costs no more than the tree is large. Processes that
+        left the tree's lineage may be missing until the next `members` or stop.
         """
         ...
 
@@ -118,10 +178,23 @@ class Processes(Protocol):
         cwd: str | None,
         env: Mapping[str, str],
         marker: str,
+        stdin: Literal["null", "pipe"] = "null",
+        terminal: Terminal | None = None,
+        nice: int | None = None,
+        rlimits: Mapping[str, int] | None = None,
     ) -> Process:
         """Start ``argv`` in a session of its own and return the tree.
 
-        Standard input is ``/dev/null``; stdout and stderr are one pipe.
+        Standard input is ``/dev/null``, or with ``"pipe"`` what `Process.send`
+        writes; stdout and stderr are one pipe. With a ``terminal`` all three are
+        a new pseudo-terminal of that size, without echo, the controlling one of
+        the session, and `Process.send` types on it.
+
+        ``nice`` is the niceness of the leader. ``rlimits`` sets its resource
+        limits, soft and hard: the names are those of the module `resource`
+        without ``RLIMIT_``, in lower case, such as ``cpu`` or ``as``; -1 is no
+        limit. Descendants inherit both.
+
         ``env`` is the whole environment, to which the tree's marker variable
         is added with the value ``marker``, another one for each tree. ``cwd``
         None means the directory of this process. Cancellation while it starts
@@ -129,9 +202,11 @@ class Processes(Protocol):
 
         Raises:
             OSError: if it could not be started, with the errno of the failing
-                call, and with ``cwd`` or ``argv[0]`` as its filename.
-            ValueError: if ``argv`` is empty, or a string cannot be given to any
-                program (a NUL, a variable without a name).
+                call, and with what failed as its filename: ``cwd``, ``argv[0]``,
+                ``"terminal"``, ``"nice"`` or ``"rlimit NAME"``.
+            ValueError: if ``argv`` is empty, a string cannot be given to any
+                program (a NUL, a variable without a name), a limit has no such
+                name here, or a number is out of range.
         """
         ...
 
@@ -153,6 +228,26 @@ class OutputFile(Protocol):
 
         Raises:
             OSError: for instance on a full disk.
+        """
+        ...
+
+    def size(self) -> int:
+        """Return how many bytes it has.
+
+        Raises:
+            OSError: if that cannot be read.
+        """
+        ...
+
+    def rotate(self, older: Path) -> int:
+        """Move the file to ``older``, replacing what is there, and begin it
+        again, empty and as private as a new one. In one step for whoever reads:
+        it does not wait. Return the size of the file that was replaced, 0 if
+        there was none.
+
+        Raises:
+            OSError: if it could not be done.
+            trio.BusyResourceError: while `append` is under way.
         """
         ...
 
@@ -207,8 +302,22 @@ class Files(Protocol):
         directories read as ``(b"", False)``; nothing blocks."""
         ...
 
+    def read_at(self, path: Path, offset: int, limit: int) -> bytes:
+        """Return at most ``limit`` bytes of a regular file from ``offset`` on;
+        ``b""`` after its end, and for what `read_tail` reads as empty."""
+        ...
+
+    def size(self, path: Path) -> int | None:
+        """Return the size of a regular file in bytes, and None for what
+        `read_tail` reads as empty because it is no such file."""
+        ...
+
     def remove(self, path: Path) -> None:
-        """Remove a file; one that is gone already is fine."""
+        """Remove a file; one that is gone already is fine.
+
+        Raises:
+            OSError: if it is there and cannot be removed.
+        """
         ...
 
 

@@ -6,156 +6,40 @@ import errno
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 
-from actors._posix import PosixProcess, PosixProcesses, SystemClock, SystemIds
+from actors._posix import PosixProcesses, SystemClock, SystemIds
+from tests.actors.process_trees import (
+    ESCAPES,
+    ROOT,
+    alive,
+    children,
+    descriptors,
+    end,
+    fields,
+    guardian_of,
+    last_pid,
+    living,
+    open_processes,
+    outer_guardian_of,
+    read_all,
+    read_line,
+    reap_everything,
+    shell,
+    start_beside,
+    stop_guardian,
+    until,
+    unused_seconds,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-ROOT = Path(__file__).parents[2]
-
-
-# Observing
-
-
-@asynccontextmanager
-async def open_processes() -> AsyncGenerator[PosixProcesses, None]:
-    processes = PosixProcesses()
-    with trio.fail_after(30):
-        try:
-            yield processes
-        finally:
-            await processes.aclose()
-
-
-async def shell(
-    processes: PosixProcesses,
-    script: str,
-    *,
-    cwd: str | None = None,
-    marker: str = "s00000001",
-    **extra: str,
-) -> PosixProcess:
-    env = {**os.environ, **extra}
-    return await processes.spawn(
-        ["bash", "-c", script], cwd=cwd, env=env, marker=marker
-    )
-
-
-async def read_all(tree: PosixProcess) -> bytes:
-    chunks: list[bytes] = []
-    while chunk := await tree.receive():
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-async def read_line(tree: PosixProcess) -> str:
-    line = b""
-    while not line.endswith(b"\n"):
-        chunk = await tree.receive(1)
-        assert chunk, f"the output ended after {line!r}"
-        line += chunk
-    return line.decode().strip()
-
-
-def fields(pid: int) -> list[str] | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return stat[stat.rindex(")") + 2 :].split()
-
-
-def alive(pid: int) -> bool:
-    found = fields(pid)
-    return found is not None and found[0] not in "ZX"
-
-
-def living(word: str) -> list[int]:
-    """Return the processes that have ``word`` in their command line."""
-    found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if word.encode() in command and alive(int(entry.name)):
-                found.append(int(entry.name))
-    return found
-
-
-def children() -> set[int]:
-    """Return our own children, zombies included."""
-    pids = [
-        int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()
-    ]
-    stats = {pid: fields(pid) for pid in pids}
-    return {pid for pid, stat in stats.items() if stat and int(stat[1]) == os.getpid()}
-
-
-def last_pid() -> int:
-    """Return the pid that was given out last."""
-    return int(Path("/proc/loadavg").read_text().split()[-1])
-
-
-def start_beside(argv: list[str], **extra: str) -> subprocess.Popen[bytes]:
-    """Start a process beside the runtime, in a session of its own."""
-    return subprocess.Popen(
-        argv,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-        env={**os.environ, **extra},
-        start_new_session=True,
-    )
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    assert process.stdout is not None
-    process.stdout.close()
-
-
-def reap_everything() -> None:
-    """Do what a careless host does."""
-    try:
-        while os.waitpid(-1, os.WNOHANG) != (0, 0):
-            pass
-    except ChildProcessError:
-        pass
-
-
-def descriptors() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
-
-
-async def until(condition: Callable[[], object], seconds: float = 5) -> None:
-    """Wait for what another process does: no event tells of it."""
-    with trio.fail_after(seconds):
-        while not condition():
-            await trio.sleep(0.005)
-
-
-def guardian_of(processes: PosixProcesses) -> int:
-    guardian = processes._guardian
-    assert guardian is not None
-    return guardian._popen.pid
-
-
-def unused_seconds() -> str:
-    """Return a duration for ``sleep`` that no other process uses."""
-    return f"6{int.from_bytes(os.urandom(3), 'big'):08d}"
-
 
 # Ends
 
@@ -247,6 +131,41 @@ async def test_stdin_is_dev_null_and_the_environment_is_the_given_one() -> None:
         assert lines[-1] == "4"  # 0, 1, 2 and the directory that ls reads.
 
 
+def test_the_environment_is_read_anew_when_it_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    processes = PosixProcesses()
+    before = processes.environment()
+    assert before == dict(os.environ)
+    monkeypatch.setenv("COLOUR", "grün")
+    assert processes.environment() == before | {"COLOUR": "grün"}
+    monkeypatch.setenv("COLOUR", "blau")
+    changed = processes.environment()
+    assert changed["COLOUR"] == "blau"
+    changed["COLOUR"] = "mine"
+    assert processes.environment()["COLOUR"] == "blau"
+    monkeypatch.delenv("COLOUR")
+    assert processes.environment() == before
+
+
+async def test_each_program_finds_the_environment_of_its_own_spawn() -> None:
+    async with open_processes() as processes:
+        for i in (1, 1, 2, 1):
+            tree = await processes.spawn(
+                ["/bin/sh", "-c", "echo $N"],
+                cwd=None,
+                env={"N": str(i)},
+                marker=f"m{i}",
+            )
+            assert await read_all(tree) == b"%d\n" % i
+        assert (
+            await read_all(
+                await processes.spawn(["/usr/bin/env"], cwd=None, env={}, marker="x")
+            )
+            == f"{processes._variable}=x\n".encode()
+        )
+
+
 async def test_the_program_starts_with_default_signals_and_an_empty_mask() -> None:
     async with open_processes() as processes:
         tree = await shell(processes, "exec cat /proc/self/status")
@@ -324,6 +243,8 @@ async def test_a_relative_program_is_sought_from_the_given_directory(
         (["no-such-program"], None, errno.ENOENT, "no-such-program"),
         (["/no/such/program"], None, errno.ENOENT, "/no/such/program"),
         ([""], None, errno.ENOENT, ""),
+        (["/" + "x" * 300], None, errno.ENAMETOOLONG, "/" + "x" * 300),
+        (["true", "x" * (1 << 17)], None, errno.E2BIG, "true"),
         (["true"], "/no/such/directory", errno.ENOENT, "/no/such/directory"),
         (["true"], "/etc/passwd", errno.ENOTDIR, "/etc/passwd"),
         (["/etc/passwd"], None, errno.EACCES, "/etc/passwd"),
@@ -368,21 +289,6 @@ async def test_two_megabytes_of_arguments_arrive_whole() -> None:
 
 
 # Trees that do not want to end
-
-ESCAPES = {
-    "plain child": "sleep {n} & sleep {n}",
-    "setsid": "setsid sleep {n} & wait",
-    "cleared environment": "env -i setsid sleep {n} & wait",
-    "orphan": "(setsid sleep {n} &); sleep {n}",
-    "orphan without an environment": "(env -i setsid sleep {n} &); sleep {n}",
-    "orphan without anything": "(env -i setsid sleep {n} </dev/null >/dev/null 2>&1 &)\n"
-    "sleep {n}",
-    "double fork": "( (sleep {n} &) & ); sleep {n}",
-    "nohup": "nohup sleep {n} >/dev/null 2>&1 & sleep {n}",
-    "ignores everything": "trap '' TERM INT HUP; sleep {n} & sleep {n}; sleep {n}",
-    "stopped": "sleep {n} & sleep 0.1; kill -STOP $!; sleep {n}",
-    "leader gone": "setsid sleep {n} & disown; exit 0",
-}
 
 
 @pytest.mark.parametrize("script", ESCAPES.values(), ids=ESCAPES.keys())
@@ -671,7 +577,7 @@ async def test_a_large_request_that_is_cancelled_half_way_starts_nothing() -> No
     async with open_processes() as processes:
         await (await shell(processes, "true")).aclose()
         before = descriptors()
-        os.kill(guardian_of(processes), signal.SIGSTOP)
+        stop_guardian(processes)
         async with trio.open_nursery() as nursery:
 
             async def spawn() -> None:
@@ -681,7 +587,7 @@ async def test_a_large_request_that_is_cancelled_half_way_starts_nothing() -> No
             nursery.start_soon(spawn)
             await trio.testing.wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
-            os.kill(guardian_of(processes), signal.SIGCONT)
+            os.kill(outer_guardian_of(processes), signal.SIGCONT)
         assert descriptors() <= before
         assert living(n) == []
 
@@ -698,7 +604,8 @@ async def main():
     for script in sys.argv[1:]:
         trees.append(await processes.spawn(
             ["bash", "-c", script], cwd=None, env=os.environ, marker=script[:4]))
-    print(processes._guardian._popen.pid, flush=True)
+    outer = processes._guardian._popen.pid
+    print(outer, *open(f"/proc/{outer}/task/{outer}/children"), flush=True)
     if os.environ.get("FORK") and os.fork() == 0:
         while True:
             await trio.sleep(1)
@@ -709,8 +616,10 @@ trio.run(main)
 
 
 @pytest.mark.parametrize("fork", ["", "1"])
-async def test_the_death_of_a_runtime_leaves_nothing(fork: str) -> None:
-    """A SIGKILL that nothing can answer, with a fork that keeps the sockets open."""
+@pytest.mark.parametrize("first", ["", "inner", "outer"])
+async def test_the_death_of_a_runtime_leaves_nothing(fork: str, first: str) -> None:
+    """P1: a SIGKILL that nothing can answer, with a fork that keeps the sockets
+    open; also when one of the guardians was killed just before."""
     n = unused_seconds()
     chain = f"import os; n = {n}\nwhile True:\n if os.fork(): os._exit(0)\n os.setsid()"
     scripts = [script.format(n=n) for script in ESCAPES.values()]
@@ -718,12 +627,14 @@ async def test_the_death_of_a_runtime_leaves_nothing(fork: str) -> None:
     host = start_beside([sys.executable, "-c", HOST, *scripts], FORK=fork)
     try:
         assert host.stdout is not None
-        guardian = int(host.stdout.readline())
+        outer, inner = map(int, host.stdout.readline().split())
         await until(lambda: len(living(f"sleep\0{n}")) >= 19)
+        if first:
+            os.kill(inner if first == "inner" else outer, signal.SIGKILL)
         host.kill()
         host.wait()
         start = trio.current_time()
-        await until(lambda: not alive(guardian))
+        await until(lambda: not alive(outer) and not alive(inner))
         assert trio.current_time() - start < 2
         assert living(f"sleep\0{n}") == []
         last = last_pid()
@@ -743,27 +654,56 @@ async def test_an_interrupt_from_the_terminal_reaches_the_runtime_only() -> None
         assert (await tree.wait_exit()).code == 2
 
 
-async def test_the_death_of_the_guardian_is_told_and_leaves_nothing() -> None:
+@pytest.mark.parametrize("which", [guardian_of, outer_guardian_of])
+async def test_the_death_of_the_guardian_is_told_and_leaves_nothing(
+    which: Callable[[PosixProcesses], int],
+) -> None:
+    """P1: also what has left the session with an environment of its own."""
     n = unused_seconds()
     async with open_processes() as processes:
-        tree = await shell(processes, f"sleep {n} & setsid sleep {n} & sleep {n}")
-        unwatched = await shell(processes, f"setsid sleep {n} & sleep {n}", marker="b")
+        scripts = [script.format(n=n) for script in ESCAPES.values()]
+        trees = [
+            await shell(processes, script, marker=f"m{i}")
+            for i, script in enumerate(scripts)
+        ]
         ended = await shell(processes, "exit 4", marker="c")
         assert (await ended.wait_exit()).code == 4
-        await until(lambda: len(living(f"sleep\0{n}")) == 5)
-        os.kill(guardian_of(processes), signal.SIGKILL)
-        exit = await tree.wait_exit()
-        assert exit.code is None
-        assert exit.lost == "the guardian process died"
+        await until(lambda: len(living(f"sleep\0{n}")) >= 19)
+        os.kill(which(processes), signal.SIGKILL)
+        for tree, script in zip(trees, scripts, strict=True):
+            exit = await tree.wait_exit()
+            if script != ESCAPES["leader gone"].format(n=n):
+                assert exit.code is None
+                assert exit.lost == "the guardian process died"
+                assert not exit.after_stop
         assert (await ended.wait_exit()).code == 4
-        assert len(await tree.members()) == 4
-        await tree.wait_gone()
-        assert len(living(f"sleep\0{n}")) == 2
+        for tree in trees:
+            await tree.wait_gone()
+            assert await tree.members() == ()
+        assert living(n) == []
         after = await shell(processes, "exit 5", marker="d")
         assert (await after.wait_exit()).code == 5
-        unwatched.kill()
-        await unwatched.wait_gone()
+
+
+async def test_nothing_is_left_when_both_guardians_are_killed_at_once() -> None:
+    n = unused_seconds()
+    async with open_processes() as processes:
+        scripts = [script.format(n=n) for script in ESCAPES.values()]
+        trees = [
+            await shell(processes, script, marker=f"m{i}")
+            for i, script in enumerate(scripts)
+        ]
+        await until(lambda: len(living(f"sleep\0{n}")) >= 19)
+        stop_guardian(processes)
+        both = outer_guardian_of(processes), guardian_of(processes)
+        for pid in both:
+            os.kill(pid, signal.SIGKILL)
+        for tree in trees:
+            await tree.wait_gone()
+        assert (await trees[0].wait_exit()).lost == "the guardian process died"
         assert living(n) == []
+        after = await shell(processes, "exit 5", marker="d")
+        assert (await after.wait_exit()).code == 5
 
 
 async def test_a_spawn_right_after_the_death_of_the_guardian_works() -> None:
@@ -772,39 +712,54 @@ async def test_a_spawn_right_after_the_death_of_the_guardian_works() -> None:
             tree = await shell(processes, f"exit {i}")
             assert (await tree.wait_exit()).code == i
             await tree.aclose()
-            os.kill(guardian_of(processes), signal.SIGKILL)
+            victim = (guardian_of, outer_guardian_of)[i % 2](processes)
+            os.kill(victim, signal.SIGKILL)
+            await until(lambda victim=victim: not alive(victim))
 
 
-async def test_a_guardian_that_hangs_does_not_keep_a_tree_alive(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("actors._posix._PATIENCE", 0.2)
+async def test_a_guardian_that_is_stopped_goes_on_by_itself() -> None:
+    async with open_processes() as processes:
+        tree = await shell(processes, "exit 6")
+        for _ in range(10):
+            os.kill(guardian_of(processes), signal.SIGSTOP)
+            other = await shell(processes, "exit 5", marker="x")
+            assert (await other.wait_exit()).code == 5
+        assert (await tree.wait_exit()).code == 6
+
+
+async def test_a_guardian_that_was_stopped_whole_does_not_keep_a_tree_alive() -> None:
     n = unused_seconds()
     before = descriptors(), children()
     async with open_processes() as processes:
         await shell(processes, f"setsid sleep {n} & sleep {n}")
         await until(lambda: len(living(f"sleep\0{n}")) == 2)
-        os.kill(guardian_of(processes), signal.SIGSTOP)
+        stop_guardian(processes)
         await processes.aclose()
         assert living(n) == []
     assert descriptors() <= before[0]
     assert children() <= before[1]
 
 
-async def test_an_orphan_of_no_tree_is_ended_when_all_is_closed() -> None:
-    """With two trees nobody can tell whose it is: it has left no trace."""
+async def test_an_orphan_that_gave_up_everything_is_still_known() -> None:
+    """P1: neither parent, session, environment nor files tell whose it is."""
     n = unused_seconds()
     async with open_processes() as processes:
         other = await shell(processes, "sleep 1000", marker="a")
-        tree = await shell(
-            processes,
-            f"(env -i setsid sleep {n} </dev/null >/dev/null 2>&1 &)",
-            marker="b",
-        )
-        await tree.wait_exit()
+        script = f"(env -i setsid sleep {n} </dev/null >/dev/null 2>&1 &)"
+        ended = await shell(processes, script, marker="b")
+        tree = await shell(processes, f"{script}; sleep {n}", marker="c")
+        await ended.wait_exit()
+        await until(lambda: len(living(f"sleep\0{n}")) == 3)
         assert await other.members() == (other.pid,)
-        await processes.aclose()
+        assert len(await ended.members()) == 1
+        assert len(await tree.members()) == 2
+        tree.kill()
+        await tree.wait_gone()
+        assert len(living(f"sleep\0{n}")) == 1
+        ended.kill()
+        await ended.wait_gone()
         assert living(n) == []
+        assert await other.members() == (other.pid,)
 
 
 # Several runtimes
@@ -833,7 +788,7 @@ async def test_a_runtime_inside_a_tree_belongs_to_it_with_all_its_trees() -> Non
             env=os.environ,
             marker="outer",
         )
-        inner = int(await read_line(tree))
+        inner = int((await read_line(tree)).split()[1])
         await until(lambda: len(living(f"sleep\0{n}")) == 2)
         assert {inner, *living(f"sleep\0{n}")} <= set(await tree.members())
         tree.kill()

@@ -1,0 +1,43 @@
+"""The guardian: a small process that starts process trees and outlives its parent.
+
+It is run as a script (`__main__`), alone: it imports the standard library only,
+so that it starts fast and depends on no path. A runtime starts one, hands it one
+socket per tree, and may then be killed at any moment; the guardian ends whatever
+is left, until it has no child any more, and then itself.
+
+Two properties of Linux carry it. As a *subreaper* it becomes the parent of every
+descendant whose own parent ended, so no double fork escapes, and the death of
+every orphan is an event. A pidfd of its parent tells of the parent's death, even
+if the parent forked and its sockets live on in a child.
+
+A member is known by its parents, by its session, by a variable in its
+environment, and by a mark (`proc.set_mark`) that none of its descendants loses
+by accident.
+
+The guardian itself may be killed, too. So it is two processes: an outer one that
+only waits, and the inner one, its child, that works. If the inner one dies, what
+it had started becomes the outer one's, which ends it; if the outer one dies, the
+inner one ends everything. A stopped inner one is continued by the outer one.
+
+Reading all of ``/proc`` takes milliseconds, too much for the ordinary end of a
+leader that left nothing behind. But pids are given out in turn, and
+``/proc/loadavg`` tells the last one: it suffices to read the processes that are
+new, and to remember those that descend from a leader. All of ``/proc`` is read to
+signal a tree, and when so many pids may have been given out that the count could
+have gone round.
+
+Where there is no ``/proc`` and no subreaper (macOS), a tree is the process
+group of its leader, the guardian is one process, and the end of the control
+socket alone tells of the parent's death.
+
+The protocol. On the control socket each byte carries the descriptor of one
+tree's socket. On that socket the runtime first writes a request (see
+`requests`), then one letter per wish: ``t`` terminate, ``k`` kill, ``m``
+members. The end of the stream means: kill the tree and forget it. The guardian
+writes lines: ``started PID SESSION GUARDIAN MARK`` (with the descriptor of the output,
+and that of the input if it is a pipe) or ``failed ERRNO WHAT``, where WHAT is
+``cwd``, ``program``, ``terminal``, ``nice`` or ``rlimit NAME``;
+``exit CODE SIGNAL AFTER_STOP CPU_SECONDS``; ``used CPU_SECONDS``, the sum so far
+of what orphans used that have ended; ``members PID...``; ``lost``: the guardian
+is about to die; ``gone``, the last one, after which it closes the socket.
+"""

@@ -1,0 +1,109 @@
+"""How a runtime writes down what it asks the guardian to start."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+
+class Request(NamedTuple):
+    """A tree that is to be started."""
+
+    marker: bytes
+    cwd: bytes
+    argv: list[bytes]
+    env: bytes
+    """The variables, as `encode_environment` makes them."""
+    writable: bool
+    """Whether the input is a pipe."""
+    terminal: tuple[int, int] | None
+    """Rows and columns."""
+    nice: int | None
+    limits: list[tuple[str, int]]
+    """By name, in lower case and without ``RLIMIT_``."""
+
+
+def encode_environment(env: Mapping[str, str]) -> bytes:
+    """Return the variables as bytes.
+
+    Raises:
+        ValueError: if a name is empty or holds ``=``, or anything a NUL.
+    """
+    for name in env:
+        if not name or "=" in name:
+            raise ValueError(f"not a variable name: {name!r}")
+    block = os.fsencode("\0".join([f"{name}={value}" for name, value in env.items()]))
+    if block.count(b"\0") != max(0, len(env) - 1):
+        raise ValueError("a variable contains a NUL")
+    return block
+
+
+def decode_environment(block: bytes) -> dict[bytes, bytes]:
+    """Return the variables that `encode_environment` was given."""
+    if not block:
+        return {}
+    return dict([variable.split(b"=", 1) for variable in block.split(b"\0")])
+
+
+def encode_request(
+    argv: Iterable[str],
+    cwd: str,
+    marker: str,
+    env: bytes,
+    *,
+    writable: bool = False,
+    terminal: tuple[int, int] | None = None,
+    nice: int | None = None,
+    limits: Mapping[str, int] | None = None,
+) -> bytes:
+    """Return the bytes that ask for a tree.
+
+    Raises:
+        ValueError: if there is no argument, or one holds a NUL.
+    """
+    arguments = list(argv)
+    if not arguments:
+        raise ValueError("argv is empty")
+    fields = [
+        marker,
+        cwd,
+        "pipe" if writable else "null",
+        " ".join(map(str, terminal or ())),
+        "" if nice is None else str(nice),
+        " ".join(f"{name}={value}" for name, value in (limits or {}).items()),
+        *arguments,
+    ]
+    head = os.fsencode("\0".join(fields))
+    if head.count(b"\0") != len(fields) - 1:
+        raise ValueError("an argument, the directory or the marker contains a NUL")
+    length = len(head).to_bytes(8, "big") + len(env).to_bytes(8, "big")
+    return length + head + env
+
+
+def split_request(data: bytes | bytearray) -> tuple[bytes, bytes, bytes] | None:
+    """Return the head, the variables and what follows; None if more must come."""
+    if len(data) < 16:
+        return None
+    middle = 16 + int.from_bytes(data[:8], "big")
+    end = middle + int.from_bytes(data[8:16], "big")
+    if len(data) < end:
+        return None
+    return bytes(data[16:middle]), bytes(data[middle:end]), bytes(data[end:])
+
+
+def decode_request(head: bytes, env: bytes) -> Request:
+    """Return the request of which `split_request` returned the two parts."""
+    marker, cwd, stdin, terminal, nice, limits, *argv = head.split(b"\0")
+    size = tuple(map(int, terminal.split()))
+    pairs = [limit.decode().split("=") for limit in limits.split()]
+    return Request(
+        marker,
+        cwd,
+        argv,
+        env,
+        writable=stdin == b"pipe",
+        terminal=(size[0], size[1]) if size else None,
+        nice=int(nice) if nice else None,
+        limits=[(name, int(value)) for name, value in pairs],
+    )

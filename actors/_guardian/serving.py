@@ -1,0 +1,340 @@
+"""The loop that serves the runtime."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+from .ending import end_descendants
+from .members import Members
+from .proc import HAS_PROC
+from .requests import decode_environment, decode_request, split_request
+from .starting import descriptor_limit, start, use_all_descriptors
+from .tree import Tree
+
+_FIRST_PAUSE = 0.002
+_SPARE = 16
+"""Descriptors that the guardian needs for its own work."""
+
+
+class Poll:
+    """A set of descriptors to wait for."""
+
+    def __init__(self, *descriptors: int) -> None:
+        self._poll = select.poll()
+        for descriptor in descriptors:
+            self.add(descriptor)
+
+    def add(self, descriptor: int) -> None:
+        """Wait for this one, too."""
+        self._poll.register(descriptor, select.POLLIN)
+
+    def discard(self, descriptor: int) -> None:
+        """Wait for this one no more."""
+        self._poll.unregister(descriptor)
+
+    def wait(self, seconds: float | None) -> set[int]:
+        """Return those that are ready, at the latest after so many seconds."""
+        milliseconds = None if seconds is None else max(0, seconds * 1000)
+        return {descriptor for descriptor, _ in self._poll.poll(milliseconds)}
+
+
+class Server:
+    """All trees, and the two loops that serve them."""
+
+    def __init__(
+        self,
+        control: socket.socket,
+        variable: bytes,
+        runtime: int | None,
+        outer: int | None,
+    ) -> None:
+        """Args: the two processes that may end before us, as pidfds."""
+        self._control = control
+        self._variable = variable
+        self._runtime = runtime
+        self._outer = outer
+        self._me = os.getpid()
+        self._members = Members(variable)
+        self._trees: dict[int, Tree] = {}
+        """By the descriptor of their channel, while that is open."""
+        self._doomed: set[Tree] = set()
+        """Trees to be killed of which something may be left."""
+        self._marks = itertools.count(int.from_bytes(os.urandom(4), "big") << 28)
+        self._look_wanted = False
+        self._next_look = 0.0
+        self._environment = b"", dict[bytes, bytes]()
+        """The last one, as it came and taken apart: most are the same."""
+        use_all_descriptors()
+        self._wakeup, self._waker = socket.socketpair()
+        self._wakeup.setblocking(False)
+        self._waker.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        self._poll = Poll(control.fileno(), self._wakeup.fileno())
+        for pidfd in (runtime, outer):
+            if pidfd is not None:
+                self._poll.add(pidfd)
+
+    def serve(self) -> None:
+        """Serve until the runtime or the outer guardian ends."""
+        control, wakeup = self._control.fileno(), self._wakeup.fileno()
+        while True:
+            ready = self._poll.wait(self._patience())
+            if self._outer in ready:
+                self._lose()
+                return
+            if self._runtime in ready:
+                return
+            if wakeup in ready:
+                self._drain()
+                self._reap()
+            for descriptor in ready:
+                if descriptor in self._trees:
+                    self._listen(self._trees[descriptor])
+            if control in ready and not self._accept():
+                return
+            self._settle()
+
+    def close(self) -> None:
+        """Kill every descendant until there is no child any more."""
+        for tree in [*self._members.leaders.values(), *self._members.ended]:
+            self._doom(tree)
+        if HAS_PROC:
+            end_descendants(self._variable, self._reap, self._wait)
+            return
+        pause = 0.001
+        while self._reap() or self._members.ended:
+            self._settle()
+            self._wait(pause)
+            pause = min(pause * 2, 0.5)
+
+    def _lose(self) -> None:
+        """Tell that no exit will be told any more."""
+        for tree in self._members.leaders.values():
+            tree.tell("lost")
+        self._members.leaders.clear()
+
+    def _patience(self) -> float | None:
+        """Return how many seconds may pass without an event."""
+        moments = [tree.next_sweep for tree in self._doomed]
+        if self._look_wanted:
+            moments.append(self._next_look)
+        if not moments:
+            return None
+        return max(0.0, min(moments) - time.monotonic())
+
+    def _wait(self, seconds: float) -> None:
+        Poll(self._wakeup.fileno()).wait(seconds)
+        self._drain()
+
+    def _drain(self) -> None:
+        try:
+            while len(self._wakeup.recv(4096)) == 4096:
+                pass
+        except BlockingIOError:
+            pass
+
+    # What the runtime wants
+
+    def _accept(self) -> bool:
+        """Take a tree's channel; tell whether the runtime is still there."""
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+            channel = socket.socket(
+                socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptor
+            )
+            channel.setblocking(False)
+            tree = self._trees[descriptor] = Tree(channel)
+            self._poll.add(descriptor)
+            if descriptor < max(descriptor_limit() - _SPARE, _SPARE):
+                self._listen(tree)
+            else:
+                # The lowest number that is free is given out first: all below
+                # are in use, and the rest is for the work on those.
+                tree.tell(f"failed {errno.EMFILE} program")
+                tree.gone = True
+                self._close(tree)
+        return bool(data)
+
+    def _listen(self, tree: Tree) -> None:
+        try:
+            data = tree.channel.recv(1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._abandon(tree)
+        elif tree.pid:
+            self._obey(tree, data)
+        else:
+            tree.request += data
+            if (parts := split_request(tree.request)) is not None:
+                head, env, wishes = parts
+                tree.request.clear()
+                self._start(tree, head, env)
+                self._obey(tree, wishes)
+
+    def _start(self, tree: Tree, head: bytes, block: bytes) -> None:
+        if block != self._environment[0]:
+            self._environment = block, decode_environment(block)
+        env = self._environment[1]
+        request = decode_request(head, block)
+        env[self._variable] = tree.marker = request.marker
+        tree.since = _ticks_since_boot()
+        try:
+            tree.mark = next(self._marks)
+            started = start(request, env, tree.mark)
+        except OSError as error:
+            tree.gone = True
+            tree.tell(f"failed {error.errno} {error.filename}")
+            self._close(tree)
+            return
+        tree.begin(started)
+        self._members.begin(tree)
+        descriptors = [started.output]
+        if started.input is not None:
+            descriptors.append(started.input)
+        ids = tree.pid, tree.session, self._me, tree.mark
+        tree.tell(" ".join(["started", *map(str, ids)]), descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _obey(self, tree: Tree, wishes: bytes) -> None:
+        for wish in wishes:
+            # An end that came before the wish must not read as its result.
+            self._reap()
+            if tree.gone:
+                return
+            if wish == ord("m"):
+                members = self._members.look(everywhere=True)[tree]
+                pids = sorted(member.pid for member in members)
+                tree.tell(" ".join(["members", *map(str, pids)]))
+            elif wish == ord("t"):
+                tree.stopped = True
+                members = self._members.look(everywhere=True)[tree]
+                self._members.signal(members, signal.SIGTERM)
+                self._members.signal(members, signal.SIGCONT)
+            elif wish == ord("k"):
+                self._doom(tree)
+
+    def _abandon(self, tree: Tree) -> None:
+        self._poll.discard(tree.descriptor)
+        del self._trees[tree.descriptor]
+        self._reap()
+        if tree.pid and not tree.gone:
+            self._doom(tree)
+        else:
+            tree.tell("gone")
+            tree.channel.close()
+
+    def _doom(self, tree: Tree) -> None:
+        tree.stopped = True
+        tree.pause = _FIRST_PAUSE
+        tree.next_sweep = 0.0
+        self._doomed.add(tree)
+
+    def _close(self, tree: Tree) -> None:
+        """Close the channel of a tree of which nothing more is to be told."""
+        if self._trees.pop(tree.descriptor, None) is not None:
+            self._poll.discard(tree.descriptor)
+        tree.channel.close()
+
+    # What ends
+
+    def _reap(self) -> bool:
+        """Take the exit of every child that has ended; tell whether one is left."""
+        members = self._members
+        while True:
+            try:
+                # Reaping itself loses whether a core was dumped, or who it was.
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return False
+            if ended is None:
+                return True
+            leader = members.leaders.pop(ended.si_pid, None)
+            orphans = None if leader else members.ended_child(ended.si_pid)
+            usage = os.wait4(ended.si_pid, 0)[2]
+            seconds = usage.ru_utime + usage.ru_stime
+            if leader is not None:
+                self._leader_ended(leader, ended.si_code, ended.si_status, seconds)
+            elif orphans is not None:
+                orphans.add_use(seconds)
+            self._look_wanted = bool(members.ended)
+            for doomed in self._doomed:
+                doomed.next_sweep = 0.0
+
+    def _leader_ended(self, tree: Tree, how: int, status: int, seconds: float) -> None:
+        code, number = (status, 0) if how == os.CLD_EXITED else (-1, status)
+        line = f"exit {code} {number} {int(tree.stopped)} {seconds:.6f}"
+        if tree.has_untold_use():
+            line = f"{tree.use()}\n{line}"
+        self._members.ended.add(tree)
+        # After a stop a foreign process may have to be looked for as well.
+        if tree.stopped or self._members.is_left(tree) is not False:
+            tree.tell(line)
+        else:
+            # The ordinary end: one packet, so one wakeup of the runtime.
+            self._forget(tree, f"{line}\ngone")
+
+    def _settle(self) -> None:
+        """Kill what is doomed, and tell which ended trees are gone."""
+        now = time.monotonic()
+        due = {tree for tree in self._doomed if tree.next_sweep <= now}
+        if not due and not (self._look_wanted and self._next_look <= now):
+            return
+        self._look_wanted = False
+        ended = self._members.ended
+        members = None
+        if due or any(tree.stopped for tree in ended):
+            members = self._members.look(everywhere=True, due=due)
+        for tree in due:
+            assert members is not None
+            self._members.signal(members[tree], signal.SIGKILL)
+            if HAS_PROC and tree.pause > _FIRST_PAUSE:
+                self._members.chase(tree)
+            tree.next_sweep = time.monotonic() + tree.pause
+            tree.pause = min(tree.pause * 2, 0.5)
+        end = time.monotonic()
+        # A look has its price: spend no more than a tenth of the time on it.
+        self._next_look = end + 10 * (end - now)
+        for tree in [*ended]:
+            seen = members[tree] if members is not None and tree.stopped else []
+            left = bool(seen) or self._members.is_left(tree)
+            if left is False:
+                line = f"{tree.use()}\ngone" if tree.has_untold_use() else "gone"
+                self._forget(tree, line)
+            elif (
+                left is None
+                or not HAS_PROC
+                or any(self._members.is_foreign(member) for member in seen)
+            ):
+                # No event will tell of its end.
+                self._look_wanted = True
+                self._next_look = end + 0.05
+
+    def _forget(self, tree: Tree, line: str) -> None:
+        tree.gone = True
+        self._members.forget(tree)
+        self._doomed.discard(tree)
+        tree.tell(line)
+        self._close(tree)
+
+
+def _ticks_since_boot() -> int:
+    if sys.platform == "linux":
+        return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+    return 0

@@ -1,0 +1,374 @@
+"""Starting the leader of a tree.
+
+An ordinary one is started by ``posix_spawn``, which copies nothing of the
+guardian. What ``posix_spawn`` cannot set, niceness and limits, and a terminal,
+takes a fork.
+
+The leader of a tree with a terminal does not lead its session: when the leader
+of a session ends, the kernel takes the terminal from everybody else in it. A
+holder does, a fork of the guardian that only waits until nothing else is left,
+so that a process in the background can still print its last words.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import signal
+import sys
+import termios
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .proc import HAS_PROC, send_signal, set_mark
+from .requests import Request
+
+CATCHABLE = tuple(
+    sorted(
+        {int(number) for number in signal.valid_signals()}
+        - {signal.SIGKILL, signal.SIGSTOP}
+    )
+)
+
+_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
+_NO_MEMORY = f"failed {errno.ENOMEM} program\n".encode()
+
+
+class Started(NamedTuple):
+    """A leader and our ends of its streams."""
+
+    pid: int
+    session: int
+    holder: int | None
+    """The process that leads the session in its place."""
+    output: int
+    input: int | None
+    """None when there is nothing to write to."""
+    name: str
+    """What ``/proc`` calls the other end of the output."""
+
+
+def use_all_descriptors() -> None:
+    """Let this process open as many files as it may.
+
+    Programs are started with the limit that was there before.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):  # macOS has another, hidden maximum.
+        pass
+
+
+def descriptor_limit() -> int:
+    """Return how many files this process may open."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def start(request: Request, env: dict[bytes, bytes], mark: int) -> Started:
+    """Start a leader in a session of its own; its descendants bear ``mark``.
+
+    Raises:
+        OSError: with the WHAT of the protocol as its filename.
+    """
+    if request.terminal is None:
+        with _Failing("program"):
+            streams = _open_pipes(request.writable)
+    else:
+        with _Failing("terminal"):
+            streams = _open_terminal(*request.terminal)
+    try:
+        # posix_spawn has no directory of its own to give; ours is nobody else's.
+        with _Failing("cwd"):
+            os.chdir(request.cwd)
+        try:
+            set_mark(mark)
+            pid, holder = _start_here(request, env, streams)
+        finally:
+            # Stay in no directory that somebody may want to unmount.
+            os.chdir("/")
+    except BaseException:
+        for descriptor in streams.ours:
+            os.close(descriptor)
+        raise
+    finally:
+        for theirs in {streams.output, streams.input or streams.output}:
+            os.close(theirs)
+    output, *inputs = streams.ours
+    return Started(
+        pid, holder or pid, holder, output, inputs[0] if inputs else None, streams.name
+    )
+
+
+def _start_here(
+    request: Request, env: dict[bytes, bytes], streams: _Streams
+) -> tuple[int, int | None]:
+    if request.terminal is None and request.nice is None and not request.limits:
+        with _Failing("program"):
+            return _spawn(request, env, streams), None
+    return _fork(request, env, streams)
+
+
+class _Failing:
+    """Names what failed in an error that knows only its errno."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise OSError(error.errno, error.strerror, self._what) from None
+
+
+# Streams
+
+
+class _Streams(NamedTuple):
+    ours: list[int]
+    """Of the output, and of the input if there is something to write to."""
+    input: int | None
+    output: int
+    """What the leader gets; may be the same."""
+    name: str
+
+
+def _open_pipes(writable: bool) -> _Streams:
+    # The write end never exists in the runtime, which may fork.
+    reader, output = os.pipe()
+    os.set_blocking(reader, False)
+    name = f"pipe:[{os.fstat(reader).st_ino}]"
+    if not writable:
+        return _Streams([reader], None, output, name)
+    try:
+        input, writer = os.pipe()
+    except OSError:
+        os.close(reader)
+        os.close(output)
+        raise
+    os.set_blocking(writer, False)
+    return _Streams([reader, writer], input, output, name)
+
+
+def _open_terminal(rows: int, columns: int) -> _Streams:
+    ours, theirs = os.openpty()
+    try:
+        os.set_blocking(ours, False)
+        attributes = termios.tcgetattr(theirs)
+        attributes[3] &= ~termios.ECHO
+        termios.tcsetattr(theirs, termios.TCSANOW, attributes)
+        termios.tcsetwinsize(theirs, (rows, columns))
+        return _Streams([ours, os.dup(ours)], theirs, theirs, os.ttyname(theirs))
+    except (OSError, termios.error) as error:
+        os.close(ours)
+        os.close(theirs)
+        raise OSError(*error.args) from None
+
+
+# Programs
+
+
+def _spawn(request: Request, env: dict[bytes, bytes], streams: _Streams) -> int:
+    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
+        if streams.input is None
+        else (os.POSIX_SPAWN_DUP2, streams.input, 0),
+        (os.POSIX_SPAWN_DUP2, streams.output, 1),
+        (os.POSIX_SPAWN_DUP2, streams.output, 2),
+    ]
+    failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for program in _places(request, env):
+        try:
+            with _FewDescriptors():
+                return os.posix_spawn(
+                    program,
+                    request.argv,
+                    env,
+                    file_actions=actions,
+                    setsid=True,
+                    setsigmask=[],
+                    setsigdef=CATCHABLE,
+                )
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            failure = error  # As a shell does: look on, but remember.
+    raise failure
+
+
+class _FewDescriptors:
+    """The limit that programs inherit."""
+
+    def __enter__(self) -> None:
+        if _FILES[0] != _FILES[1]:
+            _use_few_descriptors()
+
+    def __exit__(self, *error: object) -> None:
+        if _FILES[0] != _FILES[1]:
+            use_all_descriptors()
+
+
+def _use_few_descriptors() -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY or _FILES[0] <= hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES[0], hard))
+
+
+def _execute(request: Request, env: dict[bytes, bytes]) -> None:
+    failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for program in _places(request, env):
+        try:
+            os.execve(program, request.argv, env)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            failure = error
+    raise failure
+
+
+def _places(request: Request, env: dict[bytes, bytes]) -> Iterator[bytes]:
+    program = request.argv[0]
+    if b"/" in program:
+        yield program
+    elif program:
+        path = env.get(b"PATH", os.fsencode(os.defpath))
+        for directory in path.split(b":"):
+            place = os.path.join(directory, program)
+            if os.access(place, os.F_OK):
+                yield place
+
+
+# Forks
+
+
+def _fork(
+    request: Request, env: dict[bytes, bytes], streams: _Streams
+) -> tuple[int, int | None]:
+    """Return the pids of the leader and of the holder of its terminal, if any."""
+    held = request.terminal is not None and HAS_PROC
+    reader, writer = os.pipe()
+    try:
+        with _Failing("program"):
+            child = os.fork()
+        if child == 0:
+            try:
+                os.close(reader)
+                signal.set_wakeup_fd(-1)
+                if held:
+                    _hold(request, env, streams, writer)
+                else:
+                    _become(request, env, streams, writer)
+            finally:
+                os._exit(127)
+    except BaseException:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+    with open(reader, "rb") as report:
+        # The end comes with the exec of the leader, or with its failure.
+        lines = dict(line.rstrip(b"\n").split(b" ", 1) for line in report)
+    if b"failed" in lines:
+        if held:
+            send_signal(child, signal.SIGKILL)
+        number, what = lines[b"failed"].decode().split(" ", 1)
+        raise OSError(int(number), os.strerror(int(number)), what)
+    if not held:
+        return child, None
+    if b"pid" not in lines:  # Somebody has killed it.
+        send_signal(child, signal.SIGKILL)
+        raise OSError(errno.ECHILD, os.strerror(errno.ECHILD), "terminal")
+    return int(lines[b"pid"]), child
+
+
+def _hold(
+    request: Request, env: dict[bytes, bytes], streams: _Streams, report: int
+) -> None:
+    """Lead a session with a terminal in which the leader of the tree runs.
+
+    That one is started by a child of ours that ends, so it becomes a child of
+    the guardian, which reads its exit code.
+    """
+    try:
+        with _Failing("terminal"):
+            os.setsid()
+            fcntl.ioctl(streams.output, termios.TIOCSCTTY, 0)
+            middle = os.fork()
+        if middle == 0:
+            with _Failing("program"):
+                leader = os.fork()
+            if leader == 0:
+                _become(request, env, streams, report)
+            os.write(report, b"pid %d\n" % leader)
+            os._exit(0)
+        os.waitpid(middle, 0)
+    except OSError as error:
+        _tell(report, error)
+        os._exit(127)
+    # Nothing of the guardian's may live on here, nor the terminal's other end.
+    os.closerange(0, min(descriptor_limit(), 1 << 20))
+    while True:
+        signal.pause()
+
+
+def _become(
+    request: Request, env: dict[bytes, bytes], streams: _Streams, report: int
+) -> None:
+    """Turn this fork into the leader."""
+    try:
+        _set_streams(request, streams)
+        if request.nice is not None:
+            with _Failing("nice"):
+                os.setpriority(os.PRIO_PROCESS, 0, request.nice)
+        _use_few_descriptors()
+        for name, value in request.limits:
+            with _Failing(f"rlimit {name}"):
+                _limit(name, value)
+        with _Failing("program"):
+            _execute(request, env)
+    except MemoryError:
+        os.write(report, _NO_MEMORY)
+    except OSError as error:
+        _tell(report, error)
+    finally:
+        os._exit(127)
+
+
+def _set_streams(request: Request, streams: _Streams) -> None:
+    with _Failing("program"):
+        input = streams.input
+        if input is None:
+            input = os.open("/dev/null", os.O_RDONLY)
+        os.dup2(input, 0)
+        os.dup2(streams.output, 1)
+        os.dup2(streams.output, 2)
+    with _Failing("terminal"):
+        if request.terminal is None:
+            os.setsid()
+        elif not HAS_PROC:
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        else:
+            # In the foreground, which only a process there may give without
+            # being stopped for it.
+            os.setpgid(0, 0)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
+            os.tcsetpgrp(0, os.getpid())
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _limit(name: str, value: int) -> None:
+    number = getattr(resource, f"RLIMIT_{name.upper()}")
+    try:
+        resource.setrlimit(number, (value, value))
+    except ValueError:  # So it calls what only a privileged process may do.
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM)) from None
+
+
+def _tell(report: int, error: OSError) -> None:
+    os.write(report, f"failed {error.errno} {error.filename}\n".encode())

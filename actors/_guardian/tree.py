@@ -1,0 +1,73 @@
+"""What the guardian knows of one tree."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+from .starting import Started
+
+_TOLD_EVERY = 0.1
+"""Seconds of CPU time of orphans after which the runtime is told of them."""
+
+
+class Tree:
+    """A tree, from its request until nothing of it is left."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self.descriptor = channel.fileno()
+        self.request = bytearray()
+        self.pid = 0
+        self.session = 0
+        self.holder: int | None = None
+        self.marker = b""
+        self.mark = 0
+        """See `proc.set_mark`."""
+        self.output = ""
+        """What ``/proc`` calls the output of a member."""
+        self.since = 0
+        """Clock ticks since boot, not after any member's start."""
+        self.stopped = False
+        """Whether a signal was asked for."""
+        self.gone = False
+        """Whether nothing is left, or nothing was ever started."""
+        self.next_sweep = 0.0
+        self.pause = 0.0
+        self._used = 0.0
+        self._used_told = 0.0
+
+    def begin(self, started: Started) -> None:
+        """Take notice of its leader."""
+        self.pid = started.pid
+        self.session = started.session
+        self.holder = started.holder
+        self.output = started.name
+
+    def add_use(self, seconds: float) -> None:
+        """Count the CPU time of an orphan that has ended."""
+        self._used += seconds
+        if self._used - self._used_told >= _TOLD_EVERY:
+            self.tell(self.use())
+
+    def use(self) -> str:
+        """Return the line that tells what orphans have used."""
+        self._used_told = self._used
+        return f"used {self._used:.3f}"
+
+    def has_untold_use(self) -> bool:
+        """Tell whether `use` would be news."""
+        return self._used > self._used_told
+
+    def tell(self, line: str, descriptors: Sequence[int] = ()) -> None:
+        """Write a line to the runtime, which may be gone."""
+        data = line.encode() + b"\n"
+        try:
+            if descriptors:
+                socket.send_fds(self.channel, [data], descriptors)
+            else:
+                self.channel.send(data)
+        except OSError:
+            # The runtime is gone or hears nothing; that ends the stream, which
+            # is dealt with where it is read.
+            pass

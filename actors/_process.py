@@ -1,0 +1,484 @@
+"""A process tree, as its runtime sees it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import attrs
+import trio
+
+from ._process_input import ProcessInput
+from .env import ProcessExit, ProcessUsage
+
+if TYPE_CHECKING:
+    from ._guardian.proc import Seen
+
+PATIENCE = 5.0
+"""Seconds that closing waits for what was killed and does not end: a process in
+an uninterruptible system call, one of another user, or a guardian that hangs."""
+
+GUARDIAN_DIED = "the guardian process died"
+
+
+class Guardian(Protocol):
+    """What a tree needs of its guardian."""
+
+    def wake(self) -> object:
+        """Let it go on if it was stopped."""
+        ...
+
+    async def wait_ended(self) -> None:
+        """Wait until no process is left of it, nor of what it started."""
+        ...
+
+
+class PosixProcess:
+    """A process tree; see `actors.env.Process`."""
+
+    def __init__(
+        self,
+        channel: socket.socket,
+        registry: set[PosixProcess],
+        variable: str,
+        marker: str,
+        guardian: Guardian,
+        *,
+        writable: bool,
+        terminal: bool,
+    ) -> None:
+        channel.setblocking(False)
+        self._guardian = guardian
+        self._streams = 1 + writable
+        """The number of descriptors that we are given."""
+        self._terminal = terminal
+        self._channel = channel
+        self._registry = registry
+        self._variable = os.fsencode(variable)
+        self._marker = os.fsencode(marker)
+        self._unsent = b""
+        self._heard = b""
+        self._pid = 0
+        self._session = 0
+        self._mark = 0
+        self._keeper = 0
+        """The process that adopts what of the tree has lost its parent."""
+        self._output = -1
+        self._input: ProcessInput | None = None
+        self._failure: tuple[int, str] | None = None
+        self._exit: ProcessExit | None = None
+        self._gone = False
+        self._lost = False
+        """Whether the guardian has died."""
+        self._unread = False
+        """Whether it died without having read the request."""
+        self._stopped = False
+        self._closed = False
+        self._orphans_used = 0.0
+        self._most_used = 0.0
+        self._members: tuple[int, ...] = ()
+        self._questions = 0
+        self._answers = 0
+        self._reading = False
+        self._news = trio.Event()
+        registry.add(self)
+
+    def __repr__(self) -> str:
+        return f"<PosixProcess {self._pid} {os.fsdecode(self._marker)!r}>"
+
+    @property
+    def pid(self) -> int:
+        """The leader's process id."""
+        return self._pid
+
+    # Starting
+
+    def ask(self, data: bytes) -> None:
+        """Queue bytes for the guardian, and send what goes without waiting."""
+        self._unsent += data
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[self._channel.send(self._unsent) :]
+        except BlockingIOError:
+            pass
+        except (BrokenPipeError, ConnectionResetError):
+            self._unsent = b""
+            while not self._lost:  # What it told before it died still counts.
+                self._hear()
+            self._announce()
+
+    async def wait_started(self, program: str, cwd: str | None) -> bool:
+        """Wait until the leader is started; tell whether the request was read.
+
+        Raises:
+            OSError: if the leader could not be started.
+        """
+        while self._unsent:
+            await trio.lowlevel.wait_writable(self._channel)
+            self.ask(b"")
+        await self._wait_until(lambda: self._pid > 0 or self._gone or self._lost)
+        if self._failure is not None:
+            number, what = self._failure
+            filename = {"cwd": cwd, "program": program}.get(what, what)
+            raise OSError(number, os.strerror(number), filename)
+        if self._unread:
+            return False
+        if self._pid == 0:
+            raise OSError(errno.EPIPE, GUARDIAN_DIED, program)
+        if self._output < 0:
+            # The kernel could not give us the descriptors that came with it.
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), program)
+        return True
+
+    def discard(self) -> None:
+        """Give up a tree that no guardian knows."""
+        self._gone = True
+        self._close()
+
+    # What users see
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        """Return the next output; see `actors.env.Process.receive`.
+
+        Raises:
+            trio.ClosedResourceError: after `aclose`.
+        """
+        await trio.lowlevel.checkpoint()
+        while True:
+            if self._output < 0:
+                raise trio.ClosedResourceError
+            try:
+                return os.read(self._output, max_bytes)
+            except BlockingIOError:
+                await trio.lowlevel.wait_readable(self._output)
+            except OSError as error:
+                # So a terminal tells that nobody has its other side open.
+                if error.errno != errno.EIO:
+                    raise
+                return b""
+
+    async def send(self, data: bytes) -> None:
+        """Write to the standard input; see `actors.env.Process.send`."""
+        await self._writable_input().send(data)
+
+    async def send_eof(self) -> None:
+        """End the standard input; see `actors.env.Process.send_eof`."""
+        await self._writable_input().send_eof()
+
+    def _writable_input(self) -> ProcessInput:
+        if self._input is None:
+            raise trio.ClosedResourceError("there is no input to write to")
+        return self._input
+
+    def usage(self) -> ProcessUsage | None:
+        """Return what the tree uses now; see `actors.env.Process.usage`."""
+        if not self._gone and (self._lost or sys.platform != "linux"):
+            return None
+        ended = self._exit.cpu_seconds if self._exit is not None else None
+        usage = ProcessUsage(
+            cpu_seconds=(ended or 0.0) + self._orphans_used,
+            memory_bytes=0,
+            processes=0,
+        )
+        if not self._gone:
+            living = _usage_of(self._seen())
+            usage = attrs.evolve(
+                living, cpu_seconds=usage.cpu_seconds + living.cpu_seconds
+            )
+        # What ends between two looks must not make the sum smaller.
+        self._most_used = max(self._most_used, usage.cpu_seconds)
+        return attrs.evolve(usage, cpu_seconds=self._most_used)
+
+    def _seen(self) -> Iterator[Seen]:
+        """Yield the members that descend from the leader, or are orphans of it."""
+        from ._guardian.proc import children_of, look_at, mark_of
+
+        roots = [] if self._exit is not None else [self._pid]
+        others = {pid for tree in self._registry for pid in (tree._pid, tree._session)}
+        roots += [
+            pid
+            for pid in children_of(self._keeper)
+            if pid not in others and mark_of(pid) == self._mark
+        ]
+        while roots:
+            pid = roots.pop()
+            roots += children_of(pid)
+            if (seen := look_at(pid)) is not None:
+                yield seen
+
+    async def wait_exit(self) -> ProcessExit:
+        """Wait for the end of the leader and return it. Any number of times."""
+        await self._wait_until(lambda: self._exit is not None)
+        assert self._exit is not None
+        return self._exit
+
+    async def wait_gone(self) -> None:
+        """Wait until no process belongs to the tree any more."""
+        await self._wait_until(lambda: self._gone or self._lost)
+        if not self._gone:
+            await self._kill_lost()
+
+    def terminate(self) -> None:
+        """Send SIGTERM, then SIGCONT, to every member. Never blocks."""
+        self._stop(b"t", signal.SIGTERM, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Begin to send SIGKILL to every member until none is left. Never blocks."""
+        self._stop(b"k", signal.SIGKILL)
+
+    async def members(self) -> tuple[int, ...]:
+        """Return the process ids that belong to the tree now."""
+        if self._gone or self._lost:
+            await trio.lowlevel.checkpoint()
+        if not self._gone and not self._lost:
+            self._questions += 1
+            question = self._questions
+            self._guardian.wake()
+            self.ask(b"m")
+            await self._wait_until(lambda: self._answers >= question or self._lost)
+        if self._lost and not self._gone:
+            return tuple(sorted(self._find_lost()))
+        return () if self._gone else self._members
+
+    async def aclose(self) -> None:
+        """Give back every descriptor, after killing whatever is left.
+
+        Safe in a cancelled scope and more than once.
+        """
+        if not self._gone and not self._closed:
+            self._stopped = True
+            self._guardian.wake()
+            # The end of the stream tells the guardian to kill the tree. Not
+            # only close: a fork of this process would keep the stream open.
+            try:
+                self._channel.shutdown(socket.SHUT_WR)
+            except OSError:  # The guardian has died.
+                pass
+            with trio.move_on_after(PATIENCE, shield=True):
+                await self.wait_gone()
+            if not self._gone:
+                with trio.move_on_after(PATIENCE, shield=True):
+                    await self._kill_lost()
+        self._close()
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._registry.discard(self)
+        trio.lowlevel.notify_closing(self._channel)
+        self._channel.close()
+        if self._input is not None:
+            self._input.close()
+        if self._output >= 0:
+            trio.lowlevel.notify_closing(self._output)
+            output, self._output = self._output, -1
+            os.close(output)
+        self._announce()
+
+    def _stop(self, wish: bytes, *signals: int) -> None:
+        if self._gone or self._closed:
+            return
+        self._stopped = True
+        if not self._lost:
+            self._guardian.wake()
+            self.ask(wish)
+        if self._lost and not self._gone:
+            self._signal_lost(self._find_lost(), *signals)
+
+    # What the guardian tells
+
+    async def _wait_until(self, happened: Callable[[], bool]) -> None:
+        """Wait for news until something has happened.
+
+        One of the tasks that wait reads for all of them.
+        """
+        if happened():
+            await trio.lowlevel.checkpoint()
+            return
+        while not happened():
+            if self._closed:
+                raise trio.ClosedResourceError
+            if self._reading:
+                await self._news.wait()
+                continue
+            self._reading = True
+            try:
+                await trio.lowlevel.wait_readable(self._channel)
+                self._hear()
+            finally:
+                self._reading = False
+                self._announce()
+
+    def _announce(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    def _hear(self) -> None:
+        try:
+            if self._pid:
+                data = self._channel.recv(65536)
+            else:
+                data, descriptors, _, _ = socket.recv_fds(self._channel, 65536, 2)
+                self._take(descriptors)
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            # It closed its end with bytes of ours unread.
+            self._unread = self._pid == 0
+            data = b""
+        if not data:
+            self._lose()
+            return
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        for line in lines:
+            self._learn(*line.decode().split(" "))
+
+    def _take(self, descriptors: list[int]) -> None:
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        if len(descriptors) < self._streams:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        elif descriptors:
+            self._output, *inputs = descriptors
+            if inputs:
+                self._input = ProcessInput(inputs[0], terminal=self._terminal)
+
+    def _learn(self, what: str, *values: str) -> None:
+        if what == "started":
+            self._pid, self._session, self._keeper, self._mark = map(int, values)
+        elif what == "failed":
+            self._failure = int(values[0]), " ".join(values[1:])
+            self._gone = True
+        elif what == "exit":
+            code, number, after_stop = map(int, values[:3])
+            self._exit = ProcessExit(
+                code=code if not number else None,
+                signal=number or None,
+                after_stop=bool(after_stop),
+                cpu_seconds=float(values[3]),
+            )
+        elif what == "used":
+            self._orphans_used = float(values[0])
+        elif what == "lost":
+            self._lose_exit()
+        elif what == "members":
+            self._members = tuple(map(int, values))
+            self._answers += 1
+        elif what == "gone":
+            self._gone = True
+
+    def _lose(self) -> None:
+        self._lost = True
+        self._lose_exit()
+
+    def _lose_exit(self) -> None:
+        if self._exit is None:
+            self._exit = ProcessExit(
+                code=None, lost=GUARDIAN_DIED, after_stop=self._stopped
+            )
+
+    # Without a guardian
+
+    def _find_lost(self) -> list[int]:
+        """Return what can be found of the tree when no guardian knows more."""
+        from ._guardian.proc import (
+            group_exists,
+            look_at_processes,
+            mark_of,
+            variable_of,
+        )
+
+        if sys.platform != "linux":
+            return [-self._pid] if self._pid and group_exists(self._pid) else []
+        members: set[int] = set()
+        seen = {process.pid: process for process in look_at_processes()}
+        for process in seen.values():
+            if process.alive and (
+                (self._pid and process.session == self._session)
+                or (self._mark and mark_of(process.pid) == self._mark)
+                or variable_of(process.pid, self._variable) == self._marker
+            ):
+                members.add(process.pid)
+        for pid in [*seen]:
+            lineage, parent = [pid], seen[pid].parent
+            while parent in seen and parent not in members:
+                lineage.append(parent)
+                parent = seen[parent].parent
+            if parent in members:
+                members.update(pid for pid in lineage if seen[pid].alive)
+        members.discard(os.getpid())
+        return sorted(members)
+
+    def _signal_lost(self, pids: Sequence[int], *signals: int) -> None:
+        from ._guardian.proc import send_signal
+
+        for number in signals:
+            for pid in pids:
+                send_signal(pid, number)
+
+    async def _kill_lost(self) -> None:
+        # The other half of the guardian ends everything, and then itself.
+        self._guardian.wake()
+        with trio.move_on_after(PATIENCE):
+            await self._guardian.wait_ended()
+        # Both halves may have been killed.
+        while pids := self._find_lost():
+            self._signal_lost(pids, signal.SIGKILL)
+            for pid in pids:
+                await wait_process_end(pid)
+        self._gone = True
+        self._announce()
+        await trio.lowlevel.checkpoint()
+
+
+def _open_pidfd(pid: int) -> int | None:
+    """Return a pidfd, or None where there are none.
+
+    Raises:
+        ProcessLookupError: if there is no such process.
+    """
+    if sys.platform == "linux":
+        try:
+            return os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise
+        except OSError:  # An old kernel, or a sandbox.
+            pass
+    return None
+
+
+async def wait_process_end(pid: int) -> None:
+    """Wait for the end of a process that is no child of ours."""
+    try:
+        pidfd = _open_pidfd(pid) if pid > 0 else None
+    except ProcessLookupError:
+        return
+    if pidfd is None:
+        await trio.sleep(0.05)  # The caller looks again; no event tells.
+        return
+    try:
+        await trio.lowlevel.wait_readable(pidfd)
+    finally:
+        trio.lowlevel.notify_closing(pidfd)
+        os.close(pidfd)
+
+
+def _usage_of(members: Iterator[Seen]) -> ProcessUsage:
+    ticks = pages = processes = 0
+    for seen in members:
+        ticks += seen.ticks
+        pages += seen.pages
+        processes += seen.alive
+    return ProcessUsage(
+        cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"),
+        memory_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
+        processes=processes,
+    )
