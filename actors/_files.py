@@ -34,6 +34,11 @@ CALM: Final = 8
 """How many writes in a row must be faster before they are made inline again."""
 
 
+# Writes made inline, of which each takes at most SLOW. Whoever copies a stream
+# makes a checkpoint of its own for each.
+_CHECKPOINT_EVERY: Final = 8
+
+
 class PosixFiles:
     """The operating system's files, as `Files`."""
 
@@ -87,13 +92,52 @@ class PosixFiles:
         out. What cannot be read, or is no regular file, reads as ``(b"", False)``;
         nothing blocks and nothing raises.
         """
-        try:
-            return _read_tail(path, max(0, limit))
-        except (OSError, ValueError):  # ValueError: no such path can exist
+        limit = max(0, limit)
+        fd = _open_regular(path)
+        if fd is None:
             return b"", False
+        try:
+            start = max(0, os.fstat(fd).st_size - limit)
+            data = _read(fd, start, limit)
+        except OSError:
+            return b"", False
+        finally:
+            os.close(fd)
+        return (whole_characters(data), True) if start else (data, False)
+
+    def read_at(self, path: Path, offset: int, limit: int) -> bytes:
+        """Return at most ``limit`` bytes of a regular file from ``offset`` on.
+
+        Fewer, or none, at its end; ``b""`` for what `read_tail` reads as empty.
+        Nothing blocks and nothing raises.
+        """
+        fd = _open_regular(path)
+        if fd is None:
+            return b""
+        try:
+            return _read(fd, max(0, offset), max(0, limit))
+        except OSError:
+            return b""
+        finally:
+            os.close(fd)
+
+    def size(self, path: Path) -> int | None:
+        """Return the size of a regular file in bytes, and None for what
+        `read_tail` reads as empty because it is no such file."""
+        fd = _open_regular(path)
+        if fd is None:
+            return None
+        try:
+            return os.fstat(fd).st_size
+        finally:
+            os.close(fd)
 
     def remove(self, path: Path) -> None:
-        """Remove a file; one that is gone already is fine."""
+        """Remove a file; one that is gone already is fine.
+
+        Raises:
+            OSError: if it is there and cannot be removed.
+        """
         path.unlink(missing_ok=True)
 
 
@@ -114,6 +158,7 @@ class AppendedFile:
         self._turn = trio.Lock()
         self._thread = trio.CapacityLimiter(1)
         self._threaded_left = 0
+        self._inline = 0
 
     @property
     def path(self) -> Path:
@@ -134,7 +179,9 @@ class AppendedFile:
                 _write(self._open_fd(), data, self._path)
             finally:
                 self._judge(began)
-            await trio.lowlevel.cancel_shielded_checkpoint()
+            self._inline += 1
+            if self._inline % _CHECKPOINT_EVERY == 0:
+                await trio.lowlevel.cancel_shielded_checkpoint()
             return
         with trio.CancelScope(shield=True):
             async with self._turn:
@@ -146,27 +193,64 @@ class AppendedFile:
                 finally:
                     self._judge(began)
 
+    def size(self) -> int:
+        """Return how many bytes the file has."""
+        return os.fstat(self._open_fd()).st_size
+
+    def rotate(self, older: Path) -> int:
+        """Move the file to ``older``, replacing what is there, and begin it
+        again; return the size of the file that was replaced, 0 if none was.
+
+        It is made inline on a slow disk, too, so that nobody reads the one file
+        for the other. After an error the old file is written to as before.
+
+        Raises:
+            OSError: if it could not be done.
+            trio.BusyResourceError: while `append` is under way.
+            trio.ClosedResourceError: if the file was closed.
+        """
+        if self._turn.locked():
+            raise trio.BusyResourceError(f"{self._path} is being written to")
+        before = self._open_fd()
+        new = self._path.with_name(f"{self._path.name}.new")
+        fd = os.open(new, _CREATE, 0o600)
+        try:
+            replaced = os.lstat(older).st_size if os.path.lexists(older) else 0
+            os.replace(self._path, older)
+            os.replace(new, self._path)
+        except BaseException:
+            os.close(fd)
+            new.unlink(missing_ok=True)
+            raise
+        self._fd = fd
+        os.close(before)
+        return replaced
+
     async def aclose(self) -> None:
-        """Close the file. A second call does nothing.
+        """Close the file, after the writes under way. A second call does nothing.
+
+        On a slow disk a cancellation leaves the closing to its thread.
 
         Raises:
             OSError: if the system tells only now that data was lost.
         """
         with trio.CancelScope(shield=True):
-            async with self._turn:
-                fd, self._fd = self._fd, -1
-                if fd < 0:
-                    return
-                try:
-                    if self._threaded_left:
-                        await trio.to_thread.run_sync(
-                            os.close, fd, limiter=self._thread
-                        )
-                    else:
-                        os.close(fd)
-                except OSError as error:
-                    error.filename = str(self._path)
-                    raise
+            await self._turn.acquire()
+        try:
+            fd, self._fd = self._fd, -1
+            if fd < 0:
+                return
+            if self._threaded_left:
+                await trio.to_thread.run_sync(
+                    os.close, fd, limiter=self._thread, abandon_on_cancel=True
+                )
+            else:
+                os.close(fd)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+        finally:
+            self._turn.release()
 
     def _open_fd(self) -> int:
         if self._fd < 0:
@@ -191,26 +275,31 @@ def _write(fd: int, data: bytes, path: Path) -> None:
         raise
 
 
-def _read_tail(path: Path, limit: int) -> tuple[bytes, bool]:
-    # lstat() catches links where O_NOFOLLOW is missing.
-    named = os.lstat(path)
-    if not stat.S_ISREG(named.st_mode):
-        return b"", False
-    fd = os.open(path, _READ)
+def _open_regular(path: Path) -> int | None:
+    """Open the regular file at ``path`` for reading, following no link; return
+    None if there is none that can be read."""
     try:
-        opened = os.fstat(fd)
-        if not stat.S_ISREG(opened.st_mode) or not os.path.samestat(named, opened):
-            return b"", False
-        start = max(0, opened.st_size - limit)
-        os.lseek(fd, start, os.SEEK_SET)
-        pieces: list[bytes] = []
-        while limit > 0 and (piece := os.read(fd, limit)):
-            pieces.append(piece)
-            limit -= len(piece)
-    finally:
-        os.close(fd)
-    data = b"".join(pieces)
-    return (whole_characters(data), True) if start else (data, False)
+        # lstat() catches links where O_NOFOLLOW is missing.
+        named = os.lstat(path)
+        if not stat.S_ISREG(named.st_mode):
+            return None
+        fd = os.open(path, _READ)
+    except (OSError, ValueError):  # ValueError: no such path can exist
+        return None
+    opened = os.fstat(fd)
+    if stat.S_ISREG(opened.st_mode) and os.path.samestat(named, opened):
+        return fd
+    os.close(fd)
+    return None
+
+
+def _read(fd: int, start: int, limit: int) -> bytes:
+    os.lseek(fd, start, os.SEEK_SET)
+    pieces: list[bytes] = []
+    while limit > 0 and (piece := os.read(fd, limit)):
+        pieces.append(piece)
+        limit -= len(piece)
+    return b"".join(pieces)
 
 
 def _error(number: int, path: Path) -> OSError:

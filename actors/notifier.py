@@ -46,8 +46,8 @@ async def notifier(ctx: Context[None], outbox: Unsent) -> None:
         if done < _AT_ONCE:
             async for _ in ctx.mailbox:
                 break
-        else:
-            await trio.lowlevel.checkpoint()
+        # After those who wait for the task itself, and with what ends meanwhile.
+        await trio.lowlevel.checkpoint()
     write_envelopes(outbox)
 
 
@@ -71,7 +71,10 @@ def _render(envelope: Envelope, outbox: Unsent) -> str:
     # The boundary: whatever is wrong with a record, its end is told.
     try:
         return render(envelope)
-    except Exception as error:
+    except (KeyboardInterrupt, trio.Cancelled):
+        raise
+    # A SystemExit out of a text's own method as well: nobody meant to leave.
+    except BaseException as error:
         # Not the error itself, of which nothing is known, not even its __repr__.
         what = type(error).__name__
         outbox.warn(f"the envelope of task {envelope.task_id} is a minimal one: {what}")

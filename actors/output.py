@@ -1,289 +1,245 @@
-"""Turn the raw bytes of a process into the output that is kept.
+"""Put the output of a process where it is kept.
 
-`Cleaner` makes plain UTF-8 text of them, chunk by chunk; `OutputLog` puts that
-text into a file, up to a quota, and remembers its end. Neither holds more than
-a fixed amount, however much a process prints.
+`OutputLog` makes it clean, writes it to a file, up to a quota, and remembers its
+end. It never holds more than a fixed amount, however much a process prints.
+`Growth` wakes those who follow what is written.
 """
 
 from __future__ import annotations
 
-import codecs
-import re
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import trio
 
+from ._cleaner import ESCAPE_SEQUENCE as ESCAPE_SEQUENCE
+from ._cleaner import LINE_LIMIT as LINE_LIMIT
+from ._cleaner import Cleaner as Cleaner
+from ._cleaner import whole_characters as whole_characters
+from ._quota import DirectoryQuotaExceeded as DirectoryQuotaExceeded
+from ._quota import DiskQuota as DiskQuota
+from ._quota import QuotaExceeded as QuotaExceeded
 from .env import OutputFile
 
-ESCAPE_SEQUENCE: Final = (
-    r"\x1b(?:"
-    r"\[[0-?]*[ -/]*[@-~]?"  # CSI
-    r"|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?"  # OSC
-    r"|[PX^_][^\x1b\n]*(?:\x1b\\)?"  # DCS, SOS, PM, APC
-    r"|[()*+][0-~]?"  # choice of a character set
-    r"|[@-Z\\78=>]"  # the rest of Fe; cursor and keypad
-    r")?"
-)
-"""A pattern for terminal escape sequences, and for an ESC that begins none.
+SNIFF: Final = 4096
+"""How many of the first bytes are searched for a NUL, which no text has."""
 
-A sequence that is not finished takes what it has, at most the rest of its line.
-So a cut anywhere inside of one leaves nothing of its first part behind, and
-every ESC begins a match of its own wherever the matching started.
-"""
-
-_SEQUENCE: Final = re.compile(ESCAPE_SEQUENCE.encode())
-_UNFINISHED: Final = re.compile(
-    rb"\x1b(?:\[[0-?]*([ -/])?[ -/]*|\][^\x07\x1b\n]*|[PX^_][^\x1b\n]*|[()*+])?\Z"
-)
-_C1: Final = re.compile(rb"\xc2[\x80-\x9f]")
-_REMOVED: Final = bytes(code for code in (*range(32), 127) if code not in b"\t\n\r")
-_UNUSUAL: Final = bytes(code for code in (*range(32), 127) if code not in b"\t\n")
+BINARY_NOTE: Final = b"[Binary output: not kept from here on]\n"
+"""The line that stands in the file for binary output."""
 
 _CLOSE_BUDGET: Final = 5.0
 
-LINE_LIMIT: Final = 65_536
-"""How many bytes of one unfinished line are held back, by default."""
 
+class Growth:
+    """Wakes those who follow an output.
 
-class Cleaner:
-    """Makes clean UTF-8 text of terminal output, piece by piece.
-
-    How the input is cut into pieces never changes the result as a whole:
-
-    - Invalid UTF-8 becomes U+FFFD; a character cut in two stays whole.
-    - Escape sequences go (`ESCAPE_SEQUENCE`), and so do the C0 controls but
-      tab and newline, DEL, and the C1 controls.
-    - Of a line that was redrawn with carriage returns the last frame that is
-      not empty stays; ``\\r\\n`` is a newline.
-
-    To replace a frame it must not have been given out, so the unfinished line
-    is held back. A frame that reaches ``line_limit`` bytes is given out at once
-    and no longer replaced: a frame that follows it on that line comes after a
-    newline instead. No more than about ``line_limit`` bytes are ever held.
+    It says only that something may have changed: look, and if there is nothing
+    to see `wait` without a checkpoint in between.
     """
 
-    __slots__ = ("_character", "_held", "_limit", "_open", "_sequence")
+    __slots__ = ("_waiting",)
 
-    def __init__(self, *, line_limit: int = LINE_LIMIT) -> None:
-        self._limit = line_limit
-        self._character = b""  # the first bytes of a character
-        self._sequence = b""  # stands for the sequence that is being skipped
-        # The frame that can still be replaced, and "\r" once it is complete.
-        # When the line is open (a long frame of it was given out), empty while
-        # that frame still grows, and else "\r" and then the same.
-        self._held = b""
-        self._open = False
+    def __init__(self) -> None:
+        self._waiting = trio.lowlevel.ParkingLot()
 
-    @property
-    def unfinished(self) -> bytes:
-        """The frame held back: what `finish` would give out of the last line."""
-        frame = self._held.strip(b"\r")
-        return b"\n" + frame if frame and self._open else frame
+    def grew(self) -> None:
+        """There is more, or there will be no more: wake all who wait."""
+        self._waiting.unpark_all()
 
-    def feed(self, data: bytes) -> bytes:
-        """Take the next piece and return the text that is settled by it."""
-        if self._character or self._sequence or not data.isascii():
-            data = self._decode(data, final=False)
-        # A search for one byte runs at memory speed: 29 of them are three
-        # times as fast as one translate().
-        if self._sequence or any(map(data.__contains__, _UNUSUAL)):
-            data = self._strip(data)
-        elif not data.isascii() and b"\xc2" in data:
-            data = _C1.sub(b"", data)
-        return self._settle(data)
-
-    def finish(self) -> bytes:
-        """Return the rest. The cleaner is as new after it."""
-        rest = self._settle(self._strip(self._decode(b"", final=True)))
-        self._sequence = b""
-        return rest + self._end_line()
-
-    def _decode(self, data: bytes, *, final: bool) -> bytes:
-        data = self._character + data
-        text, used = codecs.utf_8_decode(data, "replace", final)
-        self._character = data[used:]
-        return text.encode() if "\ufffd" in text else data[:used]
-
-    def _strip(self, data: bytes) -> bytes:
-        if self._sequence or b"\x1b" in data:
-            data = self._sequence + data
-            self._sequence = b""
-            last = data.rfind(b"\x1b")
-            if unfinished := _UNFINISHED.match(data, last):
-                # The shortest sequence that goes on like this one: what it has
-                # so far is skipped and need not be remembered.
-                self._sequence = data[last : last + 2] + (unfinished[1] or b"")
-                data = data[:last]
-            data = _SEQUENCE.sub(b"", data)
-        data = data.translate(None, _REMOVED)
-        return _C1.sub(b"", data) if b"\xc2" in data else data
-
-    def _settle(self, data: bytes) -> bytes:
-        if b"\r" in data:
-            data = data.replace(b"\r\n", b"\n")
-        if b"\r" not in data and b"\r" not in self._held:
-            end = data.rfind(b"\n") + 1
-            if not end:
-                return self._draw(data)
-            done = self._held + data[:end]
-            self._held, self._open = b"", False
-            return done + self._draw(data[end:])
-        *lines, rest = data.split(b"\n")
-        done = b"".join([self._draw(line) + self._end_line() + b"\n" for line in lines])
-        return done + self._draw(rest)
-
-    def _draw(self, part: bytes) -> bytes:
-        """Go on with the current line; return what cannot be replaced any more."""
-        line = self._held + part
-        done = b""
-        if self._open:
-            done, closed, line = line.partition(b"\r")
-            if not closed:
-                self._held = b""
-                return done
-        frames = line.split(b"\r")
-        kept = b""
-        for frame in frames:
-            if len(frame) >= self._limit:
-                done += b"\n" + frame if self._open else frame
-                self._open = True
-                kept = b""
-            elif frame:
-                kept = frame
-        current = frames[-1]
-        if len(current) >= self._limit:
-            self._held = b""
-        else:
-            complete = bool(kept) and not current
-            self._held = b"\r" * self._open + kept + b"\r" * complete
-        return done
-
-    def _end_line(self) -> bytes:
-        frame = self.unfinished
-        self._held, self._open = b"", False
-        return frame
+    async def wait(self) -> None:
+        """Wait for the next `grew`."""
+        await self._waiting.park()
 
 
-class QuotaExceeded(Exception):
-    """Raised when a task has more output than it may keep.
-
-    Its file is full and ends exactly at the quota. The task that prints so much
-    is at fault; give it a larger quota or have it print less.
-    """
-
-    def __init__(self, path: Path, quota: int) -> None:
-        super().__init__(path, quota)
-        self.path = path
-        self.quota = quota
-
-    def __str__(self) -> str:
-        return f"the output reached its quota of {self.quota:,} bytes; what came before is in {self.path}"
+def older_file(path: Path) -> Path:
+    """Return where the file that was rotated out of ``path`` is."""
+    return path.with_name(f"{path.name}.1")
 
 
 class OutputLog:
     """Writes the output of one task to its file, cleaned and up to a quota.
 
+    Output with a NUL among its first `SNIFF` bytes is binary: what precedes the
+    NUL is kept, a line says so, and the rest is dropped without an error.
+
     Args:
         file: Where it goes. The log closes it.
-        quota: The most bytes the file may get.
-        raw: Keep the bytes as they come instead of cleaning them.
+        quota: The most bytes of the task's output there may be on the disk.
+        used: How many of them are there already, from earlier runs.
+        raw: Keep the bytes as they come, binary or not, instead of cleaning them.
         tail_bytes: How much of the end `tail` can return.
-        on_warning: Called once, with a sentence, when four fifths of the quota
-            are used.
+        on_warning: Called with a sentence, once when four fifths of the quota
+            are used, and once for binary output.
+        rotate: None, or the number of bytes at which the file is moved to its
+            `older_file`, replacing what is there, and begun again. Output that
+            is longer is then no error: its beginning is dropped.
+        on_rotate: Called with the sizes of the file that became the older one
+            and of the one it has replaced, in the step in which that happened.
+        disk: What all tasks of the directory may keep together.
+        on_output: Called after each write that was made.
 
     One task at a time may write.
+
+    Raises:
+        ValueError: if two files of ``rotate`` bytes could exceed the quota.
     """
 
     __slots__ = (
+        "_behind",
         "_cleaner",
         "_closed",
+        "_disk",
         "_exceeded",
         "_file",
+        "_on_output",
+        "_on_rotate",
         "_on_warning",
         "_quota",
+        "_reserved",
+        "_rotate",
         "_seen",
+        "_size",
+        "_sniff_left",
         "_tail",
         "_tail_bytes",
+        "_used",
+        "_warned",
+        "binary",
         "bytes_written",
         "warn_at",
     )
 
     bytes_written: int
-    """How many bytes the file has taken. After an OSError, possibly more have
-    reached it than were counted."""
+    """How many bytes this log has written. After an OSError, possibly more have
+    reached the file than were counted."""
+
+    binary: bool
+    """Whether the output turned out to be binary."""
 
     warn_at: int
-    """The number of bytes at which ``on_warning`` is called."""
+    """The number of bytes, with those used before, at which ``on_warning`` is
+    called."""
 
     def __init__(
         self,
         file: OutputFile,
         *,
         quota: int,
+        used: int = 0,
         raw: bool = False,
         tail_bytes: int = 8192,
         on_warning: Callable[[str], None] | None = None,
+        rotate: int | None = None,
+        on_rotate: Callable[[int, int], None] | None = None,
+        disk: DiskQuota | None = None,
+        on_output: Callable[[], None] | None = None,
     ) -> None:
+        if rotate is not None and not 0 < 2 * rotate <= quota:
+            raise ValueError(
+                f"rotate must be between 1 byte and half the quota of {quota:,} bytes,"
+                f" not {rotate!r}"
+            )
         self.bytes_written = 0
+        self.binary = False
         self.warn_at = quota - quota // 5
         self._file = file
         self._quota = quota
+        self._used = used
         self._cleaner = None if raw else Cleaner()
+        self._sniff_left = 0 if raw else SNIFF
         self._tail = bytearray()
         self._tail_bytes = tail_bytes
         self._seen = 0
         self._on_warning = on_warning
-        self._exceeded = False
+        self._warned = False
+        self._rotate = rotate
+        self._size = 0 if rotate is None else file.size()
+        self._on_rotate = on_rotate
+        self._disk = disk
+        # Taken from the disk quota for what is not written yet.
+        self._reserved = 0
+        self._on_output = on_output
+        self._behind = False
+        self._exceeded: QuotaExceeded | None = None
         self._closed = False
+
+    @property
+    def unfinished(self) -> bytes:
+        """The unfinished line: what follows the file, if nothing more comes.
+
+        It is held back (see `Cleaner`) and may be replaced as a whole. Empty
+        while anything before it is not in the file yet.
+        """
+        if self._cleaner is None or self._behind:
+            return b""
+        return self._cleaner.unfinished
 
     async def write(self, data: bytes) -> None:
         """Keep the next piece of output.
 
         The unfinished line is held back (see `Cleaner`) but counts for the
-        quota. What the disk refuses is still found in `tail`.
+        quotas. What the disk refuses is still found in `tail`.
 
         Raises:
             QuotaExceeded: if it does not fit; what fits has been written. Every
                 later write keeps nothing and raises it too.
+            DirectoryQuotaExceeded: the same, if it is the directory that is full.
             OSError: if the disk failed.
         """
-        if self._exceeded:
-            raise QuotaExceeded(self._file.path, self._quota)
+        if self._exceeded is not None:
+            # Without the frames of the times before.
+            raise self._exceeded.with_traceback(None)
+        if self.binary:
+            return
         held = 0
         if self._cleaner is not None:
-            data = self._cleaner.feed(data)
+            data = self._clean(self._cleaner, data)
             held = len(self._cleaner.unfinished)
-        room = self._quota - self._seen
-        if len(data) + held <= room:
-            await self._keep(data)
-            return
-        self._exceeded = True
-        if self._cleaner is not None:
-            data += self._cleaner.finish()
-        await self._keep(data[:room])
-        raise QuotaExceeded(self._file.path, self._quota)
+        wanted = len(data) + held
+        room = self._reserve(wanted)
+        if room < wanted:
+            if self._cleaner is not None:
+                data += self._cleaner.finish()
+            data = data[:room]
+        await self._keep(data)
+        if self._on_output is not None:
+            self._on_output()
+        if self._exceeded is not None:
+            raise self._exceeded
 
     async def aclose(self) -> None:
-        """Write the unfinished line and close the file.
+        """Write the unfinished line and close the file, within 5 seconds.
 
-        The file is closed even if this raises or is cancelled. A second call
-        does nothing.
+        A cancellation is met only afterwards. A second call does nothing.
 
         Raises:
+            TimeoutError: if it took longer; the end of the output may be missing.
             OSError: if the disk failed.
         """
         if self._closed:
             return
         self._closed = True
-        rest = b"" if self._cleaner is None else self._cleaner.finish()
-        try:
-            # Only a character that was cut by the end could still be too much.
-            await self._keep(rest[: self._quota - self._seen])
-        finally:
-            with trio.move_on_after(_CLOSE_BUDGET, shield=True):
+        with trio.move_on_after(_CLOSE_BUDGET, shield=True) as scope:
+            try:
+                if self._cleaner is not None and self._exceeded is None:
+                    rest = self._cleaner.finish()
+                    # Only a character that was cut by the end could still be
+                    # too much.
+                    await self._keep(rest[: self._reserve(len(rest))])
+            finally:
+                self._give_back(self._reserved)
                 await self._file.aclose()
+        if self._on_output is not None:
+            self._on_output()
+        if scope.cancelled_caught:
+            raise TimeoutError(
+                errno.ETIMEDOUT,
+                f"the output could not be closed in {_CLOSE_BUDGET:g} s",
+                str(self._file.path),
+            )
+        await trio.lowlevel.checkpoint_if_cancelled()
 
     def tail(self) -> tuple[bytes, bool]:
         """Return the clean end of the output, and whether output precedes it.
@@ -303,6 +259,46 @@ class OutputLog:
             kept = cleaner.feed(kept) + cleaner.finish()
         return kept, truncated
 
+    def _clean(self, cleaner: Cleaner, data: bytes) -> bytes:
+        if not self._sniff_left:
+            return cleaner.feed(data)
+        nul = data.find(b"\0", 0, self._sniff_left)
+        self._sniff_left = max(0, self._sniff_left - len(data))
+        if nul < 0:
+            return cleaner.feed(data)
+        self.binary = True
+        if self._on_warning is not None:
+            self._on_warning(f"the output is binary and not kept ({self._file.path})")
+        text = cleaner.feed(data[:nul]) + cleaner.finish()
+        if (text or self._tail)[-1:] not in (b"", b"\n"):
+            text += b"\n"
+        return text + BINARY_NOTE
+
+    def _reserve(self, wanted: int) -> int:
+        """Return how many of ``wanted`` bytes may be written, having taken them
+        from the disk quota; note what they exceed."""
+        room = wanted
+        if self._rotate is None:
+            room = min(room, max(0, self._quota - self._used - self._seen))
+            if room < wanted:
+                self._exceeded = QuotaExceeded(self._file.path, self._quota)
+        if self._disk is not None:
+            if room > self._reserved:
+                self._reserved += self._disk.take(room - self._reserved)
+            else:
+                self._give_back(self._reserved - room)
+            if self._reserved < room:
+                room = self._reserved
+                self._exceeded = DirectoryQuotaExceeded(
+                    self._file.path, self._disk.limit
+                )
+        return room
+
+    def _give_back(self, number: int) -> None:
+        if self._disk is not None:
+            self._reserved -= number
+            self._disk.give_back(number)
+
     async def _keep(self, data: bytes) -> None:
         if not data:
             return
@@ -310,19 +306,52 @@ class OutputLog:
         self._tail += data[max(0, len(data) - self._tail_bytes) :]
         if len(self._tail) > 2 * self._tail_bytes:
             del self._tail[: len(self._tail) - self._tail_bytes]
+        # Until all of it is in the file; after an error for good.
+        self._behind = True
+        if self._rotate is None:
+            await self._append(data)
+        else:
+            for piece in cut_at_lines(data, self._rotate):
+                if self._size and self._size + len(piece) > self._rotate:
+                    self._begin_file()
+                await self._append(piece)
+                self._size += len(piece)
+        self._behind = False
+        if self._rotate is None and self._used + self.bytes_written >= self.warn_at:
+            self._warn_of_quota()
+
+    async def _append(self, data: bytes) -> None:
         await self._file.append(data)
         self.bytes_written += len(data)
-        if self._on_warning is not None and self.bytes_written >= self.warn_at:
-            warn, self._on_warning = self._on_warning, None
-            warn(
-                f"the output has used {self.bytes_written:,} of the {self._quota:,} bytes"
-                f" of its quota ({self._file.path})"
-            )
+        if self._disk is not None:
+            self._reserved -= len(data)
+
+    def _begin_file(self) -> None:
+        dropped = self._file.rotate(older_file(self._file.path))
+        if self._disk is not None:
+            self._disk.give_back(dropped)
+        if self._on_rotate is not None:
+            self._on_rotate(self._size, dropped)
+        self._size = 0
+
+    def _warn_of_quota(self) -> None:
+        if self._warned or self._on_warning is None:
+            return
+        self._warned = True
+        self._on_warning(
+            f"the output has used {self._used + self.bytes_written:,} of the"
+            f" {self._quota:,} bytes of its quota ({self._file.path})"
+        )
 
 
-def whole_characters(data: bytes) -> bytes:
-    """Return ``data`` without the rest of a UTF-8 character cut off before it."""
-    start = 0
-    while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
-        start += 1
-    return data[start:]
+def cut_at_lines(data: bytes, size: int) -> Iterator[bytes]:
+    """Cut ``data`` into pieces of at most ``size`` bytes, at the ends of lines
+    where there are any, else between characters."""
+    while len(data) > size:
+        end = data.rfind(b"\n", 0, size) + 1 or size
+        while end > max(0, size - 4) and data[end] & 0xC0 == 0x80:
+            end -= 1
+        end = end or size
+        yield data[:end]
+        data = data[end:]
+    yield data

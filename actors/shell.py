@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import signal as signals
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from ._actor import Context
-from ._exit import Completed, Exit, Failed
-from ._progress import Progress
-from .env import Process, ProcessExit
-from .output import OutputLog, QuotaExceeded
-from .work import Report, WorkFailed
+from ._command import REPORT_SURVIVORS_EVERY, CommandInput, raise_for, run_command
+from ._command import CommandFailed as CommandFailed
+from .output import OutputLog
+from .work import Report
 
-# For the last words of a command that are still in the pipe, at least.
-_LAST_WORDS = 1.0
-# After SIGKILL: how long to wait before saying that something is still there.
-_REPORT_SURVIVORS_EVERY = 5.0
-# What tells programs that nobody is watching a terminal.
-_QUIET = {
-    "NO_COLOR": "1",
-    "TERM": "dumb",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "LANG": "C.UTF-8",
-    "LC_ALL": "C.UTF-8",
-}
+_LIMITS = frozenset(
+    "as core cpu data fsize memlock msgqueue nice nofile nproc rss rtprio rttime"
+    " sigpending stack".split()
+)
 
 
 def _as_text(path: str | os.PathLike[str] | None) -> str | None:
@@ -39,13 +28,13 @@ def _as_text(path: str | os.PathLike[str] | None) -> str | None:
     return os.fspath(path) if isinstance(path, os.PathLike) else path
 
 
-def _copy(env: Mapping[str, str] | None) -> dict[str, str] | None:
+def _copy_env(env: Mapping[str, str] | None) -> dict[str, str] | None:
     # A task that has to wait must not see what its host does to it meanwhile.
     return dict(env) if isinstance(env, Mapping) else env
 
 
-class CommandFailed(WorkFailed):
-    """Raised for a command that did not exit with 0."""
+def _copy_limits(limits: Mapping[str, int] | None) -> dict[str, int] | None:
+    return dict(limits) if isinstance(limits, Mapping) else limits
 
 
 @attrs.frozen
@@ -58,11 +47,19 @@ class Shell:
     of the command is left and its output is on the disk.
 
     Args:
-        command: the command line.
+        command: the command line. One bare ``&`` at its very end is left out,
+            because the task is the background: with it, the shell would end
+            at once and take along what it started. An ``&`` in a comment there
+            means nothing anyhow; one with a comment behind it stays.
         cwd: where to run it; the default is where the host runs.
         env: variables on top of the inherited ones and of those that keep
             programs from colouring and paging.
-        stdin: None, the only one yet: there is nothing to read.
+        stdin: None for ``/dev/null``, or ``"pipe"`` for what the host writes to
+            the task.
+        pty: give it a pseudo-terminal for its input and output, without echo.
+            The host can write to it whatever ``stdin`` says. Its output is
+            cleaned like any other.
+        size: the rows and columns of that terminal.
         grace: the seconds between SIGTERM and SIGKILL when it is stopped.
         linger: the seconds that processes it started in the background have
             after its own end, before they are ended too.
@@ -71,6 +68,17 @@ class Shell:
         deadline: the seconds after which a run is stopped and fails; None for
             no deadline.
         raw: keep the output as it comes.
+        nice: the niceness of its processes, -20 to 19; None for the host's.
+        rlimits: resource limits for each of its processes, by their names in
+            the module `resource`, without ``RLIMIT_`` and in lower case, such
+            as ``{"cpu": 60, "nofile": 256}``; -1 is no limit.
+        rotate: the bytes from which on its output file becomes the older one,
+            ``.1``, and another is begun; None for never. The quota is then what
+            the two may have, and old output is dropped instead.
+        prompt_after: the seconds of silence after an unfinished last line from
+            which on it is told of, once a run, as probably waiting for an
+            answer; None for never. With ``stdin`` None and no terminal nobody
+            can answer it, so it will then wait until it is stopped.
 
     Raises:
         TypeError, ValueError: naming the argument and its value.
@@ -79,14 +87,22 @@ class Shell:
     command: str
     cwd: str | None = attrs.field(default=None, kw_only=True, converter=_as_text)
     env: dict[str, str] | None = attrs.field(
-        default=None, kw_only=True, converter=_copy
+        default=None, kw_only=True, converter=_copy_env
     )
-    stdin: None = attrs.field(default=None, kw_only=True)
+    stdin: Literal["pipe"] | None = attrs.field(default=None, kw_only=True)
+    pty: bool = attrs.field(default=False, kw_only=True)
+    size: tuple[int, int] = attrs.field(default=(24, 80), kw_only=True)
     grace: float = attrs.field(default=5.0, kw_only=True)
     linger: float = attrs.field(default=1.0, kw_only=True)
     quota: int = attrs.field(default=2**30, kw_only=True)
     deadline: float | None = attrs.field(default=None, kw_only=True)
     raw: bool = attrs.field(default=False, kw_only=True)
+    nice: int | None = attrs.field(default=None, kw_only=True)
+    rlimits: dict[str, int] | None = attrs.field(
+        default=None, kw_only=True, converter=_copy_limits
+    )
+    rotate: int | None = attrs.field(default=None, kw_only=True)
+    prompt_after: float | None = attrs.field(default=45.0, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         _check_text("command", self.command)
@@ -102,22 +118,28 @@ class Shell:
                 _check_text(f"env[{name!r}]", value)
                 if not name or "=" in name:
                     raise ValueError(f"env has an impossible name: {name!r}")
-        if self.stdin is not None:
-            raise ValueError(f"stdin must be None, not {self.stdin!r}")
+        if self.stdin not in (None, "pipe"):
+            raise ValueError(f"stdin must be None or 'pipe', not {self.stdin!r}")
+        _check_flag("pty", self.pty)
+        _check_size(self.size)
         _check_seconds("grace", self.grace)
         _check_seconds("linger", self.linger)
         if self.deadline is not None:
             _check_seconds("deadline", self.deadline)
-        if (
-            isinstance(self.quota, bool)
-            or not isinstance(self.quota, int)
-            or self.quota < 1
-        ):
-            raise ValueError(
-                f"quota must be a positive number of bytes, not {self.quota!r}"
-            )
-        if not isinstance(self.raw, bool):
-            raise TypeError(f"raw must be True or False, not {self.raw!r}")
+        _check_bytes("quota", self.quota)
+        _check_flag("raw", self.raw)
+        if self.nice is not None:
+            _check_nice(self.nice)
+        if self.rlimits is not None:
+            _check_limits(self.rlimits)
+        if self.rotate is not None:
+            _check_bytes("rotate", self.rotate)
+            if 2 * self.rotate > self.quota:
+                raise ValueError(
+                    f"rotate must be half of the quota at most, not {self.rotate!r}"
+                )
+        if self.prompt_after is not None:
+            _check_seconds("prompt_after", self.prompt_after)
 
     @property
     def task_type(self) -> str:
@@ -125,7 +147,7 @@ class Shell:
 
     @property
     def shutdown(self) -> float:
-        return self.grace + self.linger + _REPORT_SURVIVORS_EVERY
+        return self.grace + self.linger + REPORT_SURVIVORS_EVERY
 
     @property
     def writes_output(self) -> bool:
@@ -141,8 +163,8 @@ class Shell:
     async def run(self, ctx: Context[object], report: Report) -> str:
         """Run the command to its end and return the tail of its output.
 
-        Cancelled, it ends every process first: SIGTERM, `grace` seconds,
-        SIGKILL until none is left.
+        Cancelled, it ends every process first: SIGTERM, `grace` seconds or
+        less if there is a hurry, SIGKILL until none is left.
 
         Raises:
             OSError: if it cannot be started or its output cannot be kept.
@@ -154,141 +176,34 @@ class Shell:
             ctx.deadline = trio.current_time() + self.deadline
         log = OutputLog(
             report.env.files.open_output(report.output_file),
-            quota=self.quota - report.output_bytes,
+            quota=self.quota,
+            used=report.output_bytes - report.output_dropped,
             raw=self.raw,
+            rotate=self.rotate,
+            disk=report.disk,
             on_warning=report.warn,
+            on_rotate=report.output_rotated,
+            on_output=report.output_changed,
         )
+        report.log = log
+        # Before the first await, so that a host can write at once.
+        stdin = CommandInput() if self.stdin == "pipe" or self.pty else None
+        report.input = stdin
         failure: OSError | None = None
         try:
-            exit = await self._run_process(report, log)
+            exit = await run_command(self, report, log)
         finally:
+            report.input = None
+            if stdin is not None:
+                stdin.end()
             # What it printed is there before the end is recorded. The log has
             # its own deadline for closing.
             with trio.CancelScope(shield=True):
                 failure = await _close(log, report)
         if failure is not None:
             raise failure
-        _raise_for(exit)
+        raise_for(exit)
         return report.output_tail or ""
-
-    async def _run_process(self, report: Report, log: OutputLog) -> ProcessExit:
-        process = await self._spawn(report)
-        report.pid = process.pid
-        copier = _Copier(process, log, report, self.quota)
-        try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(copier.run)
-                try:
-                    exit = await process.wait_exit()
-                    await self._end_leftovers(process, report)
-                    _note(report, exit)
-                except BaseException:
-                    # Whatever ends this task ends the command first.
-                    failure = copier.failure
-                    with trio.CancelScope(shield=True):
-                        exit = await self._end(process, report)
-                        _note(report, exit)
-                        # Its own end counts if it came first.
-                        if failure is not None:
-                            report.own_exit = Failed(failure)
-                        elif not exit.after_stop:
-                            report.own_exit = _own_exit(exit)
-                    raise
-                finally:
-                    # Nothing of the command is left, so the end of its output
-                    # is near, unless somebody else got hold of the pipe.
-                    copier.scope.deadline = trio.current_time() + max(
-                        self.linger, _LAST_WORDS
-                    )
-        finally:
-            with trio.CancelScope(shield=True):
-                await process.aclose()
-        if copier.failure is not None:
-            raise copier.failure
-        return exit
-
-    async def _spawn(self, report: Report) -> Process:
-        processes = report.env.processes
-        environment = processes.environment() | _QUIET | (self.env or {})
-        for shell in ("bash", "sh"):
-            try:
-                return await processes.spawn(
-                    [shell, "-c", self.command],
-                    cwd=self.cwd,
-                    env=environment,
-                    marker=report.task_id,
-                )
-            except FileNotFoundError as error:
-                if shell == "sh" or error.filename != shell:
-                    raise
-        raise AssertionError("unreachable")
-
-    async def _end_leftovers(self, process: Process, report: Report) -> None:
-        """The command itself has ended: give the rest a moment, then end it."""
-        with trio.move_on_after(self.linger):
-            await process.wait_gone()
-            return
-        if left := await process.members():
-            report.warn(
-                f"ended with the command, after {self.linger:g} s, what it left behind: "
-                f"process {', '.join(map(str, left))}"
-            )
-        process.kill()
-        await process.wait_gone()
-
-    async def _end(self, process: Process, report: Report) -> ProcessExit:
-        process.terminate()
-        with trio.move_on_after(self.grace):
-            await process.wait_gone()
-        process.kill()
-        while True:
-            # The truth has no deadline: a process that does not die is waited
-            # for, and named again and again.
-            with trio.move_on_after(_REPORT_SURVIVORS_EVERY):
-                await process.wait_gone()
-                if report.survivors:
-                    report.report_survivors(())
-                return await process.wait_exit()
-            with trio.move_on_after(_REPORT_SURVIVORS_EVERY):
-                report.report_survivors(await process.members())
-
-
-class _Copier:
-    """Copies the output of a process to its log until no more can come."""
-
-    def __init__(
-        self, process: Process, log: OutputLog, report: Report, quota: int
-    ) -> None:
-        self._process = process
-        self._log = log
-        self._report = report
-        self._quota = quota
-        self._bytes_before = report.output_bytes
-        # Cancelling the task does not end the copying: the last words of the
-        # command count, and unread output would block it.
-        self.scope = trio.CancelScope(shield=True)
-        self.failure: Exception | None = None
-
-    async def run(self) -> None:
-        with self.scope:
-            while chunk := await self._process.receive():
-                if self.failure is None:
-                    await self._keep(chunk)
-
-    async def _keep(self, chunk: bytes) -> None:
-        # Output that cannot be kept ends the command; what it still prints is
-        # read and dropped.
-        try:
-            await self._log.write(chunk)
-        except QuotaExceeded as error:
-            # The log knows what this run had left of it.
-            self.failure = QuotaExceeded(error.path, self._quota)
-            self._process.kill()
-        except OSError as error:
-            self.failure = error
-            self._process.kill()
-        self._report.output_bytes = self._bytes_before + self._log.bytes_written
-        self._report.say(Progress(bytes_written=self._report.output_bytes))
 
 
 async def _close(log: OutputLog, report: Report) -> OSError | None:
@@ -300,36 +215,11 @@ async def _close(log: OutputLog, report: Report) -> OSError | None:
     except OSError as error:
         report.warn(f"the end of the output could not be kept: {error}")
         failure = error
+    report.log = None
     report.output_bytes += log.bytes_written - written
     tail, report.output_truncated = log.tail()
     report.output_tail = tail.decode("utf-8", "replace")
     return failure
-
-
-def _note(report: Report, exit: ProcessExit) -> None:
-    report.exit_code = exit.code
-    report.signal = exit.signal
-
-
-def _raise_for(exit: ProcessExit) -> None:
-    if exit.lost is not None:
-        raise CommandFailed(f"the exit code could not be read: {exit.lost}")
-    if exit.signal is not None:
-        with contextlib.suppress(ValueError):
-            raise CommandFailed(
-                f"ended by signal {exit.signal} ({signals.Signals(exit.signal).name})"
-            )
-        raise CommandFailed(f"ended by signal {exit.signal}")
-    if exit.code != 0:
-        raise CommandFailed(f"exit code {exit.code}")
-
-
-def _own_exit(exit: ProcessExit) -> Exit[object]:
-    try:
-        _raise_for(exit)
-    except CommandFailed as error:
-        return Failed(error)
-    return Completed(None)
 
 
 def _check_text(what: str, value: object) -> None:
@@ -350,3 +240,44 @@ def _check_seconds(what: str, value: object) -> None:
         raise TypeError(f"{what} must be seconds, not {value!r}")
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"{what} must be seconds, 0 or more, not {value!r}")
+
+
+def _check_flag(what: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{what} must be True or False, not {value!r}")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_bytes(what: str, value: int) -> None:
+    if not _is_int(value) or value < 1:
+        raise ValueError(f"{what} must be a positive number of bytes, not {value!r}")
+
+
+def _check_size(value: Sequence[int]) -> None:
+    # What the kernel keeps of each is 16 bits.
+    if (
+        not isinstance(value, tuple)
+        or len(value) != 2
+        or not all(_is_int(number) and 1 <= number <= 65_535 for number in value)
+    ):
+        raise ValueError(f"size must be rows and columns, 1 to 65535, not {value!r}")
+
+
+def _check_nice(value: int) -> None:
+    if not _is_int(value) or not -20 <= value <= 19:
+        raise ValueError(f"nice must be a number from -20 to 19, not {value!r}")
+
+
+def _check_limits(value: Mapping[str, int]) -> None:
+    if not isinstance(value, dict):
+        raise TypeError(f"rlimits must be a dict or None, not {value!r}")
+    for name, limit in value.items():
+        if name not in _LIMITS:
+            raise ValueError(
+                f"rlimits has an unknown name: {name!r}; known are {', '.join(sorted(_LIMITS))}"
+            )
+        if not _is_int(limit) or not -1 <= limit < 2**63:
+            raise ValueError(f"rlimits[{name!r}] must be a number or -1, not {limit!r}")

@@ -275,7 +275,7 @@ async def test_a_cancelled_write_is_made_whole_and_once(
     assert file.path.read_bytes() == b"one\ntwo\n"
 
 
-async def test_a_write_lets_others_run(files: Files, tmp_path: Path) -> None:
+async def test_writes_let_others_run(files: Files, tmp_path: Path) -> None:
     """P6"""
     file = files.create_output(tmp_path / "s.output")
     ran = trio.Event()
@@ -286,9 +286,9 @@ async def test_a_write_lets_others_run(files: Files, tmp_path: Path) -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(other)
-        # trio starts what is ready in any order, but all of it before the next.
-        await file.append(b"x")
-        await file.append(b"x")
+        # Not each time: writes made inline are short.
+        for _ in range(16):
+            await file.append(b"x")
         assert ran.is_set()
     await file.aclose()
 
@@ -443,6 +443,86 @@ async def test_writes_come_back_inline_when_the_disk_is_fast_again(
     assert file.path.stat().st_size == 3 + 3 + _files.CALM + 2
 
 
+async def test_closing_on_a_disk_that_hangs_can_be_given_up(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SH9: its thread closes the file when the disk lets it."""
+    file = files.create_output(tmp_path / "s.output")
+    monkeypatch.setattr(_files, "SLOW", -1.0)
+    before = descriptors()
+    await file.append(b"slow")
+    go_on, closed = threading.Event(), threading.Event()
+    close = os.close
+
+    def hanging(fd: int) -> None:
+        in_thread = threading.current_thread() is not threading.main_thread()
+        if in_thread:
+            go_on.wait(30)
+        close(fd)
+        if in_thread:
+            closed.set()
+
+    monkeypatch.setattr(os, "close", hanging)
+    with trio.fail_after(30):
+        with trio.move_on_after(0.1) as scope:
+            await file.aclose()
+        assert scope.cancelled_caught
+        await file.aclose()
+        with pytest.raises(trio.ClosedResourceError):
+            await file.append(b"late")
+        go_on.set()
+        await trio.to_thread.run_sync(closed.wait)
+    assert descriptors() < before
+
+
+@posix
+async def test_a_rotation_begins_the_file_again_and_keeps_what_was_there(
+    files: Files, tmp_path: Path
+) -> None:
+    """OF5, OF11: it returns the size of what it has replaced."""
+    path, older = tmp_path / "s.output", tmp_path / "s.output.1"
+    file = files.create_output(path)
+    before = descriptors()
+    assert file.size() == 0
+    replaced: list[int] = []
+    for data in (b"one", b"second", b"3"):
+        await file.append(data)
+        assert file.size() == len(data)
+        replaced.append(file.rotate(older))
+        assert path.read_bytes() == b""
+        assert older.read_bytes() == data
+        assert mode_of(path) == mode_of(older) == 0o600
+    assert replaced == [0, 3, 6]
+    assert len(descriptors()) <= len(before)
+    await file.aclose()
+    with pytest.raises(trio.ClosedResourceError):
+        file.rotate(older)
+    assert sorted(os.listdir(tmp_path)) == ["s.output", "s.output.1"]
+
+
+@posix
+async def test_a_rotation_in_the_middle_of_a_write_is_refused(
+    tap: Tap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OF3"""
+    file = AppendedFile(tmp_path / "s.output", tap.writing)
+    monkeypatch.setattr(_files, "SLOW", -1.0)
+    with trio.fail_after(30):
+        await file.append(b"slow")
+        tap.drain()
+        tap.fill()
+        async with trio.open_nursery() as nursery:
+            try:
+                nursery.start_soon(file.append, b"waits")
+                await trio.testing.wait_all_tasks_blocked()
+                with pytest.raises(trio.BusyResourceError):
+                    file.rotate(tmp_path / "s.output.1")
+            finally:
+                tap.drain()  # or the thread would never end
+        await file.aclose()
+    assert os.listdir(tmp_path) == []
+
+
 # ---- Reading the tail --------------------------------------------------------
 
 
@@ -491,7 +571,22 @@ def test_what_is_no_regular_file_reads_as_empty_and_blocks_nobody(
     planted(path, kind)
     before = descriptors()
     assert files.read_tail(path, 100) == (b"", False)
+    assert files.read_at(path, 0, 100) == b""
+    assert files.size(path) is None
     assert descriptors() <= before
+
+
+@posix
+def test_a_link_is_not_followed_where_the_system_does_not_help(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OF7: O_NOFOLLOW is missing on some."""
+    path = tmp_path / "s.output"
+    planted(path, "link")
+    monkeypatch.setattr(_files, "_READ", os.O_RDONLY)
+    assert files.read_tail(path, 100) == (b"", False)
+    assert files.read_at(path, 0, 100) == b""
+    assert files.size(path) is None
 
 
 @pytest.mark.parametrize("path", ["a\0b", "\ud800", "x" * 10_000, ""])
@@ -511,6 +606,21 @@ def test_a_file_that_may_not_be_read_reads_as_empty(
     if os.access(path, os.R_OK):
         pytest.skip("this user may read everything")
     assert files.read_tail(path, 100) == (b"", False)
+
+
+def test_a_part_is_read_from_where_it_is_asked_for(
+    files: Files, tmp_path: Path
+) -> None:
+    """OF15"""
+    path = tmp_path / "s.output"
+    path.write_bytes(b"0123456789")
+    assert files.size(path) == 10
+    assert files.read_at(path, 0, 4) == b"0123"
+    assert files.read_at(path, 4, 100) == b"456789"
+    assert files.read_at(path, 10, 5) == files.read_at(path, 99, 5) == b""
+    assert files.read_at(path, 0, 0) == b""
+    path.write_bytes(b"")
+    assert files.size(path) == 0
 
 
 def test_removing_is_fine_twice(files: Files, tmp_path: Path) -> None:

@@ -324,6 +324,12 @@ class MemoryFile:
         assert data
         self.data += data
 
+    def size(self) -> int:
+        return len(self.data)
+
+    def rotate(self, older: Path) -> int:
+        raise NotImplementedError
+
     async def aclose(self) -> None:
         await trio.lowlevel.checkpoint()
         self.closed += 1

@@ -127,6 +127,23 @@ def threads() -> set[str]:
         ({"quota": 1.5}, ValueError, "quota.*1.5"),
         ({"quota": True}, ValueError, "quota.*True"),
         ({"raw": 1}, TypeError, "raw.*1"),
+        ({"stdin": b"pipe"}, ValueError, "stdin.*b'pipe'"),
+        ({"pty": "yes"}, TypeError, "pty.*yes"),
+        ({"size": (24,)}, ValueError, r"size.*\(24,\)"),
+        ({"size": (24, 0)}, ValueError, r"size.*\(24, 0\)"),
+        ({"size": (24.0, 80)}, ValueError, r"size.*24\.0"),
+        ({"size": (24, 65_536)}, ValueError, "size.*65536"),
+        ({"nice": 20}, ValueError, "nice.*20"),
+        ({"nice": True}, ValueError, "nice.*True"),
+        ({"rlimits": [("cpu", 1)]}, TypeError, "rlimits.*cpu"),
+        ({"rlimits": {"RLIMIT_CPU": 1}}, ValueError, "rlimits.*RLIMIT_CPU"),
+        ({"rlimits": {"cpu": -2}}, ValueError, "cpu.*-2"),
+        ({"rlimits": {"cpu": 1.5}}, ValueError, "cpu.*1.5"),
+        ({"rlimits": {"cpu": 2**63}}, ValueError, "cpu.*9223372036854775808"),
+        ({"rotate": 0}, ValueError, "rotate.*0"),
+        ({"rotate": 51, "quota": 100}, ValueError, "rotate.*51"),
+        ({"prompt_after": -1}, ValueError, "prompt_after.*-1"),
+        ({"prompt_after": "45"}, TypeError, "prompt_after.*45"),
     ],
 )
 def test_a_bad_argument_is_refused_by_name(
@@ -144,9 +161,12 @@ def test_a_shell_describes_itself_by_the_start_of_its_first_line() -> None:
 
 def test_a_shell_keeps_its_own_copy_of_its_variables() -> None:
     env = {"A": "1"}
-    shell = Shell("true", env=env, cwd=Path("/tmp"))
+    limits = {"cpu": 1}
+    shell = Shell("true", env=env, cwd=Path("/tmp"), rlimits=limits)
     env["A"] = "2"
+    limits["cpu"] = 2
     assert shell.env == {"A": "1"}
+    assert shell.rlimits == {"cpu": 1}
     assert shell.cwd == "/tmp"
 
 
@@ -270,6 +290,71 @@ async def test_a_command_that_cannot_be_started_is_a_failed_task(
             assert f"[Errno {number}]" in (
                 ET.fromstring(note.xml).findtext("error") or ""
             )
+
+
+async def test_a_directory_that_vanished_between_two_runs_fails_the_task(
+    tmp_path: Path,
+) -> None:
+    """SD11: with a clear error, and without running on and on."""
+    there = tmp_path / "there"
+    there.mkdir()
+    with trio.fail_after(30):
+        async with open_runtime(tmp_path / "tasks") as runtime:
+            task = await runtime.launch(
+                Shell(f"rmdir {there}; exit 1", cwd=there),
+                restart="transient",
+                intensity=2,
+                period=600,
+            )
+            snapshot = await task.wait()
+            assert snapshot.status is FAILED
+            assert snapshot.error is not None
+            assert "No such file or directory" in snapshot.error.message
+            assert str(there) in snapshot.error.message
+            # Of the run that never began there is nothing to tell.
+            assert (snapshot.exit_code, snapshot.signal) == (None, None)
+            assert (await runtime.run(Shell("true"))).status is COMPLETED
+
+
+async def test_a_cancelled_turn_leaves_a_background_command_alone(
+    tmp_path: Path,
+) -> None:
+    """SH4; SH18: whoever launched it was cancelled in its first wait."""
+    with trio.fail_after(30):
+        async with open_runtime(tmp_path) as runtime:
+            launched: list[TaskHandle] = []
+            with trio.CancelScope() as scope:
+                async with runtime.turn("main"):
+                    launched.append(
+                        await runtime.launch(
+                            Shell("sleep 0.3; echo done"), owner="main"
+                        )
+                    )
+                    scope.cancel()
+                    await launched[0].wait()
+            assert scope.cancelled_caught
+            (task,) = launched
+            snapshot = await task.wait()
+            assert (snapshot.status, snapshot.result) == (COMPLETED, "done\n")
+
+
+async def test_a_running_command_tells_what_it_uses(tmp_path: Path) -> None:
+    """Its pid, CPU seconds, memory and processes; the CPU seconds stay known."""
+    with trio.fail_after(30):
+        async with open_runtime(tmp_path) as runtime:
+            task = await runtime.launch(
+                Shell("for i in {1..20000}; do :; done; echo up; sleep 60 & sleep 60")
+            )
+            await wait_output(task.snapshot, "up")
+            while (usage := task.snapshot().usage).processes != 3:
+                await trio.sleep(0.01)
+            assert usage.memory_bytes is not None and usage.memory_bytes > 10**6
+            assert usage.cpu_seconds is not None
+            assert task.snapshot().pid is not None
+            usage_then = (await runtime.stop(task.id, now=True)).snapshot.usage
+            assert usage_then.processes is None
+            assert usage_then.cpu_seconds is not None
+            assert usage_then.cpu_seconds >= usage.cpu_seconds
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every directory")
@@ -471,6 +556,12 @@ class FullFile:
     def path(self) -> Path:
         return self.file.path
 
+    def size(self) -> int:
+        return self.file.size()
+
+    def rotate(self, older: Path) -> int:
+        return self.file.rotate(older)
+
     async def append(self, data: bytes) -> None:
         if len(data) > self.disk.room:
             raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
@@ -543,6 +634,12 @@ class SlowFile:
     @property
     def path(self) -> Path:
         return self.file.path
+
+    def size(self) -> int:
+        return self.file.size()
+
+    def rotate(self, older: Path) -> int:
+        return self.file.rotate(older)
 
     async def append(self, data: bytes) -> None:
         await trio.sleep(0.1)

@@ -1,0 +1,46 @@
+"""What a user's own tests need: a world in memory, and eyes and ears.
+
+`fake_env` makes an `Env` without processes, files or real time: the commands are
+scripts of the test, time is trio's, names count up. The runtime on it is the
+real one, and so is `actors.shell.Shell`; only what lies beyond the seam is
+replaced. A test of ten minutes of waiting takes no time::
+
+    async def test_a_failed_build_is_reported(autojump_clock):
+        async def build(program):
+            await program.print("compiling\\n")
+            await trio.sleep(600)
+            return 2
+
+        env = fake_env({"make": build, "make clean": "removed all\\n"})
+        async with open_runtime("tasks", env=env) as runtime:
+            task = await runtime.launch(Shell("make"))
+            done = await task.wait()
+        assert (done.status, done.exit_code) == (TaskStatus.FAILED, 2)
+        assert env.files.contents("tasks/s00000001.output") == b"compiling\\n"
+
+`Probe` is an actor that hands what it is told to the test, `wait_event` finds the
+next event of a kind.
+"""
+
+# General layout:
+#
+# _processes is the fake `Processes`, _program what a script sees of itself,
+# _pipe what connects the two; _files is the fake `Files`; _env puts them together
+# with a clock and names; _probe looks at actors and events.
+# The same tests run against these and against the real ones, so that they agree.
+
+from __future__ import annotations
+
+from ._env import FakeClock as FakeClock
+from ._env import FakeEnv as FakeEnv
+from ._env import FakeIds as FakeIds
+from ._env import fake_env as fake_env
+from ._files import FakeFiles as FakeFiles
+from ._probe import Probe as Probe
+from ._probe import wait_event as wait_event
+from ._processes import Commands as Commands
+from ._processes import FakeProcess as FakeProcess
+from ._processes import FakeProcesses as FakeProcesses
+from ._processes import Unscripted as Unscripted
+from ._program import Program as Program
+from ._program import Script as Script

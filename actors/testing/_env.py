@@ -1,0 +1,80 @@
+"""The fake world, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import attrs
+import trio
+
+from ..env import Env
+from ._files import FakeFiles
+from ._processes import Commands, FakeProcesses
+
+EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class FakeClock:
+    """Wall-clock time that follows trio's: its zero is the year 2000.
+
+    Under `trio.testing.MockClock` each run of a test sees the same times.
+    """
+
+    def now(self) -> datetime:
+        """Return the current time, aware and in UTC."""
+        return EPOCH + timedelta(seconds=trio.current_time())
+
+
+class FakeIds:
+    """Names that count up from 1, and the middle for a random number."""
+
+    def __init__(self) -> None:
+        self._given = 0
+
+    def hex(self, digits: int) -> str:
+        """Return the next number in ``digits`` hexadecimal digits."""
+        self._given += 1
+        return f"{self._given % 16**digits:0{digits}x}"
+
+    def uniform(self) -> float:
+        """Return 0.5."""
+        return 0.5
+
+
+@attrs.frozen(kw_only=True)
+class FakeEnv(Env):
+    """An `Env` in memory, as `fake_env` makes it."""
+
+    clock: FakeClock
+    ids: FakeIds
+    processes: FakeProcesses
+    """What was started, and how: `FakeProcesses.started`."""
+    files: FakeFiles
+    """What was written: `FakeFiles.contents`."""
+
+
+def fake_env(
+    commands: Commands | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> FakeEnv:
+    """Return an `Env` without processes, files, chance or real time.
+
+    It touches nothing outside, so a test on it may run in virtual time
+    (``autojump_clock``), and comes to the same end each time. Make one for each
+    runtime.
+
+    Args:
+        commands: what each command does: a mapping from command lines to
+            scripts, outputs, exit codes or errors, or a function of the command
+            line. See `Commands`.
+        environment: what programs inherit; nothing unless said.
+    """
+    return FakeEnv(
+        clock=FakeClock(),
+        ids=FakeIds(),
+        processes=FakeProcesses(commands, environment=environment),
+        files=FakeFiles(),
+    )

@@ -1,0 +1,404 @@
+"""Processes in memory: the commands are scripts of the test."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shlex
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import trio
+
+from ..env import ProcessExit, ProcessUsage, Terminal
+from ._pipe import Pipe
+from ._program import Program, Script
+
+_FIRST_PID = 1_000
+_PATIENCE = 5.0
+"""Seconds that closing waits for a script that shields itself."""
+
+_LIMITS = frozenset(
+    "as core cpu data fsize memlock nofile nproc rss stack"
+    " msgqueue nice ofile rtprio rttime sigpending".split()
+)
+
+Answer: TypeAlias = Script | str | int | OSError
+Commands: TypeAlias = Mapping[str, Answer] | Callable[[str], Answer]
+"""What commands do: a mapping from command lines, or a function of one.
+
+To a command line belongs a script; or a string, which is printed before an exit
+with 0; or a number, the exit code of a command that prints nothing; or an
+OSError, with which it cannot be started.
+"""
+
+
+class Unscripted(LookupError):
+    """Raised when a command is started of which the test has said nothing.
+
+    The task that wanted it fails with this error. Add the command line to the
+    mapping that `fake_env` was given.
+    """
+
+
+class FakeProcesses:
+    """`Processes` in memory. It needs a running trio, and no clean-up.
+
+    Scripts run as system tasks of trio, so they belong to no nursery, as real
+    processes do; `aclose` ends those that are left. A command is known by its
+    line: what follows ``-c``, or else the whole of ``argv`` quoted for a shell.
+    """
+
+    def __init__(
+        self,
+        commands: Commands | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.started: list[FakeProcess] = []
+        """Every tree that was started, in order, the ended ones too."""
+        self._commands: Commands = {} if commands is None else commands
+        self._environment = dict(environment or {})
+        self._pids = itertools.count(_FIRST_PID)
+
+    def environment(self) -> dict[str, str]:
+        """Return a copy of the environment that this was made with."""
+        return dict(self._environment)
+
+    async def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None,
+        env: Mapping[str, str],
+        marker: str,
+        stdin: Literal["null", "pipe"] = "null",
+        terminal: Terminal | None = None,
+        nice: int | None = None,
+        rlimits: Mapping[str, int] | None = None,
+    ) -> FakeProcess:
+        """Start the script of a command; see `actors.env.Processes.spawn`.
+
+        ``cwd``, ``nice`` and ``rlimits`` are recorded and have no effect.
+
+        Raises:
+            OSError: the one that the test gave for this command, with
+                ``argv[0]`` as its filename if it has none.
+            Unscripted: if the test has said nothing about it.
+            ValueError: as there.
+        """
+        _check(argv, env)
+        _check_options(stdin, terminal, nice, rlimits or {})
+        command = argv[2] if argv[1:2] == ["-c"] else shlex.join(argv)
+        answer = self._answer(command)
+        await trio.lowlevel.checkpoint()
+        if isinstance(answer, OSError):
+            number = answer.errno or errno.EIO
+            reason = answer.strerror or os.strerror(number)
+            raise OSError(number, reason, answer.filename or argv[0])
+        tree = FakeProcess(
+            self._pids,
+            command=command,
+            argv=tuple(argv),
+            cwd=cwd,
+            env=dict(env),
+            marker=marker,
+            stdin=stdin,
+            terminal=terminal,
+            nice=nice,
+            rlimits=dict(rlimits or {}),
+        )
+        tree.leader = tree.start(_as_script(answer), prints=True)
+        self.started.append(tree)
+        return tree
+
+    async def aclose(self) -> None:
+        """End every process left. Safe in a cancelled scope, and more than once."""
+        with trio.CancelScope(shield=True):  # Each has its own deadline.
+            async with trio.open_nursery() as nursery:
+                for tree in self.started:
+                    nursery.start_soon(tree.aclose)
+
+    def _answer(self, command: str) -> Answer:
+        if callable(self._commands):
+            return self._commands(command)
+        try:
+            return self._commands[command]
+        except KeyError:
+            known = ", ".join(map(repr, self._commands)) or "none"
+            raise Unscripted(
+                f"no script for the command {command!r}; there are: {known}"
+            ) from None
+
+
+class FakeProcess:
+    """A process tree in memory; see `actors.env.Process`."""
+
+    leader: Program
+    """The first process of the tree."""
+
+    def __init__(
+        self,
+        pids: itertools.count[int],
+        *,
+        command: str,
+        argv: tuple[str, ...],
+        cwd: str | None,
+        env: Mapping[str, str],
+        marker: str,
+        stdin: Literal["null", "pipe"],
+        terminal: Terminal | None,
+        nice: int | None,
+        rlimits: Mapping[str, int],
+    ) -> None:
+        self.command = command
+        """The command line."""
+        self.argv = argv
+        self.cwd = cwd
+        self.env = env
+        self.marker = marker
+        self.stdin = stdin
+        self.terminal = terminal
+        self.nice = nice
+        self.rlimits = rlimits
+        self._pids = pids
+        self._living: dict[int, Program] = {}
+        self._cpu_of_ended = 0.0
+        self._stopped = False
+        self._killed = False
+        self._closed = False
+        self._exit: ProcessExit | None = None
+        self._news = trio.lowlevel.ParkingLot()
+        self._has_input = stdin == "pipe" or terminal is not None
+        self._input_open = self._has_input
+        self._end_was_read = False
+        self._input = Pipe(
+            has_reader=lambda: self._exit is None and not self._closed,
+            # A terminal tells its end once; whoever reads on waits for ever.
+            has_writer=lambda: (
+                self._input_open or (terminal is not None and self._end_was_read)
+            ),
+        )
+        self._output = Pipe(
+            has_reader=lambda: not self._closed,
+            has_writer=lambda: any(p.holds_output for p in self._living.values()),
+        )
+
+    def __repr__(self) -> str:
+        return f"<FakeProcess {self.pid} {self.command!r}>"
+
+    @property
+    def pid(self) -> int:
+        """The leader's process id."""
+        return self.leader.pid
+
+    # What users of the protocol see
+
+    async def receive(self, max_bytes: int = 65_536) -> bytes:
+        """Return the next output.
+
+        Raises:
+            trio.ClosedResourceError: after `aclose`.
+        """
+        data = await self._output.read(max_bytes)
+        if self._closed:
+            raise trio.ClosedResourceError
+        return data
+
+    async def send(self, data: bytes) -> None:
+        """Write to the standard input; wait while it is full.
+
+        Raises:
+            trio.BrokenResourceError, trio.ClosedResourceError: as there.
+        """
+        await trio.lowlevel.checkpoint()
+        if self._closed or not self._input_open:
+            raise trio.ClosedResourceError
+        await self._write(data)
+
+    async def send_eof(self) -> None:
+        """End the standard input.
+
+        Raises:
+            trio.BrokenResourceError, trio.ClosedResourceError: as there.
+        """
+        await trio.lowlevel.checkpoint()
+        if self._closed or not self._has_input:
+            raise trio.ClosedResourceError
+        if self._input_open:
+            await self._write(b"")
+            self._input_open = False
+            self._input.changed()
+
+    async def _write(self, data: bytes) -> None:
+        try:
+            await self._input.write(data)
+        except trio.BrokenResourceError:
+            if self._closed:
+                raise trio.ClosedResourceError from None
+            raise
+
+    def usage(self) -> ProcessUsage | None:
+        """Return what the scripts say of themselves."""
+        living = self._living.values()
+        return ProcessUsage(
+            cpu_seconds=self._cpu_of_ended + sum(p.cpu_seconds for p in living),
+            memory_bytes=sum(p.memory_bytes for p in living),
+            processes=len(living),
+        )
+
+    async def wait_exit(self) -> ProcessExit:
+        """Wait for the end of the leader and return it. Any number of times."""
+        await self._wait_until(lambda: self._exit is not None)
+        assert self._exit is not None
+        return self._exit
+
+    async def wait_gone(self) -> None:
+        """Wait until no process belongs to the tree any more."""
+        await self._wait_until(lambda: not self._living)
+
+    def terminate(self) -> None:
+        """Send SIGTERM to every member."""
+        if self._living:
+            self._stopped = True
+        for program in self._living.values():
+            program.receive_sigterm()
+
+    def kill(self) -> None:
+        """Send SIGKILL to every member, and to those that are started later."""
+        if self._living:
+            self._stopped = self._killed = True
+        for program in self._living.values():
+            program.end_by(9)
+
+    async def members(self) -> tuple[int, ...]:
+        """Return the process ids that belong to the tree now."""
+        await trio.lowlevel.checkpoint()
+        return tuple(self._living)
+
+    async def aclose(self) -> None:
+        """Kill whatever is left, and let nobody read or write any more.
+
+        Safe in a cancelled scope and more than once. It waits no more than five
+        seconds for a script that shields itself.
+        """
+        self.kill()
+        with trio.move_on_after(_PATIENCE, shield=True):
+            if not self._closed:
+                await self.wait_gone()
+        self._closed = True
+        self._input_open = False
+        self._output.close()
+        self._input.close()
+        self._news.unpark_all()
+        await trio.lowlevel.cancel_shielded_checkpoint()
+
+    # What its programs do
+
+    def start(self, script: Script, *, prints: bool) -> Program:
+        """Start a process of this tree."""
+        program = Program(self, next(self._pids), prints=prints)
+        self._living[program.pid] = program
+        if self._killed:
+            program.end_by(9)
+        trio.lowlevel.spawn_system_task(self._run, program, script)
+        return program
+
+    async def print(self, data: bytes) -> None:
+        """Write to the output."""
+        if self.terminal is not None:
+            data = data.replace(b"\n", b"\r\n")
+        await self._output.write(data)
+
+    async def read_input(self, max_bytes: int) -> bytes:
+        """Read what was sent."""
+        data = await self._input.read(max_bytes)
+        if not data:
+            self._end_was_read = True
+        return data
+
+    async def _run(self, program: Program, script: Script) -> None:
+        code = 1
+        try:
+            code = await program.run(script)
+        except Exception:
+            # The boundary: a script is a program, and what is wrong with it is
+            # told as Python tells it.
+            self._output.put(traceback.format_exc().encode(errors="replace"))
+        finally:
+            self._end(program, code)
+
+    def _end(self, program: Program, code: int) -> None:
+        del self._living[program.pid]
+        self._cpu_of_ended += program.cpu_seconds
+        if program is self.leader:
+            number = program.signal or (-code if code < 0 else None)
+            self._exit = ProcessExit(
+                code=None if number else code,
+                signal=number,
+                after_stop=self._stopped,
+                cpu_seconds=program.cpu_seconds,
+            )
+            self._input.changed()
+        self._output.changed()
+        self._news.unpark_all()
+
+    async def _wait_until(self, happened: Callable[[], bool]) -> None:
+        await trio.lowlevel.checkpoint()
+        while not happened():
+            if self._closed:
+                raise trio.ClosedResourceError
+            await self._news.park()
+
+
+def _as_script(answer: Script | str | int) -> Script:
+    if isinstance(answer, str):
+
+        async def says(program: Program) -> None:
+            await program.print(answer)
+
+        return says
+    if isinstance(answer, int):
+
+        async def exits(_: Program) -> int:
+            await trio.lowlevel.checkpoint()
+            return answer
+
+        return exits
+    return answer
+
+
+def _check(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    if not argv:
+        raise ValueError("argv is empty")
+    for text in (*argv, *env, *env.values()):
+        if "\0" in text:
+            raise ValueError(f"no program can be given a NUL: {text!r}")
+    for name in env:
+        if not name or "=" in name:
+            raise ValueError(f"not a variable name: {name!r}")
+
+
+def _check_options(
+    stdin: str, terminal: Terminal | None, nice: int | None, rlimits: Mapping[str, int]
+) -> None:
+    if stdin not in ("null", "pipe"):
+        raise ValueError(f"stdin must be 'null' or 'pipe', not {stdin!r}")
+    if terminal is not None:
+        _check_number("terminal.rows", terminal.rows, 1, 0xFFFF)
+        _check_number("terminal.columns", terminal.columns, 1, 0xFFFF)
+    if nice is not None:
+        _check_number("nice", nice, -20, 19)
+    for name, value in rlimits.items():
+        if name not in _LIMITS:
+            raise ValueError(f"rlimits has an unknown name: {name!r}")
+        _check_number(f"rlimits[{name!r}]", value, -1, 2**63 - 1)
+
+
+def _check_number(what: str, value: int, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{what} must be an int, not {value!r}")
+    if not least <= value <= most:
+        raise ValueError(f"{what} must be {least} to {most}, not {value!r}")

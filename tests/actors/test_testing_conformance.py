@@ -1,0 +1,734 @@
+"""The fakes of `actors.testing` do what the real ones do.
+
+Each test runs against both, in real time, so that they cannot drift apart: a
+command here is a line for bash and the script that plays it.
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors._files import PosixFiles
+from actors._posix import PosixProcesses, SystemClock, SystemIds
+from actors.env import Clock, Files, Ids, Process, Processes, Terminal
+from actors.testing import (
+    FakeClock,
+    FakeFiles,
+    FakeIds,
+    FakeProcesses,
+    Program,
+    Script,
+)
+
+KINDS = [
+    "fake",
+    pytest.param(
+        "real",
+        marks=pytest.mark.skipif(sys.platform != "linux", reason="Linux is tested"),
+    ),
+]
+both = pytest.mark.parametrize("kind", KINDS)
+
+# ---- Commands: for bash, and in memory ----------------------------------------
+
+COMMANDS: dict[str, Script | str | int | OSError] = {}
+
+
+def command(line: str) -> Callable[[Script], str]:
+    def add(script: Script) -> str:
+        COMMANDS[line] = script
+        return line
+
+    return add
+
+
+for code in (0, 1, 17, 255):
+    COMMANDS[f"exit {code}"] = code
+
+COMMANDS["echo one; echo two >&2; echo three"] = "one\ntwo\nthree\n"
+
+
+@command("ulimit -c 0; kill -9 $$")
+async def DIES_OF_9(program: Program) -> int:
+    return -9
+
+
+@command("ulimit -c 0; kill -11 $$")
+async def DIES_OF_11(program: Program) -> int:
+    return -11
+
+
+@command("echo ready; exec sleep 1000")
+async def SLEEPS(program: Program) -> None:
+    await program.print("ready\n")
+    await trio.sleep(1000)
+
+
+@command("sleep 0.2; echo here")
+async def SLOW(program: Program) -> None:
+    await trio.sleep(0.2)
+    await program.print("here\n")
+
+
+@command("trap '' TERM; echo ready; while :; do sleep 0.05; done")
+async def STUBBORN(program: Program) -> None:
+    program.ignore_sigterm()
+    await program.print("ready\n")
+    await trio.sleep_forever()
+
+
+@command(
+    # bash says on stderr how its sleep ended.
+    "exec 2>/dev/null; trap 'echo cleaning; exit 9' TERM; echo ready;"
+    " while :; do sleep 0.01; done"
+)
+async def CLEANS_UP(program: Program) -> int:
+    program.ignore_sigterm()
+    await program.print("ready\n")
+    await program.sigterm.wait()
+    await program.print("cleaning\n")
+    return 9
+
+
+async def sleeps_long(program: Program) -> None:
+    await trio.sleep(1000)
+
+
+async def sleeps_short(program: Program) -> None:
+    await trio.sleep(0.3)
+
+
+@command("echo out; sleep 1000 & exit 0")
+async def LEAVES_A_HOLDER(program: Program) -> None:
+    await program.print("out\n")
+    program.fork(sleeps_long)
+
+
+@command("echo out; sleep 1000 >/dev/null 2>&1 & exit 0")
+async def LEAVES_A_SILENT_ONE(program: Program) -> None:
+    await program.print("out\n")
+    program.fork(sleeps_long, prints=False)
+
+
+@command("sleep 0.3 & exit 0")
+async def LEAVES_ONE_FOR_A_MOMENT(program: Program) -> None:
+    program.fork(sleeps_short)
+
+
+@command("sleep 1000 & sleep 1000 & echo ready; sleep 1000; :")
+async def FAMILY(program: Program) -> None:
+    for _ in range(3):
+        program.fork(sleeps_long)
+    await program.print("ready\n")
+    await trio.sleep(1000)
+
+
+@command('while read -r line; do echo "got $line"; done; echo end')
+async def ECHOES(program: Program) -> None:
+    while line := await program.read_line():
+        await program.print(f"got {line}")
+    await program.print("end\n")
+
+
+@command('stty size; read -r line; echo "got $line"; cat; echo end; cat')
+async def ON_A_TERMINAL(program: Program) -> None:
+    assert program.terminal is not None
+    await program.print(f"{program.terminal.rows} {program.terminal.columns}\n")
+    await program.print(f"got {await program.read_line()}")
+    while data := await program.read():
+        await program.print(data)
+    await program.print("end\n")
+    while await program.read():
+        pass
+
+
+@command("for i in {1..100000}; do echo $i; done")
+async def LOUD(program: Program) -> None:
+    for number in range(1, 100_001):
+        await program.print(f"{number}\n")
+
+
+# ---- Processes ------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def open_processes(kind: str) -> AsyncGenerator[Processes, None]:
+    path = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+    processes: Processes
+    if kind == "fake":
+        processes = FakeProcesses(COMMANDS, environment=path)
+    else:
+        processes = PosixProcesses()
+    with trio.fail_after(60):
+        try:
+            yield processes
+        finally:
+            await processes.aclose()
+
+
+async def shell(processes: Processes, line: str, **how: Any) -> Process:
+    return await processes.spawn(
+        ["bash", "-c", line],
+        cwd=None,
+        env={"PATH": processes.environment()["PATH"]},
+        marker="s00000001",
+        **how,
+    )
+
+
+async def read_all(tree: Process) -> bytes:
+    chunks: list[bytes] = []
+    while chunk := await tree.receive():
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def read_until(tree: Process, end: bytes) -> bytes:
+    data = b""
+    while not data.endswith(end):
+        chunk = await tree.receive(1)
+        assert chunk, f"the output ended after {data!r}"
+        data += chunk
+    return data
+
+
+async def hangs(fn: Callable[..., object], *args: object) -> bool:
+    """Tell whether ``fn`` is still waiting after a while."""
+    with trio.move_on_after(0.2) as scope:
+        await fn(*args)  # type: ignore[misc]
+    return scope.cancelled_caught
+
+
+@both
+@pytest.mark.parametrize("code", [0, 1, 17, 255])
+async def test_an_exit_code_is_told(kind: str, code: int) -> None:
+    """SH1, SH16."""
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, f"exit {code}")
+        exit = await tree.wait_exit()
+        assert (exit.code, exit.signal, exit.lost) == (code, None, None)
+        assert not exit.after_stop
+        assert await tree.wait_exit() == exit
+        await tree.wait_gone()
+        assert await tree.members() == ()
+
+
+@both
+@pytest.mark.parametrize(("line", "number"), [(DIES_OF_9, 9), (DIES_OF_11, 11)])
+async def test_a_signal_is_told(kind: str, line: str, number: int) -> None:
+    """SH1."""
+    async with open_processes(kind) as processes:
+        exit = await (await shell(processes, line)).wait_exit()
+        assert (exit.code, exit.signal, exit.after_stop) == (None, number, False)
+
+
+@both
+async def test_output_comes_in_order_and_ends(kind: str) -> None:
+    """SH14."""
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, "echo one; echo two >&2; echo three")
+        assert await tree.receive(3) == b"one"
+        assert await read_all(tree) == b"\ntwo\nthree\n"
+        assert await tree.receive() == b""
+
+
+@both
+async def test_a_loud_program_waits_for_its_reader_and_loses_nothing(
+    kind: str,
+) -> None:
+    """P7."""
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, LOUD)
+        assert await hangs(tree.wait_exit)
+        expected = "".join(f"{number}\n" for number in range(1, 100_001))
+        assert await read_all(tree) == expected.encode()
+        assert (await tree.wait_exit()).code == 0
+
+
+@both
+async def test_a_cancelled_receive_loses_nothing(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, SLOW)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await tree.receive()
+        assert scope.cancelled_caught
+        assert await read_all(tree) == b"here\n"
+
+
+@both
+async def test_any_number_of_tasks_wait_for_one_tree(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, SLOW)
+        codes: list[int | None] = []
+
+        async def wait() -> None:
+            codes.append((await tree.wait_exit()).code)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(wait)
+            nursery.start_soon(tree.wait_gone)
+        assert codes == [0, 0, 0]
+
+
+@both
+async def test_sigterm_ends_who_does_not_care(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, SLEEPS)
+        await read_until(tree, b"ready\n")
+        assert await tree.members() == (tree.pid,)
+        tree.terminate()
+        exit = await tree.wait_exit()
+        assert (exit.code, exit.signal) == (None, signal.SIGTERM)
+        assert exit.after_stop
+        await tree.wait_gone()
+
+
+@both
+async def test_sigkill_ends_who_ignores_sigterm(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, STUBBORN)
+        await read_until(tree, b"ready\n")
+        tree.terminate()
+        assert await hangs(tree.wait_gone)
+        assert tree.pid in await tree.members()
+        tree.kill()
+        await tree.wait_gone()
+        exit = await tree.wait_exit()
+        assert (exit.signal, exit.after_stop) == (signal.SIGKILL, True)
+
+
+@both
+async def test_a_program_may_clean_up_at_sigterm(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, CLEANS_UP)
+        await read_until(tree, b"ready\n")
+        tree.terminate()
+        exit = await tree.wait_exit()
+        assert (exit.code, exit.after_stop) == (9, True)
+        assert await read_all(tree) == b"cleaning\n"
+
+
+@both
+async def test_an_end_before_the_stop_counts(kind: str) -> None:
+    """P2."""
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, "exit 0")
+        await tree.wait_exit()
+        tree.terminate()
+        tree.kill()
+        assert not (await tree.wait_exit()).after_stop
+
+
+@both
+async def test_what_is_left_holds_the_pipe_and_not_the_exit(kind: str) -> None:
+    """SH20."""
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, LEAVES_A_HOLDER)
+        assert (await tree.wait_exit()).code == 0
+        await read_until(tree, b"out\n")
+        assert await hangs(tree.receive)
+        assert await hangs(tree.wait_gone)
+        assert len(await tree.members()) == 1
+        assert tree.pid not in await tree.members()
+        tree.kill()
+        assert await read_all(tree) == b""
+        await tree.wait_gone()
+
+
+@both
+async def test_what_is_left_without_the_pipe_does_not_hold_it(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, LEAVES_A_SILENT_ONE)
+        assert await read_all(tree) == b"out\n"
+        assert (await tree.wait_exit()).code == 0
+        assert await hangs(tree.wait_gone)
+        tree.terminate()
+        await tree.wait_gone()
+        assert not (await tree.wait_exit()).after_stop
+
+
+@both
+async def test_what_ends_by_itself_later_is_noticed(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, LEAVES_ONE_FOR_A_MOMENT)
+        assert (await tree.wait_exit()).code == 0
+        await tree.wait_gone()
+        assert await tree.members() == ()
+
+
+@both
+async def test_sigterm_reaches_every_member(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, FAMILY)
+        await read_until(tree, b"ready\n")
+        while len(await tree.members()) < 4:  # bash forks the last one later
+            await trio.sleep(0.01)
+        tree.terminate()
+        await tree.wait_gone()
+        assert await tree.members() == ()
+
+
+# ---- Standard input -----------------------------------------------------------
+
+
+@both
+async def test_without_a_pipe_there_is_nothing_to_read_nor_to_write_to(
+    kind: str,
+) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, ECHOES)
+        with pytest.raises(trio.ClosedResourceError):
+            await tree.send(b"x")
+        with pytest.raises(trio.ClosedResourceError):
+            await tree.send_eof()
+        assert await read_all(tree) == b"end\n"
+
+
+@both
+async def test_what_is_sent_is_read_up_to_its_end(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, ECHOES, stdin="pipe")
+        await tree.send(b"o")
+        await tree.send(b"ne\ntwo\n")
+        assert await read_until(tree, b"two\n") == b"got one\ngot two\n"
+        await tree.send_eof()
+        await tree.send_eof()
+        with pytest.raises(trio.ClosedResourceError):
+            await tree.send(b"late")
+        assert await read_all(tree) == b"end\n"
+        assert (await tree.wait_exit()).code == 0
+
+
+@both
+async def test_nobody_reads_what_is_sent_to_the_dead(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, "exit 0", stdin="pipe")
+        await tree.wait_gone()
+        with pytest.raises(trio.BrokenResourceError):
+            for _ in range(2):
+                await tree.send(b"x")
+
+
+@both
+async def test_a_sender_waits_for_who_does_not_read(kind: str) -> None:
+    """P6."""
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, SLEEPS, stdin="pipe")
+        await read_until(tree, b"ready\n")
+        assert await hangs(tree.send, b"x" * 1_000_000)
+        async with trio.open_nursery() as nursery:
+
+            async def send() -> None:
+                with pytest.raises(trio.BrokenResourceError):
+                    await tree.send(b"x" * 1_000_000)
+
+            nursery.start_soon(send)
+            await trio.testing.wait_all_tasks_blocked()
+            tree.kill()
+
+
+@both
+async def test_a_terminal_has_a_size_and_an_end_that_is_typed(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(
+            processes, ON_A_TERMINAL, terminal=Terminal(rows=30, columns=100)
+        )
+        assert (await read_until(tree, b"100\r\n")).split() == [b"30", b"100"]
+        await tree.send(b"hello\n")
+        assert await read_until(tree, b"\n") == b"got hello\r\n"
+        await tree.send(b"more\n")
+        assert await read_until(tree, b"\n") == b"more\r\n"
+        await tree.send_eof()
+        assert await read_until(tree, b"\n") == b"end\r\n"
+        with pytest.raises(trio.ClosedResourceError):
+            await tree.send(b"late")
+        # It reads on, and is told of no other end.
+        assert await hangs(tree.wait_exit)
+
+
+# ---- What a tree uses -----------------------------------------------------------
+
+
+@both
+async def test_usage_counts_the_members(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, FAMILY)
+        await read_until(tree, b"ready\n")
+        while len(await tree.members()) < 4:
+            await trio.sleep(0.01)
+        usage = tree.usage()
+        assert usage is not None
+        assert usage.processes == 4
+        assert usage.cpu_seconds >= 0
+        assert usage.memory_bytes >= 0
+
+
+# ---- What cannot be started -------------------------------------------------------
+
+COMMANDS["no-such-program"] = FileNotFoundError(errno.ENOENT, "not found")
+
+
+@both
+async def test_a_failed_start_is_an_error_that_names_the_program(kind: str) -> None:
+    """SH11."""
+    async with open_processes(kind) as processes:
+        with pytest.raises(FileNotFoundError) as caught:
+            await processes.spawn(["no-such-program"], cwd=None, env={}, marker="x")
+        assert caught.value.filename == "no-such-program"
+        assert (await (await shell(processes, "exit 17")).wait_exit()).code == 17
+
+
+@both
+@pytest.mark.parametrize(
+    ("argv", "env", "how"),
+    [
+        ([], {}, {}),
+        (["a\0b"], {}, {}),
+        (["true"], {"": "x"}, {}),
+        (["true"], {"A=B": "x"}, {}),
+        (["true"], {"A": "\0"}, {}),
+        (["true"], {}, {"stdin": "file"}),
+        (["true"], {}, {"terminal": Terminal(rows=0)}),
+        (["true"], {}, {"terminal": Terminal(columns=1 << 16)}),
+        (["true"], {}, {"nice": 20}),
+        (["true"], {}, {"rlimits": {"patience": 1}}),
+        (["true"], {}, {"rlimits": {"CPU": 1}}),
+        (["true"], {}, {"rlimits": {"cpu": -2}}),
+    ],
+)
+async def test_what_no_program_can_be_given_is_refused(
+    kind: str, argv: list[str], env: dict[str, str], how: dict[str, Any]
+) -> None:
+    async with open_processes(kind) as processes:
+        with pytest.raises(
+            ValueError, match=r"empty|NUL|name|stdin|terminal|nice|limit"
+        ):
+            await processes.spawn(argv, cwd=None, env=env, marker="x", **how)
+
+
+@both
+async def test_a_start_that_is_cancelled_starts_nothing(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await shell(processes, SLEEPS)
+        assert scope.cancelled_caught
+
+
+# ---- Closing --------------------------------------------------------------------
+
+
+@both
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_closing_a_tree_ends_it_and_whoever_waits(
+    kind: str, cancelled: bool
+) -> None:
+    """P1: also in a cancelled scope."""
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, STUBBORN, stdin="pipe")
+        await read_until(tree, b"ready\n")
+        with trio.CancelScope() as scope:
+            if cancelled:
+                scope.cancel()
+            await tree.aclose()
+            await tree.aclose()
+        assert (await tree.wait_exit()).signal == signal.SIGKILL
+        await tree.wait_gone()
+        assert await tree.members() == ()
+        with pytest.raises(trio.ClosedResourceError):
+            await tree.receive()
+        with pytest.raises(trio.ClosedResourceError):
+            await tree.send(b"x")
+        with pytest.raises(trio.ClosedResourceError):
+            await tree.send_eof()
+        tree.terminate()
+        tree.kill()
+
+
+@both
+async def test_closing_everything_ends_every_tree_and_allows_others(kind: str) -> None:
+    """P1."""
+    async with open_processes(kind) as processes:
+        trees = [await shell(processes, STUBBORN) for _ in range(3)]
+        await processes.aclose()
+        for tree in trees:
+            assert await tree.members() == ()
+        await processes.aclose()
+        assert (await (await shell(processes, "exit 1")).wait_exit()).code == 1
+
+
+# ---- Files ----------------------------------------------------------------------
+
+
+def make_files(kind: str) -> Files:
+    return FakeFiles() if kind == "fake" else PosixFiles()
+
+
+both_files = pytest.mark.parametrize("kind", ["fake", "real"])
+
+
+def error_of(fn: Callable[..., object], *args: object) -> tuple[type, str | None]:
+    with pytest.raises(OSError, match=r"\[Errno") as caught:
+        fn(*args)
+    return caught.type, caught.value.filename
+
+
+@both_files
+def test_a_directory_is_made_once_and_no_file_may_be_in_its_way(
+    kind: str, tmp_path: Path
+) -> None:
+    files = make_files(kind)
+    assert files.make_directory(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert files.make_directory(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    taken = tmp_path / "a" / "taken"
+    files.reserve(taken)
+    for path in (taken, taken / "below"):
+        kind_of, name = error_of(files.make_directory, path)
+        assert kind_of is NotADirectoryError
+        assert str(taken) in str(name)
+
+
+@both_files
+async def test_a_file_is_created_once_and_opened_when_it_is_there(
+    kind: str, tmp_path: Path
+) -> None:
+    """OF11."""
+    files = make_files(kind)
+    files.make_directory(tmp_path)
+    path = tmp_path / "s.output"
+    assert error_of(files.open_output, path) == (FileNotFoundError, str(path))
+    files.reserve(path)
+    for create in (files.reserve, files.create_output):
+        assert error_of(create, path) == (FileExistsError, str(path))
+    nowhere = tmp_path / "nowhere" / "s.output"
+    assert error_of(files.create_output, nowhere) == (FileNotFoundError, str(nowhere))
+    file = files.open_output(path)
+    assert file.path == path
+    await file.append(b"one")
+    await file.append(b"")
+    await file.append(b" two")
+    assert file.size() == 7
+    assert files.read_tail(path, 100) == (b"one two", False)
+    await file.aclose()
+    await file.aclose()
+    with pytest.raises(trio.ClosedResourceError):
+        await file.append(b"late")
+    again = files.open_output(path)
+    await again.append(b"!")
+    await again.aclose()
+    assert files.read_tail(path, 100) == (b"one two!", False)
+
+
+@both_files
+async def test_an_append_is_whole_and_meets_a_cancellation_afterwards(
+    kind: str, tmp_path: Path
+) -> None:
+    """P1."""
+    files = make_files(kind)
+    file = files.create_output(files.make_directory(tmp_path) / "s.output")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await file.append(b"one\n")
+        await file.append(b"two\n")
+        await file.aclose()
+        await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+    assert files.read_tail(file.path, 100) == (b"one\ntwo\n", False)
+
+
+@both_files
+async def test_a_directory_reads_as_nothing_and_is_not_removed(
+    kind: str, tmp_path: Path
+) -> None:
+    """OF2, OF9."""
+    files = make_files(kind)
+    there = files.make_directory(tmp_path / "there")
+    for path in (there, tmp_path / "nothing", Path("a\0b")):
+        assert files.read_tail(path, 10) == (b"", False)
+        assert files.read_at(path, 0, 10) == b""
+        assert files.size(path) is None
+    error_of(files.remove, there)
+    files.remove(tmp_path / "nothing")
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.binary(max_size=6)),
+        st.tuples(st.just("append"), st.sampled_from(["ä€😀".encode(), b"\n"])),
+        st.tuples(st.just("rotate"), st.just(b"")),
+        st.tuples(st.just("remove older"), st.just(b"")),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(OPERATIONS, st.integers(-2, 20), st.integers(-2, 20))
+def test_any_run_of_operations_reads_alike(
+    tmp_path_factory: pytest.TempPathFactory,
+    operations: list[tuple[str, bytes]],
+    offset: int,
+    limit: int,
+) -> None:
+    """OF3, OF5, OF6, OF13: both are asked the same after every step."""
+    directory = tmp_path_factory.getbasetemp() / "alike"
+
+    async def play(files: Files) -> list[object]:
+        seen: list[object] = []
+        here, older = directory / "s.output", directory / "s.output.1"
+        files.make_directory(directory)
+        files.remove(here)
+        files.remove(older)
+        file = files.create_output(here)
+        for what, data in operations:
+            if what == "append":
+                await file.append(data)
+            elif what == "rotate":
+                seen.append(file.rotate(older))
+            else:
+                files.remove(older)
+            seen.append(file.size())
+            for path in (here, older):
+                seen.append(files.size(path))
+                seen.append(files.read_tail(path, limit))
+                if offset >= 0:
+                    seen.append(files.read_at(path, offset, limit))
+        await file.aclose()
+        return seen
+
+    assert trio.run(play, FakeFiles()) == trio.run(play, PosixFiles())
+
+
+# ---- Clock and names --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clock", [FakeClock(), SystemClock()], ids=["fake", "real"])
+async def test_the_clock_tells_aware_utc_and_does_not_go_back(clock: Clock) -> None:
+    before = clock.now()
+    assert before.tzinfo is not None
+    assert not before.utcoffset()
+    assert clock.now() >= before
+
+
+@pytest.mark.parametrize("ids", [FakeIds(), SystemIds()], ids=["fake", "real"])
+def test_names_have_the_length_asked_for_and_differ(ids: Ids) -> None:
+    names = {ids.hex(8) for _ in range(100)}
+    assert len(names) == 100
+    assert all(len(name) == 8 and int(name, 16) >= 0 for name in names)
+    assert all(name == name.lower() for name in names)
+    assert len(ids.hex(3)) == 3
+    assert all(0.0 <= ids.uniform() < 1.0 for _ in range(10))

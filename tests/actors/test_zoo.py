@@ -1,0 +1,166 @@
+"""The zoo: whatever tries to outlive its task, in every way a task can end.
+
+The processes are real, and who says what is left of them is another process,
+which reads ``/proc`` and nothing of ours: see `bench.zoo`, which also runs this
+many times and prints a table.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+import trio
+
+from actors.shell import Shell
+from bench import zoo
+from bench._animals import ANIMALS, Animal, Specimen
+from bench._observer import open_observer
+from supervisor.runtime import open_runtime
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+PATIENCE = 120
+
+
+async def meet(way: str, animals: list[Animal], directory: Path) -> list[zoo.Meeting]:
+    with trio.fail_after(PATIENCE):
+        async with open_observer() as observer:
+            return await zoo.meet(way, animals, observer, directory)
+
+
+@pytest.mark.parametrize("way", zoo.WAYS)
+@pytest.mark.parametrize("animal", ANIMALS, ids=lambda animal: animal.name)
+async def test_nothing_is_left_and_the_truth_is_told(
+    tmp_path: Path, animal: Animal, way: str
+) -> None:
+    """P1, P2, SH13, SH15: no process; the status, the code or the signal, and no
+    survivor."""
+    (meeting,) = await meet(way, [animal], tmp_path)
+    assert meeting.misses == ()
+
+
+@pytest.mark.parametrize("way", zoo.WAYS)
+async def test_all_of_them_at_once_are_ended_too(tmp_path: Path, way: str) -> None:
+    """P1, P2: beside each other, in one runtime."""
+    meetings = await meet(way, ANIMALS, tmp_path)
+    assert [meeting.animal for meeting in meetings] == [it.name for it in ANIMALS]
+    assert [meeting.misses for meeting in meetings if meeting.misses] == []
+
+
+ESCAPES = {
+    "env -i setsid": {"session", "marker"},
+    "a double fork": {"session", "parent", "marker"},
+    "ignored TERM, HUP, INT": {"session", "SIGTERM"},
+    "a grandchild on the pipe": {"session", "parent"},
+    "an overwritten environment": {"session", "parent", "marker"},
+    "a fork chain": {"session", "marker"},
+    "a stopped child": {"stopped", "SIGTERM"},
+    "a sub-shell in the background": {"SIGTERM"},
+}
+
+
+async def test_the_animals_escape_as_they_should(tmp_path: Path) -> None:
+    """Or ending them would prove nothing."""
+    meetings = await meet("stop", ANIMALS, tmp_path)
+    escaped = {meeting.animal: set(meeting.escaped) for meeting in meetings}
+    for animal, ways in ESCAPES.items():
+        assert ways <= escaped[animal]
+
+
+@pytest.mark.parametrize("animal", ANIMALS, ids=lambda animal: animal.name)
+async def test_a_stop_touches_no_other_task(tmp_path: Path, animal: Animal) -> None:
+    """P8: not even one of the same kind."""
+    with trio.fail_after(PATIENCE):
+        async with (
+            open_observer() as observer,
+            open_runtime(tmp_path) as runtime,
+        ):
+            one, other = await zoo.let_loose(
+                runtime,
+                [Specimen(animal, tmp_path), Specimen(animal, tmp_path)],
+                observer,
+            )
+            await runtime.stop(one.task.id)
+            found = await observer.look([one.specimen.word, other.specimen.word])
+            assert found[one.specimen.word] == []
+            # Of a fork chain, one link: how many are seen depends on the load.
+            left = {process["pid"] for process in found[other.specimen.word]}
+            assert other.specimen.pid in left
+            assert len(left) > min(1, animal.others)
+            assert not other.task.status.is_terminal
+
+
+async def test_what_is_left_is_seen(tmp_path: Path) -> None:
+    """The observer would tell of a miss, and ends what it finds."""
+    specimen = Specimen(ANIMALS[0], tmp_path)
+    stray = await trio.lowlevel.open_process(["sleep", specimen.word])
+    try:
+        with trio.fail_after(PATIENCE):
+            async with open_observer() as observer:
+                await observer.check_gone([specimen])
+            (miss,) = specimen.misses
+            assert f"'pid': {stray.pid}" in miss
+            assert await stray.wait() == -9
+    finally:
+        stray.kill()
+        with trio.CancelScope(shield=True):
+            await stray.wait()
+
+
+async def test_a_thousand_forks_a_second_do_not_keep_a_stop_waiting(
+    tmp_path: Path,
+) -> None:
+    """P1: as many generations as the machine can make, without any pause."""
+    word = f"9{uuid.uuid4().int % 10**11:011}"
+    program = "import os\nwhile True:\n    if os.fork(): os._exit(0)\n    os.setsid()"
+    with trio.fail_after(PATIENCE):
+        async with (
+            open_observer() as observer,
+            open_runtime(tmp_path) as runtime,
+        ):
+            command = (
+                f"env -i {sys.executable} -S -c '{program}' {word} & exec sleep {word}"
+            )
+            task = await runtime.launch(Shell(command, grace=0.2))
+            while len((await observer.look([word]))[word]) < 3:
+                pass
+            result = await runtime.stop(task.id)
+            assert (await observer.look([word]))[word] == []
+            assert result.survivors == ()
+
+
+def test_the_table_has_a_line_for_each_animal_and_way() -> None:
+    meetings = [
+        zoo.Meeting(
+            animal=animal.name,
+            way=way,
+            escaped=("session",),
+            ended_by="SIGTERM",
+            seconds=seconds,
+            misses=misses,
+        )
+        for animal in ANIMALS
+        for way in zoo.WAYS
+        for seconds, misses in ((0.01, ()), (0.02, ("left",)), (0.09, ()))
+    ]
+    lines = zoo.format_meetings(meetings).splitlines()
+    assert len(lines) == 2 + len(ANIMALS) * len(zoo.WAYS)
+    assert (
+        lines[2] == "| a plain command | stop | session | SIGTERM | 3 | 20 | 90 | 1 |"
+    )
+
+
+def test_no_rounds_are_no_zoo() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.zoo", "--times", "0"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 2 and "--times must be 1 or more" in done.stderr
