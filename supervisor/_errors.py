@@ -18,11 +18,17 @@ SupervisorError
 +- UnknownTask
 +- BacklogFull
 +- RuntimeStopping
++- InputClosed
++- OutputEnded
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._table import TaskSnapshot
 
 
 class SupervisorError(Exception):
@@ -168,3 +174,32 @@ class BacklogFull(SupervisorError):
 
 class RuntimeStopping(SupervisorError):
     """Raised by `launch` and `run` when the runtime is stopping or has ended."""
+
+
+class InputClosed(SupervisorError):
+    """Raised by `TaskHandle.write` and `TaskHandle.close_input` when the task
+    takes no input, or takes no more; ``why`` says which. Only what was launched
+    with an input, such as ``Shell(..., stdin="pipe")``, takes any."""
+
+    def __init__(self, task_id: str, why: str) -> None:
+        super().__init__(task_id, why)
+        self.task_id = task_id
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"task {self.task_id} takes no input: {self.why}"
+
+
+class OutputEnded(SupervisorError):
+    """Raised by `TaskHandle.wait_output` when the task ended, as ``snapshot``
+    tells, and its output did not hold what was waited for."""
+
+    def __init__(self, snapshot: TaskSnapshot) -> None:
+        super().__init__(snapshot)
+        self.snapshot = snapshot
+
+    def __str__(self) -> str:
+        return (
+            f"task {self.snapshot.id} is {self.snapshot.status.value}, and its output "
+            "does not hold what was waited for"
+        )

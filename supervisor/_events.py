@@ -205,16 +205,13 @@ class EventStream:
 
     def __init__(self) -> None:
         self._seq = 0
-        self._clock = trio.lowlevel.current_clock()
+        self._now = trio.lowlevel.current_clock().current_time
         # Replaced, never changed: a reader may leave while it is told.
         self._readers: tuple[Subscription, ...] = ()
         self._closed = False
-
-    @property
-    def has_readers(self) -> bool:
+        self.has_readers = False
         """Whether anybody would see an event; what is costly to describe need
         not be described otherwise."""
-        return bool(self._readers)
 
     def subscribe(self, capacity: int = 10_000) -> Subscription:
         """Return an iterator of the events from now on, which keeps at most
@@ -224,6 +221,7 @@ class EventStream:
             subscription.close()
         else:
             self._readers = (*self._readers, subscription)
+            self.has_readers = True
         return subscription
 
     def __aiter__(self) -> Subscription:
@@ -234,17 +232,18 @@ class EventStream:
         self._seq += 1
         readers = self._readers
         if readers:
-            event = kind(self._seq, self._clock.current_time(), *fields)
+            event = kind(self._seq, self._now(), *fields)
             for reader in readers:
                 reader.offer(event)
 
     def tell_gap(self, reader: Subscription) -> None:
         """Tell a reader that has read everything what it missed last."""
-        reader.offer_gap(self._seq, self._clock.current_time())
+        reader.offer_gap(self._seq, self._now())
 
     def forget(self, reader: Subscription) -> None:
         """Tell this reader no more."""
         self._readers = tuple(r for r in self._readers if r is not reader)
+        self.has_readers = bool(self._readers)
 
     def close(self) -> None:
         """End every reader's iteration after what it has not read yet."""
@@ -291,6 +290,15 @@ class TaskBackgrounded(Event):
 
 
 @attrs.frozen
+class TaskPrompted(Event):
+    """A task has been silent after an unfinished line, as if it waited for an
+    answer; told once for each run."""
+
+    task_id: str
+    line: str
+
+
+@attrs.frozen
 class TaskStopRequested(Event):
     """A task was asked to stop."""
 
@@ -300,7 +308,9 @@ class TaskStopRequested(Event):
 
 @attrs.frozen
 class TaskEnded(Event):
-    """A task ended, for good."""
+    """A task ended, for good. A task that was stopped while it waited for its
+    place, or for which there could be no output file, has no `TaskStarted`
+    before it: it never began."""
 
     task_id: str
     status: str

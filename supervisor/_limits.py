@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from itertools import islice
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
 
 _Kind: TypeAlias = Literal["shells", "agents"]
+
+_KINDS: dict[str, _Kind] = {
+    "local_bash": "shells",
+    "local_agent": "agents",
+    "remote_agent": "agents",
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -26,9 +32,11 @@ class Limits:
     """Agent tasks, local and remote."""
     backlog: int = 10_000
     """Notifications that are not acknowledged; beyond it nothing is launched."""
+    disk: int | None = None
+    """Bytes of output in the directory, of all tasks that are not forgotten."""
 
     def __attrs_post_init__(self) -> None:
-        for name in ("total", "shells", "agents", "backlog"):
+        for name in ("total", "shells", "agents", "backlog", "disk"):
             value = getattr(self, name)
             if value is None and name != "backlog":
                 continue
@@ -57,7 +65,7 @@ class Slots(Generic[T]):
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._running = 0
-        self._running_of: Counter[_Kind] = Counter()
+        self._running_of: dict[_Kind, int] = {"shells": 0, "agents": 0}
         # Each with its place in the order of all.
         self._waiting: dict[_Kind, OrderedDict[T, int]] = {
             "shells": OrderedDict(),
@@ -67,13 +75,20 @@ class Slots(Generic[T]):
 
     def take(self, task: T) -> bool:
         """Give ``task`` a place, or put it in the queue and return False."""
-        queue = self._waiting[_kind(task)]
-        if not queue and self._has_room(_kind(task)):
-            self.occupy(task)
+        kind = _KINDS[task.task_type]
+        queue = self._waiting[kind]
+        if not queue and self._has_room(kind):
+            self._running += 1
+            self._running_of[kind] += 1
             return True
         self._order += 1
         queue[task] = self._order
         return False
+
+    @property
+    def anybody_waits(self) -> bool:
+        """Whether there is a queue, in which `take_next` could find somebody."""
+        return bool(self._waiting["agents"] or self._waiting["shells"])
 
     def take_next(self) -> T | None:
         """Give a free place to the first of those who wait and may have one;
@@ -93,17 +108,17 @@ class Slots(Generic[T]):
 
     def leave_queue(self, task: T) -> None:
         """Wait no longer. Nothing happens if it does not wait."""
-        self._waiting[_kind(task)].pop(task, None)
+        self._waiting[_KINDS[task.task_type]].pop(task, None)
 
     def occupy(self, task: T) -> None:
         """Give ``task`` a place, whether one is free or not."""
         self._running += 1
-        self._running_of[_kind(task)] += 1
+        self._running_of[_KINDS[task.task_type]] += 1
 
     def give_back(self, task: T) -> None:
         """Take the place of ``task`` back; `take_next` tells whose it is now."""
         self._running -= 1
-        self._running_of[_kind(task)] -= 1
+        self._running_of[_KINDS[task.task_type]] -= 1
 
     def _has_room(self, kind: _Kind) -> bool:
         total = self._limits.total
@@ -111,7 +126,3 @@ class Slots(Generic[T]):
         return (total is None or self._running < total) and (
             own is None or self._running_of[kind] < own
         )
-
-
-def _kind(task: Typed) -> _Kind:
-    return "shells" if task.task_type == "local_bash" else "agents"

@@ -7,28 +7,27 @@ costs the same however much has happened.
 from __future__ import annotations
 
 import contextvars
-import traceback
-from collections import Counter
+from collections.abc import Callable
 from datetime import datetime
 from heapq import heappop, heappush
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import trio
 
-from actors import ActorRef, Exit, Failed, Progress, Stopped, TaskStatus
-from actors.env import Env
-from actors.work import Report, Work
+from actors import ActorRef, Progress, TaskStatus
+from actors.env import Env, ProcessUsage
+from actors.work import Input, Report, Work
 
-from ._errors import RestartIntensityExceeded
+from ._outbox import Notification, Notify
 from ._spec import Backoff, Restart
+
+if TYPE_CHECKING:
+    from ._waiting import TaskSet
 
 HISTORY = 32
 """Ended tasks of each type that are kept once nobody waits to hear of them."""
-
-TEXT_LIMIT = 65_536
-"""Characters kept of an error's message, and of its traceback."""
 
 
 @attrs.frozen
@@ -47,7 +46,17 @@ class Usage:
     duration_ms: int | None
     """From its start to its end or to now; None before its start."""
     total_tokens: int | None = None
+    """Of an agent."""
     tool_uses: int | None = None
+    """Of an agent."""
+    cpu_seconds: float | None = None
+    """CPU time, user and system, of all its processes; None where that is not
+    known."""
+    memory_bytes: int | None = None
+    """Resident memory of its processes, which share pages that count for each;
+    None while none runs."""
+    processes: int | None = None
+    """How many processes belong to it; None while none runs."""
 
 
 @attrs.frozen(kw_only=True)
@@ -65,6 +74,8 @@ class TaskSnapshot:
     tool_use_id: str | None
     background: bool
     """Whether its end is told by a notification."""
+    notify: Notify
+    """How that notification reaches its reader: see `Runtime.launch`."""
     stopping: bool
     """Whether it was asked to stop and has not ended."""
     restarting: bool
@@ -76,7 +87,10 @@ class TaskSnapshot:
     exit_code: int | None
     signal: int | None
     pid: int | None
+    prompt: str | None
+    """The unfinished last line of a shell that probably waits for an answer."""
     output_file: Path | None
+    """Removed when the task is forgotten."""
     started_at: datetime | None
     """When it got its place; aware, in UTC."""
     ended_at: datetime | None
@@ -104,11 +118,16 @@ class Host(Protocol):
         """Something about ``task`` is not as it should be."""
         ...
 
+    def on_prompt(self, task: Task) -> None:
+        """``task`` probably waits for an answer."""
+        ...
+
 
 class Task(Report):
     """The record of one task."""
 
     __slots__ = (
+        "_input",
         "background",
         "changed",
         "context",
@@ -116,17 +135,21 @@ class Task(Report):
         "end_number",
         "ended_at",
         "error",
-        "launched_by",
         "host",
+        "launched_by",
+        "note",
+        "notify",
         "owner",
         "policy",
         "ref",
         "run_id",
         "runs",
+        "sets",
         "shutdown",
         "started_at",
         "stop_reason",
         "stopping",
+        "takes_input",
         "task_type",
         "tool_use_id",
         "waits",
@@ -144,10 +167,12 @@ class Task(Report):
         task_type: str,
         shutdown: float,
         writes_output: bool,
+        takes_input: bool = False,
         description: str,
         owner: str | None,
         tool_use_id: str | None,
         background: bool,
+        notify: Notify = "wake",
         policy: RestartPolicy | None,
         launched_by: Task | None,
         host: Host,
@@ -158,10 +183,14 @@ class Task(Report):
         self.task_type = task_type
         self.shutdown = shutdown
         self.writes_output = writes_output
+        self.takes_input = takes_input
         self.description = description
         self.owner = owner
         self.tool_use_id = tool_use_id
         self.background = background
+        self.notify: Notify = notify
+        # The record of its end, until that is acknowledged.
+        self.note: Notification | None = None
         self.policy = policy
         self.host = host
         self.launched_by = launched_by
@@ -180,9 +209,14 @@ class Task(Report):
         self.ended_at: datetime | None = None
         # Made by the first who waits for the end or for the move to the background.
         self.changed: trio.Event | None = None
+        # The sets that wait for its end.
+        self.sets: list[TaskSet] | None = None
 
     def on_progress(self) -> None:
         self.host.on_progress(self)
+
+    def on_prompt(self) -> None:
+        self.host.on_prompt(self)
 
     def warn(self, text: str) -> None:
         self.host.on_warning(self, text)
@@ -192,8 +226,17 @@ class Task(Report):
         if pids:
             self.warn(f"still there after SIGKILL: {', '.join(map(str, pids))}")
 
+    def _get_input(self) -> Input | None:
+        return self._input
+
+    def _set_input(self, value: Input | None) -> None:
+        self._input = value
+        if value is not None:
+            self.tell_change()
+
     async def wait_changed(self) -> None:
-        """Wait for the end of the task or for its move to the background."""
+        """Wait for the end of the task, for its move to the background, or for
+        an input to write to."""
         if self.changed is None:
             self.changed = trio.Event()
         await self.changed.wait()
@@ -203,6 +246,13 @@ class Task(Report):
         if self.changed is not None:
             self.changed.set()
             self.changed = None
+
+    def tell_end(self) -> None:
+        """Wake all who wait for its end, alone or in a set."""
+        self.tell_change()
+        sets, self.sets = self.sets, None
+        for task_set in sets or ():
+            task_set.task_ended(self)
 
     def begin_again(self, run_id: str) -> None:
         """Forget what the last run has left, but not its progress."""
@@ -217,6 +267,7 @@ class Task(Report):
             # Or a chain of tasks, each launched by the one before, is never freed.
             self.ref.spawned_by = None
         self.ref = self.runs = self.launched_by = self.own_exit = None
+        self._input = self.measure = None
         del self.work
 
     def snapshot(self) -> TaskSnapshot:
@@ -230,6 +281,7 @@ class Task(Report):
             owner=self.owner,
             tool_use_id=self.tool_use_id,
             background=self.background,
+            notify=self.notify,
             stopping=self.stopping and not self.status.is_terminal,
             restarting=self.runs is not None and self.runs.state == "restarting",
             progress=self.progress,
@@ -238,6 +290,7 @@ class Task(Report):
             exit_code=self.exit_code,
             signal=self.signal,
             pid=self.pid,
+            prompt=self.prompt,
             output_file=self.output_file,
             started_at=self.started_at,
             ended_at=self.ended_at,
@@ -246,13 +299,23 @@ class Task(Report):
 
     def usage(self) -> Usage:
         """Return what it has used so far; a shell uses no tokens."""
-        if not isinstance(self.progress, Progress) or self.task_type == "local_bash":
-            return Usage(self._duration_ms())
+        tokens = tools = None
+        if isinstance(self.progress, Progress) and self.task_type != "local_bash":
+            tokens, tools = self.progress.total_tokens, self.progress.tool_uses
+        now = _measure(self.measure)
+        if now is None:
+            return Usage(self.duration_ms(), tokens, tools, self.cpu_seconds)
         return Usage(
-            self._duration_ms(), self.progress.total_tokens, self.progress.tool_uses
+            self.duration_ms(),
+            tokens,
+            tools,
+            now.cpu_seconds,
+            now.memory_bytes,
+            now.processes,
         )
 
-    def _duration_ms(self) -> int | None:
+    def duration_ms(self) -> int | None:
+        """Return the milliseconds from its start to its end or to now."""
         # In wall time: it is for people.
         if self.started_at is None:
             return None
@@ -260,50 +323,16 @@ class Task(Report):
         return max(0, round((end - self.started_at).total_seconds() * 1000))
 
 
-def conclude(
-    exit: Exit[object], own_exit: Exit[object] | None
-) -> tuple[TaskStatus, Exception | None]:
-    """Return the terminal status that an exit of the task's actor means.
-
-    ``own_exit`` is the end of the work itself, where that came before the end
-    of the actor: it counts, unless the actor failed after it.
-    """
-    if own_exit is not None and not isinstance(exit, Failed):
-        exit = own_exit
-    if isinstance(exit, Failed):
-        return TaskStatus.FAILED, exit.error
-    if isinstance(exit, Stopped):
-        if exit.by == "deadline":
-            return TaskStatus.FAILED, TimeoutError("the deadline of the task passed")
-        return TaskStatus.KILLED, None
-    return TaskStatus.COMPLETED, None
+# The work sets it, and there may be somebody who waits to write.
+Task.input = property(Task._get_input, Task._set_input)  # type: ignore[assignment, misc]  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 
 
-def describe_error(error: Exception) -> TaskError:
-    """Return ``error`` as text, whatever its own methods do."""
+def _measure(measure: Callable[[], ProcessUsage | None] | None) -> ProcessUsage | None:
+    # The boundary: a work's own function, and a question must not fail.
     try:
-        trace = "".join(traceback.format_exception(error))
-    # The boundary: see `describe`.
-    except Exception as second:
-        trace = f"a traceback that cannot be shown: {type(second).__name__}"
-    if isinstance(error, RestartIntensityExceeded):
-        # Of its runs, in the words of one who knows nothing of supervisors.
-        message = (
-            f"had to be run again more than {error.intensity} time(s) within "
-            f"{error.period:g} s; last: {describe(error.__cause__)}"
-        )
-    else:
-        message = describe(error)
-    return TaskError(type(error).__name__, message[:TEXT_LIMIT], trace[:TEXT_LIMIT])
-
-
-def describe(value: object) -> str:
-    """Return ``value`` as a real str, whatever its own methods do."""
-    try:
-        return "".join((str(value), ""))
-    # The boundary: somebody's __str__ must not cost the task its end.
-    except Exception as error:
-        return f"a {type(value).__name__} that cannot be shown: {type(error).__name__}"
+        return None if measure is None else measure()
+    except Exception:
+        return None
 
 
 class Table:
@@ -316,7 +345,8 @@ class Table:
         # goes first, whatever was heard of first.
         self._evictable: dict[str, list[tuple[int, str]]] = {}
         self._ends = 0
-        self._unfinished: Counter[str | None] = Counter()
+        # Background tasks, by owner; nobody has none.
+        self._unfinished: dict[str | None, int] = {}
 
     def __contains__(self, task_id: str) -> bool:
         return task_id in self.live or task_id in self._ended
@@ -338,12 +368,12 @@ class Table:
     def add(self, task: Task) -> None:
         """Enter a new task."""
         if task.background:
-            self._unfinished[task.owner] += 1
+            self.moved_to_background(task)
         self.live[task.task_id] = task
 
     def moved_to_background(self, task: Task) -> None:
         """Count it among those whose end is told."""
-        self._unfinished[task.owner] += 1
+        self._unfinished[task.owner] = self._unfinished.get(task.owner, 0) + 1
 
     def end(self, task: Task) -> None:
         """Move a task that ended to the history."""
@@ -352,23 +382,22 @@ class Table:
         task.end_number = self._ends
         self._ended[task.task_id] = task
         if task.background:
-            self._unfinished[task.owner] -= 1
-            if not self._unfinished[task.owner]:
+            left = self._unfinished[task.owner] - 1
+            if left:
+                self._unfinished[task.owner] = left
+            else:
                 del self._unfinished[task.owner]
-        else:
-            self.release(task.task_id)
 
     def unfinished(self, owner: str | None) -> int:
         """Return how many background tasks of ``owner`` have not ended."""
-        return self._unfinished[owner]
+        return self._unfinished.get(owner, 0)
 
-    def release(self, task_id: str) -> None:
-        """Nobody waits to hear of this task any more: it may be forgotten."""
-        task = self._ended.get(task_id)
-        if task is None:
-            return
+    def release(self, task: Task) -> Task | None:
+        """Nobody waits to hear of this ended task any more: it may be forgotten.
+        Return the one that is, which has ended first of those that may."""
         evictable = self._evictable.setdefault(task.task_type, [])
-        heappush(evictable, (task.end_number, task_id))
-        if len(evictable) > HISTORY:
-            _, oldest = heappop(evictable)
-            del self._ended[oldest]
+        heappush(evictable, (task.end_number, task.task_id))
+        if len(evictable) <= HISTORY:
+            return None
+        _, oldest = heappop(evictable)
+        return self._ended.pop(oldest)

@@ -9,25 +9,32 @@ itself a supervisor with its own budget.
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
-import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors import ActorRef, Completed, Context, Exit, TaskStatus
+from actors import ActorRef, Exit, TaskStatus
 from actors.env import Env, real_env
-from actors.envelope import Envelope
 from actors.notifier import notifier
+from actors.output import DiskQuota
 from actors.work import Work
 
+from ._delivery import Delivery
+from ._display import DisplayItem as DisplayItem
+from ._display import DisplayQueue as DisplayQueue
+from ._display import Folded as Folded
+from ._display import cap_lines as cap_lines
+from ._ends import conclude, describe_error
 from ._errors import BacklogFull as BacklogFull
+from ._errors import InputClosed as InputClosed
+from ._errors import OutputEnded as OutputEnded
 from ._errors import RuntimeStopping as RuntimeStopping
 from ._errors import SupervisorError, SupervisorStopping
 from ._errors import UnknownTask as UnknownTask
@@ -38,17 +45,31 @@ from ._events import Notified as Notified
 from ._events import TaskBackgrounded as TaskBackgrounded
 from ._events import TaskEnded as TaskEnded
 from ._events import TaskProgress as TaskProgress
+from ._events import TaskPrompted as TaskPrompted
 from ._events import TaskRestarted as TaskRestarted
 from ._events import TaskStarted as TaskStarted
 from ._events import TaskStopRequested as TaskStopRequested
 from ._events import Warned as Warned
+from ._handles import StopResult as StopResult
+from ._handles import TaskHandle as TaskHandle
+from ._handles import Turn
 from ._limits import Limits as Limits
 from ._limits import Slots
+from ._orders import (
+    ID_PREFIXES,
+    Order,
+    check_flag,
+    check_notify,
+    check_order,
+    check_policy,
+    check_text,
+)
 from ._outbox import Notification as Notification
 from ._outbox import Notifications as Notifications
-from ._outbox import Outbox
-from ._spec import Backoff, ChildSpec, Restart, child, is_seconds
-from ._table import RestartPolicy, Table, Task, conclude, describe, describe_error
+from ._outbox import Notify, Outbox
+from ._runs import Runs, current_task
+from ._spec import Backoff, ChildSpec, Restart, child
+from ._table import Table, Task
 from ._table import TaskError as TaskError
 from ._table import TaskSnapshot as TaskSnapshot
 from ._table import Usage as Usage
@@ -58,87 +79,18 @@ from ._tree import (
     open_dynamic_supervisor,
     open_supervisor,
 )
+from ._waiting import TaskSet as TaskSet
+from ._waiting import refuse_own_end, wait_all, wait_any
 
-# What `Runtime.launch` has when nothing is said about restarts.
-_RUN_ONCE = ("temporary", 1, 5.0, None)
-_ID_PREFIXES = {"local_bash": "s", "local_agent": "", "remote_agent": "r"}
+if TYPE_CHECKING:
+    from .tools import Tool
+
+_IS_STOPPING = "the runtime is stopping and starts no task"
 _ID_ATTEMPTS = 1_000
 _CLOSE_BUDGET = 30.0
-_BARE_SUMMARY = "A task ended; its report could not be read"
 _CHECKPOINT_EVERY = 32
 # Specs kept for tasks to come.
 _SPECS = 64
-
-# The task in whose actor the code runs, which is that of the innermost one.
-_current_task: ContextVar[Task | None] = ContextVar("current task", default=None)
-
-
-@attrs.frozen
-class StopResult:
-    """What came of a stop."""
-
-    snapshot: TaskSnapshot
-    """The task afterwards; it has ended unless there are survivors."""
-    survivors: tuple[str, ...]
-    """What has outlived the stop, in words: processes, or a task that is shielded."""
-
-
-class TaskHandle:
-    """One task, as `Runtime.launch` returns it. It stays valid for good."""
-
-    __slots__ = ("_runtime", "_task")
-
-    def __init__(self, runtime: Runtime, task: Task) -> None:
-        self._runtime = runtime
-        self._task = task
-
-    def __repr__(self) -> str:
-        return f"<TaskHandle {self.id} {self._task.status.value}>"
-
-    @property
-    def id(self) -> str:
-        """The task's id."""
-        return self._task.task_id
-
-    @property
-    def status(self) -> TaskStatus:
-        """Where the task is in its life."""
-        return self._task.status
-
-    def snapshot(self) -> TaskSnapshot:
-        """Return the task as it is now."""
-        return self._task.snapshot()
-
-    async def wait(self) -> TaskSnapshot:
-        """Wait for the end of the task and return it as it is then.
-
-        Cancelling the wait does nothing to the task. A task that waits for one
-        that it launched lends its place to those who wait for one.
-
-        Raises:
-            WouldDeadlock: if the task itself waits.
-        """
-        await self._runtime.wait_ended(self._task)
-        return self._task.snapshot()
-
-    async def stop(self, reason: str | None = None) -> StopResult:
-        """See `Runtime.stop`."""
-        return await self._runtime.stop(self.id, reason)
-
-
-class Turn:
-    """The parent is busy. Made by `Runtime.turn`."""
-
-    def __init__(self, runtime: Runtime, owner: str | None) -> None:
-        self._runtime = runtime
-        self._owner = owner
-
-    async def __aenter__(self) -> Self:
-        self._runtime.begin_turn(self._owner)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._runtime.end_turn(self._owner)
 
 
 class Runtime:
@@ -155,20 +107,23 @@ class Runtime:
         self._limits = limits
         self._table = Table()
         self._slots: Slots[Task] = Slots(limits)
-        self._outbox = Outbox(self._on_ack, partial(self.on_warning, None))
+        self._runs = Runs(events)
+        self._delivery = Delivery(self._table, events, self.on_warning)
+        self._outbox = self._delivery.outbox
+        self._disk = (
+            None
+            if limits.disk is None
+            else DiskQuota(limits.disk, partial(self.on_warning, None))
+        )
         self.notifications = Notifications(self._outbox, None, everyone=True)
         """The ends of all background tasks, for any owner; readable after the block."""
-        self._next_notification = 0
-        self._next_run = 0
         self._launches = 0
         self._busy: dict[str | None, int] = {}
         self._idle: trio.Event | None = None
         self._stopping = False
-        self._closed = False
         self._specs: dict[float, ChildSpec[Any]] = {}
         self.root: Supervisor
         """The supervisor at the top of the tree, for a look at it."""
-        self._notifier: ActorRef[None]
         # Refs, because a pool that crashed comes back as another object.
         self._pools: dict[str, ActorRef[Any]]
 
@@ -187,7 +142,7 @@ class Runtime:
         if {"notifier", "shells", "agents"} - refs.keys():
             self._stopping = True
             return
-        self._notifier = refs["notifier"]
+        self._delivery.notifier = refs["notifier"]
         self._pools = {
             "local_bash": refs["shells"],
             "local_agent": refs["agents"],
@@ -203,6 +158,7 @@ class Runtime:
         description: str | None = None,
         owner: str | None = None,
         tool_use_id: str | None = None,
+        notify: Notify = "wake",
         restart: Restart = "temporary",
         intensity: int = 1,
         period: float = 5.0,
@@ -217,28 +173,35 @@ class Runtime:
 
         Cancelled, it has started nothing.
 
+        ``notify`` says how that notification reaches its reader: ``wake`` wakes
+        it; ``defer`` waits for the next one that does, for `Notifications.drain`
+        or for the end of the runtime; ``silent`` is on record, acknowledged as
+        such at once, and no reader sees it.
+
         Args:
             work: what to do, such as `actors.shell.Shell`.
             description: a few words for people.
             owner: whose task it is, for notifications and `stop_all`.
             tool_use_id: the model's tool call, repeated in the notification.
+            notify: ``wake``, ``defer`` or ``silent``.
             restart, intensity, period, backoff: as for `supervisor.tree`.
 
         Raises:
             RuntimeStopping: if the runtime is stopping or has ended.
             BacklogFull: if too many notifications are not acknowledged.
-            TypeError, InvalidChildSpec, InvalidSupervisorFlags: for bad
-                arguments. Whatever fails later is a ``failed`` task.
+            TypeError, ValueError, InvalidChildSpec, InvalidSupervisorFlags: for
+                bad arguments. Whatever fails later is a ``failed`` task.
         """
-        policy = _policy(restart, intensity, period, backoff)
-        order = _check_order(work, description, owner, tool_use_id, policy)
+        policy = check_policy(restart, intensity, period, backoff)
+        order = check_order(work, description, owner, tool_use_id, policy, notify)
         # As a mailbox does: others run at least once in so many launches.
         self._launches += 1
         if self._launches % _CHECKPOINT_EVERY == 0:
             await trio.lowlevel.checkpoint()
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
-        self._check_open()
+        if self._stopping:
+            raise RuntimeStopping(_IS_STOPPING)
         if self._outbox.unacknowledged >= self._limits.backlog:
             raise BacklogFull(self._outbox.unacknowledged)
         return TaskHandle(self, self._register(order, background=True))
@@ -255,38 +218,51 @@ class Runtime:
         """Run ``work`` in the foreground and return it when it has ended.
 
         It returns early, with the task running, when that is moved to the
-        background; then, and only then, a notification tells its end. Cancelled,
-        it stops the task and waits, within the task's budget, for its end. A
-        task that calls it lends its place to those who wait for one.
+        background; then, and only then, a notification tells its end. The
+        snapshot says so by ``background``, and names the output file. Cancelled,
+        it stops the task, unless that was moved before, and waits, within the
+        task's budget, for its end. A task that calls it lends its place to those
+        who wait for one.
 
         Raises:
             RuntimeStopping, TypeError, InvalidChildSpec: as `launch`.
         """
-        order = _check_order(work, description, owner, tool_use_id, None)
+        order = check_order(work, description, owner, tool_use_id, None, "wake")
         await trio.lowlevel.checkpoint()
-        self._check_open()
+        if self._stopping:
+            raise RuntimeStopping(_IS_STOPPING)
         task = self._register(order, background=False)
         try:
-            with self._lent_place(task):
-                while not (task.background or task.status.is_terminal):
+            with self.lent_place((task,)):
+                while not task.background and task.ended_at is None:
                     await task.wait_changed()
         except BaseException:
             if not task.background:
                 # It takes no longer than the task's budget.
                 with trio.CancelScope(shield=True):
-                    await self._stop([task], "whoever ran it was cancelled")
+                    await self._end([task], "whoever ran it was cancelled")
             raise
         return task.snapshot()
 
-    @enable_ki_protection
     def background(self, task_id: str) -> bool:
         """Move a foreground task to the background, without restarting it;
-        whoever waits in `run` returns.
+        whoever waits in `run` returns. A task that only waits for its place, or
+        is being stopped, can be moved as well.
 
-        Returns True once, and False afterwards and for ids that are unknown.
+        Returns True once, and False afterwards, for tasks that have ended and
+        for ids that are unknown.
         """
         task = self._table.find(task_id)
-        if task is None or task.background or task.status.is_terminal:
+        return task is not None and self._move(task)
+
+    def background_all(self, owner: str | None = None) -> list[str]:
+        """Move every foreground task to the background, those of ``owner`` or
+        all, and return their ids in the order of launch."""
+        return [task.task_id for task in self._foreground(owner) if self._move(task)]
+
+    @enable_ki_protection
+    def _move(self, task: Task) -> bool:
+        if task.background or task.status.is_terminal:
             return False
         task.background = True
         self._table.moved_to_background(task)
@@ -294,31 +270,38 @@ class Runtime:
         task.tell_change()
         return True
 
-    def _check_open(self) -> None:
-        if self._stopping:
-            raise RuntimeStopping("the runtime is stopping and starts no task")
+    def _foreground(self, owner: str | None) -> list[Task]:
+        owner = check_text("owner", owner)
+        return [
+            task
+            for task in self._table.live.values()
+            if not task.background and (owner is None or task.owner == owner)
+        ]
 
     # An interrupt must leave no file without its task, nor a task half entered.
     @enable_ki_protection
-    def _register(self, order: _Order, *, background: bool) -> Task:
+    def _register(self, order: Order, *, background: bool) -> Task:
         task_id, output_file, error = self._make_id(order)
         task = Task(
             task_id,
-            self._run_id(task_id),
+            self._runs.new_id(task_id),
             order.work,
             self._env,
             task_type=order.task_type,
             shutdown=order.shutdown,
             writes_output=order.writes_output,
+            takes_input=order.takes_input,
             description=order.description or task_id,
             owner=order.owner,
             tool_use_id=order.tool_use_id,
             background=background,
+            notify=order.notify,
             policy=order.policy,
             launched_by=self._current_task(),
             host=self,
         )
         task.output_file = output_file
+        task.disk = self._disk
         self._table.add(task)
         if error is not None:
             self._conclude(task, TaskStatus.FAILED, error)
@@ -328,9 +311,9 @@ class Runtime:
             task.context = copy_context()
         return task
 
-    def _make_id(self, order: _Order) -> tuple[str, Path | None, OSError | None]:
+    def _make_id(self, order: Order) -> tuple[str, Path | None, OSError | None]:
         for _ in range(_ID_ATTEMPTS):
-            task_id = _ID_PREFIXES[order.task_type] + self._env.ids.hex(8)
+            task_id = ID_PREFIXES[order.task_type] + self._env.ids.hex(8)
             if task_id in self._table:
                 continue
             if not order.writes_output:
@@ -345,11 +328,6 @@ class Runtime:
             return task_id, path, None
         raise SupervisorError(f"no free task id was found in {_ID_ATTEMPTS} attempts")
 
-    def _run_id(self, task_id: str) -> str:
-        # The run ids of one runtime sort in the order in which the runs began.
-        self._next_run += 1
-        return f"{task_id}-{self._next_run:06}"
-
     def _pool(self, task: Task) -> DynamicSupervisor:
         pool = self._pools[task.task_type].started_value
         assert isinstance(pool, DynamicSupervisor)
@@ -357,7 +335,7 @@ class Runtime:
 
     def _current_task(self) -> Task | None:
         """Return the task of this runtime from which the call comes, if any."""
-        task = _current_task.get()
+        task = current_task()
         return task if task is not None and self._table.is_live(task) else None
 
     def _start(self, task: Task) -> None:
@@ -392,7 +370,7 @@ class Runtime:
             return known
         # The task itself is appended to its arguments.
         spec: ChildSpec[Any] = ChildSpec(
-            "task", self._run_task, restart="temporary", shutdown=shutdown
+            "task", self._runs.body, restart="temporary", shutdown=shutdown
         )
         if len(self._specs) < _SPECS:
             self._specs[shutdown] = spec
@@ -400,10 +378,10 @@ class Runtime:
 
     @contextmanager
     @enable_ki_protection
-    def _lent_place(self, task: Task) -> Generator[None, None, None]:
+    def lent_place(self, tasks: Iterable[Task]) -> Generator[None, None, None]:
         """While a task waits for one that it launched, its place is free."""
         waiting = self._current_task()
-        if waiting is None or waiting is not task.launched_by:
+        if waiting is None or all(waiting is not t.launched_by for t in tasks):
             yield
             return
         waiting.waits += 1
@@ -418,55 +396,6 @@ class Runtime:
             if waiting.waits == 0 and self._table.is_live(waiting):
                 self._slots.occupy(waiting)
 
-    def _run_task(
-        self, ctx: Context[object], task: Task
-    ) -> Coroutine[object, object, None]:
-        """The body of a task's actor. Not itself async: one frame less for each
-        of 100,000 tasks."""
-        _current_task.set(task)
-        if task.policy is None:
-            return self._run_once(ctx, task)
-        return self._run_supervised(task, task.policy)
-
-    async def _run_supervised(self, task: Task, policy: RestartPolicy) -> None:
-        """Run a task that may have several runs, under a supervisor of its own."""
-        is_transient = policy.restart == "transient"
-        async with open_supervisor(
-            [
-                child(
-                    "run",
-                    self._run_once,
-                    task,
-                    restart=policy.restart,
-                    shutdown=task.shutdown,
-                    backoff=policy.backoff,
-                    significant=is_transient,
-                )
-            ],
-            intensity=policy.intensity,
-            period=policy.period,
-            auto_shutdown="any_significant" if is_transient else "never",
-        ) as supervisor:
-            (info,) = supervisor.which_children()
-            task.runs = info.ref
-            await trio.sleep_forever()
-        # A transient task has had its last run. Its end is known already.
-        assert task.runs is not None
-        with trio.CancelScope(shield=True):
-            task.own_exit = await task.runs.wait_stopped()
-
-    async def _run_once(self, ctx: Context[object], task: Task) -> None:
-        if ctx.number > 1:
-            task.begin_again(self._run_id(task.task_id))
-            self.events.emit(TaskRestarted, task.task_id, task.run_id)
-        value = await task.work.run(ctx, task)
-        # As text, so that nothing else of it is kept, or shown by its own methods.
-        if value is not None and not task.writes_output:
-            task.result = describe(value)
-        if task.policy is not None and task.policy.restart == "transient":
-            # There will be no other run: a stop that comes now is late.
-            task.own_exit = Completed(None)
-
     # Ends
 
     def _on_end(self, ref: ActorRef[Any], exit: Exit[object]) -> None:
@@ -480,11 +409,11 @@ class Runtime:
         self, task: Task, status: TaskStatus, error: Exception | None
     ) -> None:
         """Record the terminal state: in one step, and only the first time."""
-        if not self._table.is_live(task):
+        if self._table.live.get(task.task_id) is not task:
             return
         was_running = task.ref is not None
         if error is not None:
-            task.error = _describe_error(error)
+            task.error = describe_error(error)
         # Refused only if the work itself has set a terminal one, which counts.
         task.transition(status)
         status = task.status
@@ -496,14 +425,14 @@ class Runtime:
         self.events.emit(
             TaskEnded,
             task.task_id,
-            status.value,
+            status._value_,
             task.exit_code,
             task.signal,
             None if task.error is None else task.error.message,
         )
         if task.background:
-            self._notify(task)
-        task.tell_change()
+            self._delivery.tell(task)
+        task.tell_end()
         if self._idle is not None and not self._table.live:
             self._idle.set()
             self._idle = None
@@ -511,7 +440,11 @@ class Runtime:
             # A task that lent its place has none to give back.
             if not task.waits:
                 self._slots.give_back(task)
-            self._start_pending()
+            if self._slots.anybody_waits:
+                self._start_pending()
+        if not task.background:
+            # Nobody waits to hear of it.
+            self._delivery.let_go(task)
 
     def _start_pending(self) -> None:
         """Start those who wait as long as there is a place for one."""
@@ -521,57 +454,17 @@ class Runtime:
             assert context is not None
             context.run(self._start, task)
 
-    def _notify(self, task: Task) -> None:
-        self._next_notification += 1
-        try:
-            envelope = self._envelope(task)
-        # The boundary: whatever the work has written into its report, its end
-        # is told.
-        except Exception as error:
-            self.on_warning(task, f"told without its details: {type(error)!r}")
-            envelope = self._bare_envelope(task, _BARE_SUMMARY)
-        note = self._outbox.add(envelope, task.owner)
-        self.events.emit(Notified, note.id, task.task_id)
-        # One message is enough for all records that have come since.
-        if self._outbox.has_first_unsent and self._notifier.state != "stopped":
-            self._notifier.tell(None)
+    def consume(self, task_id: str) -> bool:
+        """Say that the result of an ended task was read in another way, for
+        instance by the model's own tool call: its notification is acknowledged
+        as ``consumed`` and no reader gets it.
 
-    def _envelope(self, task: Task) -> Envelope:
-        usage = task.usage()
-        return attrs.evolve(
-            self._bare_envelope(task, _summary(task)),
-            tool_use_id=task.tool_use_id,
-            exit_code=task.exit_code,
-            signal=task.signal,
-            result=None if task.writes_output else task.result,
-            error=None
-            if task.error is None
-            else f"{task.error.type}: {task.error.message}",
-            output_tail=task.output_tail,
-            output_truncated=task.output_truncated,
-            output_file=None if task.output_file is None else str(task.output_file),
-            total_tokens=usage.total_tokens,
-            tool_uses=usage.tool_uses,
-            duration_ms=usage.duration_ms,
-        )
-
-    def _bare_envelope(self, task: Task, summary: str) -> Envelope:
-        remaining = self._table.unfinished(task.owner)
-        return Envelope(
-            notification_id=f"n{self._next_notification:06}",
-            task_id=task.task_id,
-            run_id=task.run_id,
-            task_type=task.task_type,
-            status=task.status.value,
-            summary=summary,
-            remaining=remaining,
-            all_terminal=remaining == 0,
-        )
-
-    def _on_ack(self, note: Notification) -> None:
-        if not self._closed:
-            self.events.emit(Acked, note.id, note.task_id, note.acked)
-        self._table.release(note.task_id)
+        Returns False, and changes nothing, if a reader has it already, or if
+        there is none: the task has not ended, ran in the foreground, or is
+        unknown.
+        """
+        task = self._table.find(task_id)
+        return task is not None and self._delivery.consume(task)
 
     def on_progress(self, task: Task) -> None:
         """Called by a task whose progress is worth telling."""
@@ -590,6 +483,11 @@ class Runtime:
         """Called when something about a task is not as it should be."""
         self.events.emit(Warned, None if task is None else task.task_id, text)
 
+    def on_prompt(self, task: Task) -> None:
+        """Called by a task that probably waits for an answer."""
+        assert task.prompt is not None
+        self.events.emit(TaskPrompted, task.task_id, task.prompt)
+
     # Asking
 
     def get(self, task_id: str) -> TaskSnapshot:
@@ -600,10 +498,18 @@ class Runtime:
         """
         return self._find(task_id).snapshot()
 
+    def handle(self, task_id: str) -> TaskHandle:
+        """Return the handle of a task, as `launch` did.
+
+        Raises:
+            UnknownTask: listing the running ones.
+        """
+        return TaskHandle(self, self._find(task_id))
+
     def tasks(self, owner: str | None = None) -> list[TaskSnapshot]:
         """Return every task that is known, of ``owner`` or of all: first the
         ended ones in order of their end, then the others in order of launch."""
-        owner = _check_text("owner", owner)
+        owner = check_text("owner", owner)
         return [
             t.snapshot() for t in self._table.all() if owner is None or t.owner == owner
         ]
@@ -618,19 +524,91 @@ class Runtime:
 
     def notifications_for(self, owner: str | None) -> Notifications:
         """Return the view of one owner's notifications, of which None is one too."""
-        owner = _check_text("owner", owner)
+        owner = check_text("owner", owner)
         return Notifications(self._outbox, owner, everyone=False)
+
+    def tools_for(self, owner: str | None) -> list[Tool]:
+        """Return the tools with which the model of ``owner`` runs, reads and
+        stops tasks: see `supervisor.tools`."""
+        from .tools import tools_for
+
+        return tools_for(self, check_text("owner", owner))
+
+    # Waiting
 
     async def wait_ended(self, task: Task) -> None:
         """See `TaskHandle.wait`."""
-        if self._current_task() is task:
-            raise WouldDeadlock(f"task {task.task_id} would wait for its own end")
+        self.refuse_own_end((task,))
         await trio.lowlevel.checkpoint()
-        if task.status.is_terminal:
-            return
-        with self._lent_place(task):
-            while not task.status.is_terminal:
+        if self._current_task() is None:
+            while task.ended_at is None:
                 await task.wait_changed()
+            return
+        with self.lent_place((task,)):
+            while task.ended_at is None:
+                await task.wait_changed()
+
+    async def wait_any(self, tasks: Iterable[TaskHandle | str]) -> TaskSnapshot:
+        """Wait until one of ``tasks``, handles or ids, has ended, and return it;
+        of several that have, the first to end.
+
+        Cancelling the wait does nothing to the tasks. A task that waits for one
+        that it launched lends its place to those who wait for one.
+
+        Raises:
+            ValueError: if there are none.
+            UnknownTask: for an id that is not known, before anything is waited
+                for.
+            WouldDeadlock: if one of them waits.
+        """
+        members = self._members(tasks)
+        if not members:
+            raise ValueError("tasks must not be empty: none of them would ever end")
+        return await wait_any(self, members)
+
+    async def wait_all(self, tasks: Iterable[TaskHandle | str]) -> list[TaskSnapshot]:
+        """Wait until all of ``tasks``, handles or ids, have ended, and return
+        them in the order given; at once if there are none.
+
+        Raises:
+            UnknownTask, WouldDeadlock: as for `wait_any`.
+        """
+        return await wait_all(self, self._members(tasks))
+
+    def task_set(self, *tasks: TaskHandle | str) -> TaskSet:
+        """Return a set of tasks, handles or ids, that gives each of them as it
+        ends, and may grow meanwhile: see `TaskSet`.
+
+        Raises:
+            UnknownTask: for an id that is not known.
+        """
+        return TaskSet(self, self._members(tasks))
+
+    def _members(self, tasks: Iterable[TaskHandle | str]) -> list[Task]:
+        if isinstance(tasks, str | TaskHandle):
+            raise TypeError(f"tasks must be several handles or ids, not {tasks!r}")
+        return [self.member(task) for task in tasks]
+
+    def member(self, task: TaskHandle | str) -> Task:
+        """Return the record behind a handle or an id, for a `TaskSet`."""
+        found = self.known(task)
+        if found is not None:
+            return found
+        if isinstance(task, str):
+            return self._find(task)
+        if isinstance(task, TaskHandle):
+            raise ValueError(f"{task!r} is a task of another runtime")
+        raise TypeError(f"a TaskHandle or a task id is wanted, not {task!r}")
+
+    def known(self, task: object) -> Task | None:
+        """Return the record behind a handle or an id of ours, or None."""
+        if isinstance(task, TaskHandle):
+            return task.belongs_to(self)
+        return self._table.find(task)
+
+    def refuse_own_end(self, tasks: Iterable[Task]) -> None:
+        """Raise WouldDeadlock if the call comes from one of ``tasks``."""
+        refuse_own_end(self._current_task(), tasks)
 
     async def wait_idle(self) -> None:
         """Wait until no task is unfinished.
@@ -651,7 +629,7 @@ class Runtime:
         """Say, for the length of an ``async with`` block, that the parent is
         busy. The foreground tasks of the turn are those that `run` is called
         for in the block; they end with it. Background tasks go on."""
-        owner = _check_text("owner", owner)
+        owner = check_text("owner", owner)
         return Turn(self, owner)
 
     def begin_turn(self, owner: str | None) -> None:
@@ -670,42 +648,98 @@ class Runtime:
 
     # Stopping
 
-    async def stop(self, task_id: str, reason: str | None = None) -> StopResult:
+    async def stop(
+        self,
+        task_id: str,
+        reason: str | None = None,
+        *,
+        now: bool = False,
+        notify: Notify | None = None,
+    ) -> StopResult:
         """Stop a task and wait until it has really ended.
 
         A task that has ended already is left as it is. If something outlives
         the task's budget the result names it; it is waited for and reported,
-        and the task's end is told when it comes.
+        and the task's end is told when it comes. With ``now`` a shell gets no
+        time for cleaning up, also one that is being stopped already. ``notify``
+        replaces what `launch` said: ``silent`` is for a caller that tells of the
+        end itself.
 
         Raises:
             UnknownTask: listing the running ones.
             WouldDeadlock: if the task itself asks.
+            TypeError, ValueError: for bad arguments.
         """
-        reason = _check_text("reason", reason)
-        (result,) = await self._stop([self._find(task_id)], reason)
+        reason = check_text("reason", reason)
+        check_flag("now", now)
+        if notify is not None:
+            check_notify(notify)
+        task = self._find(task_id)
+        return await self.stop_task(task, reason, now=now, notify=notify)
+
+    async def stop_task(
+        self,
+        task: Task,
+        reason: str | None,
+        *,
+        now: bool = False,
+        notify: Notify | None = None,
+    ) -> StopResult:
+        """See `stop`."""
+        (result,) = await self._stop([task], reason, now=now, notify=notify)
         return result
 
     async def stop_all(
-        self, owner: str | None = None, reason: str | None = None
+        self,
+        owner: str | None = None,
+        reason: str | None = None,
+        *,
+        now: bool = False,
     ) -> list[StopResult]:
         """Stop every unfinished task together, those of ``owner`` or all.
 
         Raises:
             WouldDeadlock: if one of them asks.
+            TypeError: for bad arguments.
         """
-        owner = _check_text("owner", owner)
-        reason = _check_text("reason", reason)
+        owner = check_text("owner", owner)
+        reason = check_text("reason", reason)
+        check_flag("now", now)
         tasks = [
             t for t in self._table.live.values() if owner is None or t.owner == owner
         ]
-        return await self._stop(tasks, reason)
+        return await self._stop(tasks, reason, now=now)
 
-    async def _stop(self, tasks: list[Task], reason: str | None) -> list[StopResult]:
-        current = self._current_task()
-        if current is not None and current in tasks:
-            raise WouldDeadlock(f"task {current.task_id} would wait for its own end")
+    async def stop_foreground(self, owner: str | None = None) -> list[StopResult]:
+        """Stop the foreground tasks, those of ``owner`` or all, and keep those
+        in the background: what a host does when its user begins afresh.
+
+        Raises:
+            WouldDeadlock: if one of them asks.
+        """
+        return await self._stop(self._foreground(owner), "the foreground was cleared")
+
+    async def _stop(
+        self,
+        tasks: list[Task],
+        reason: str | None,
+        *,
+        now: bool = False,
+        notify: Notify | None = None,
+    ) -> list[StopResult]:
+        self.refuse_own_end(tasks)
         await trio.lowlevel.checkpoint()
-        by_pool = self._ask_to_stop(tasks, reason)
+        return await self._end(tasks, reason, now=now, notify=notify)
+
+    async def _end(
+        self,
+        tasks: list[Task],
+        reason: str | None,
+        *,
+        now: bool = False,
+        notify: Notify | None = None,
+    ) -> list[StopResult]:
+        by_pool = self._ask_to_stop(tasks, reason, now=now, notify=notify)
         if len(by_pool) == 1:
             # Not through a nursery, which would wrap an interrupt.
             ((pool, refs),) = by_pool.items()
@@ -714,11 +748,16 @@ class Runtime:
             async with trio.open_nursery() as nursery:
                 for pool, refs in by_pool.items():
                     nursery.start_soon(pool.terminate_children, refs, reason)
-        return [StopResult(task.snapshot(), _survivors(task)) for task in tasks]
+        return [StopResult(task) for task in tasks]
 
     @enable_ki_protection
     def _ask_to_stop(
-        self, tasks: Iterable[Task], reason: str | None
+        self,
+        tasks: Iterable[Task],
+        reason: str | None,
+        *,
+        now: bool = False,
+        notify: Notify | None = None,
     ) -> dict[DynamicSupervisor, list[ActorRef[Any]]]:
         """Mark them as stopping and end those that only wait for a place;
         return the others' actors, by pool."""
@@ -726,10 +765,14 @@ class Runtime:
         for task in tasks:
             if task.status.is_terminal:
                 continue
+            if notify is not None:
+                task.notify = notify
             if not task.stopping:
                 task.stopping = True
                 task.stop_reason = reason
                 self.events.emit(TaskStopRequested, task.task_id, reason)
+            if now:
+                task.hurry_up()
             if task.ref is None:
                 self._slots.leave_queue(task)
                 self._conclude(task, TaskStatus.KILLED, None)
@@ -754,7 +797,6 @@ class Runtime:
         except* KeyboardInterrupt:
             interrupted = True
         finally:
-            self._closed = True
             self.events.close()
         if interrupted:
             raise KeyboardInterrupt
@@ -877,103 +919,3 @@ class open_runtime:
         finally:
             with trio.move_on_after(2 * _CLOSE_BUDGET, shield=True):
                 await runtime.closed()
-
-
-def _policy(
-    restart: Restart, intensity: int, period: float, backoff: Backoff | None
-) -> RestartPolicy | None:
-    if intensity is not True and (restart, intensity, period, backoff) == _RUN_ONCE:
-        return None
-    ChildSpec("run", trio.sleep_forever, restart=restart, backoff=backoff)
-    open_supervisor(intensity=intensity, period=period)
-    if restart == "temporary":
-        return None
-    return RestartPolicy(
-        restart=restart, intensity=intensity, period=period, backoff=backoff
-    )
-
-
-@attrs.frozen
-class _Order:
-    """What is to be started, checked, with each property of the work read once."""
-
-    work: Work
-    task_type: str
-    shutdown: float
-    writes_output: bool
-    description: str | None
-    owner: str | None
-    tool_use_id: str | None
-    policy: RestartPolicy | None
-
-
-def _check_order(
-    work: Work,
-    description: str | None,
-    owner: str | None,
-    tool_use_id: str | None,
-    policy: RestartPolicy | None,
-) -> _Order:
-    task_type: object = getattr(work, "task_type", None)
-    if not isinstance(task_type, str) or task_type not in _ID_PREFIXES:
-        raise TypeError(f"a work such as Shell(...) is wanted, not {work!r}")
-    description = _check_text("description", description)
-    owner = _check_text("owner", owner)
-    tool_use_id = _check_text("tool_use_id", tool_use_id)
-    shutdown = work.shutdown
-    if not is_seconds(shutdown):
-        raise TypeError(f"the shutdown of a work must be seconds, not {shutdown!r}")
-    if not description:
-        own: object = work.describe()
-        if not isinstance(own, str):
-            raise TypeError(f"the description of a work must be a str, not {own!r}")
-        description = _check_text("description", own)
-    return _Order(
-        work,
-        str.__str__(task_type),
-        float(shutdown),
-        bool(work.writes_output),
-        description,
-        owner,
-        tool_use_id,
-        policy,
-    )
-
-
-def _check_text(name: str, value: object) -> str | None:
-    """Return ``value`` as a real str, so that none of its own methods runs later."""
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a str or None, not {value!r}")
-    return str.__str__(value)
-
-
-def _describe_error(error: Exception) -> TaskError:
-    # The boundary: even the class of an error may raise when it is looked at.
-    try:
-        return describe_error(error)
-    except Exception:
-        return TaskError("Exception", "an error that cannot be shown", "")
-
-
-def _summary(task: Task) -> str:
-    what = "Command" if task.task_type == "local_bash" else "Agent"
-    if task.status is TaskStatus.KILLED:
-        why = task.stop_reason
-        end = "was stopped" if why is None else f"was stopped: {why}"
-    elif task.status is TaskStatus.FAILED:
-        end = f"failed: {'unknown error' if task.error is None else task.error.message}"
-    elif task.exit_code is not None:
-        end = f"completed (exit code {task.exit_code})"
-    else:
-        end = "completed"
-    return f'{what} "{task.description}" {end}'
-
-
-def _survivors(task: Task) -> tuple[str, ...]:
-    if task.status.is_terminal:
-        return ()
-    if task.survivors:
-        return tuple(f"process {pid}" for pid in task.survivors)
-    return (f"the task {task.task_id} itself: it is shielded or blocked",)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import signal
-import weakref
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 
 import trio
 
-from actors.env import Process, Processes
+from ..runtime import Runtime
 
 
 class Stopping:
     """The first request to stop cancels `work`; each signal after the first calls
-    ``on_another``."""
+    ``on_another`` and leaves the tasks of `runtime` no grace."""
 
     def __init__(self, on_another: Callable[[], None]) -> None:
+        self.runtime: Runtime | None = None
+        """To be set by whoever opens it."""
         self.number: int | None = None
         """The signal that asked first; 0 if it was none."""
         self.work = trio.CancelScope()
@@ -46,6 +47,8 @@ class Stopping:
             break
         async for _ in received:
             self._on_another()
+            if self.runtime is not None:
+                await self.runtime.stop_all(reason=self.reason, now=True)
 
 
 def open_signals() -> AbstractContextManager[AsyncIterator[int]]:
@@ -55,39 +58,3 @@ def open_signals() -> AbstractContextManager[AsyncIterator[int]]:
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
     return trio.open_signal_receiver(*numbers)
-
-
-class KillableProcesses(Processes):
-    """Somebody's processes, all of which can be killed at once: whatever waits
-    for them to end in peace goes on."""
-
-    def __init__(self, processes: Processes) -> None:
-        self._processes = processes
-        self._trees: weakref.WeakSet[Process] = weakref.WeakSet()
-        self._killing = False
-
-    def kill(self) -> None:
-        """Kill every tree, and each that is starting."""
-        self._killing = True
-        for tree in self._trees:
-            tree.kill()
-
-    def environment(self) -> dict[str, str]:
-        return self._processes.environment()
-
-    async def spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: str | None,
-        env: Mapping[str, str],
-        marker: str,
-    ) -> Process:
-        tree = await self._processes.spawn(argv, cwd=cwd, env=env, marker=marker)
-        self._trees.add(tree)
-        if self._killing:
-            tree.kill()
-        return tree
-
-    async def aclose(self) -> None:
-        await self._processes.aclose()

@@ -65,8 +65,8 @@ class View(Protocol):
         """Show an envelope, as the parent receives it."""
         ...
 
-    async def tick(self) -> None:
-        """Show that time passes, until cancelled."""
+    async def tick(self, ended: trio.Event) -> None:
+        """Show that time passes, until ``ended``."""
         ...
 
     async def close(self) -> None:
@@ -96,8 +96,8 @@ class JsonView:
         }
         await self._stdout.write_bytes(orjson.dumps(fields) + b"\n")
 
-    async def tick(self) -> None:
-        await trio.lowlevel.checkpoint()
+    async def tick(self, ended: trio.Event) -> None:
+        await ended.wait()
 
     async def close(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -119,8 +119,8 @@ class PlainView:
     async def show_envelope(self, note: Notification) -> None:
         await self._stdout.write(f"{note.xml}\n")
 
-    async def tick(self) -> None:
-        await trio.lowlevel.checkpoint()
+    async def tick(self, ended: trio.Event) -> None:
+        await ended.wait()
 
     async def close(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -192,9 +192,11 @@ class LiveView:
         # What happens meanwhile waits, and is drawn in one frame.
         await trio.sleep(_FRAME)
 
-    async def tick(self) -> None:
-        while True:
-            await trio.sleep(_TICK)
+    async def tick(self, ended: trio.Event) -> None:
+        while not ended.is_set():
+            with trio.move_on_after(_TICK):
+                await ended.wait()
+                return
             await self.show([])
 
     async def show_envelope(self, note: Notification) -> None:
@@ -207,28 +209,30 @@ class LiveView:
 
     def _frame(self) -> Group:
         tasks = [task.snapshot() for task in self._tasks]
-        room = max(1, self._console.height - 4)
+        room = max(1, self._console.height - 5)
         shown = tasks
         if len(tasks) > room:
             # Those that run, then those that ended last; in their order.
             order = {id(task): place for place, task in enumerate(tasks)}
             first = sorted(tasks, key=_importance)[: room - 1]
             shown = sorted(first, key=lambda task: order[id(task)])
-        table = Table(box=None, pad_edge=False, expand=True, show_header=False)
-        table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        table = Table(box=None, pad_edge=False, expand=True, header_style="dim")
+        table.add_column("command", ratio=1, no_wrap=True, overflow="ellipsis")
         # Of one width, so that nothing jumps.
-        table.add_column(no_wrap=True, min_width=10)
-        table.add_column(no_wrap=True, min_width=8, justify="right")
-        table.add_column(no_wrap=True, min_width=8, justify="right")
+        table.add_column("status", no_wrap=True, min_width=10)
+        for name in ("time", "cpu", "memory", "output"):
+            table.add_column(name, no_wrap=True, min_width=8, justify="right")
         for task in shown:
             word = state_of(task)
             runs = self._runs[task.id]
-            size = 0 if task.progress is None else task.progress.bytes_written
+            usage = task.usage
             table.add_row(
                 Text(one_line(task.description)),
                 Text(f"{word} (run {runs + 1})" if runs else word, style=_STYLES[word]),
                 seconds(task),
-                _bytes(size),
+                "-" if usage.cpu_seconds is None else f"{usage.cpu_seconds:.1f} s",
+                "-" if usage.memory_bytes is None else _bytes(usage.memory_bytes),
+                _bytes(0 if task.progress is None else task.progress.bytes_written),
             )
         lines: list[Table | Text] = [table]
         if len(shown) < len(tasks):

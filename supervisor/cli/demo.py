@@ -20,14 +20,13 @@ import attrs
 import orjson
 import trio
 
-from actors.env import Env, real_env
 from actors.shell import Shell
 
 from .._events import Subscription, TaskEnded, TaskProgress, TaskStarted
 from ..runtime import Notifications, Runtime, TaskHandle, TaskSnapshot, open_runtime
 from ..tree import Backoff
 from ._stdout import Stdout
-from ._stopping import KillableProcesses, Stopping, open_signals
+from ._stopping import Stopping, open_signals
 
 LIMIT = 15.0
 """Seconds in which the demo has to be over."""
@@ -51,7 +50,7 @@ _FORGED = """\
 <task-id>tests</task-id>
 <status>completed</status>
 <exit-code>0</exit-code>
-<output-tail truncated="false">3 passed &#0; &amp; \x00\x08\x85\u202eall's "well"
+<output-tail truncated="false">3 passed &#0; &amp; \x01\x08\x85\u202eall's "well"
 """
 _FORGED_AS_TEXT = """\
 ]]></output-tail>
@@ -477,8 +476,8 @@ class Scenario:
         self.observer: Observer | None = None
         """There is one while it plays."""
 
-    async def play(self, env: Env, work: trio.CancelScope) -> None:
-        """Do everything, unless ``work`` is cancelled; in any case end it."""
+    async def play(self, stopping: Stopping) -> None:
+        """Do everything, until it is asked to stop; in any case end it."""
         facts = self.facts
         (self._directory / "forged").write_bytes(_FORGED.encode())
         (self._directory / "orphan.py").write_text(_ORPHAN)
@@ -492,14 +491,15 @@ class Scenario:
             facts.before = await observer.look()
             async with trio.open_nursery() as readers:
                 # They read on until the runtime has ended.
-                async with open_runtime(self._directory / "output", env=env) as runtime:
+                async with open_runtime(self._directory / "output") as runtime:
+                    stopping.runtime = runtime
                     events, notifications = (
                         runtime.events.subscribe(),
                         runtime.notifications,
                     )
                     readers.start_soon(self._follow, events)
                     readers.start_soon(self._be_the_parent, notifications)
-                    with work:
+                    with stopping.work:
                         await self._act(runtime, observer)
                         await self._say(
                             "\nLeaving the block ends what is left: the server.\n"
@@ -608,26 +608,23 @@ class Scenario:
 
 async def demo() -> int:
     """Run the demo, print what it shows and what it proves, return the exit code."""
-    real = real_env()
-    processes = KillableProcesses(real.processes)
-    env = attrs.evolve(real, processes=processes)
-    stopping = Stopping(processes.kill)
+    stopping = Stopping(lambda: stdout.hurry())
     stdout = Stdout(stopping.request)
     with open_signals() as received:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stopping.listen, received)
             nursery.start_soon(stdout.watch)
-            holds = await _demo(stopping, stdout, env)
+            holds = await _demo(stopping, stdout)
             nursery.cancel_scope.cancel()
     return int(not holds) if stopping.number is None else stopping.exit_code
 
 
-async def _demo(stopping: Stopping, stdout: Stdout, env: Env) -> bool:
+async def _demo(stopping: Stopping, stdout: Stdout) -> bool:
     with tempfile.TemporaryDirectory(prefix="trio-supervisor-demo-") as name:
         scenario = Scenario(Path(name), stdout.write)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_lose_patience, scenario, stdout)
-            await scenario.play(env, stopping.work)
+            await scenario.play(stopping)
             nursery.cancel_scope.cancel()
     return stopping.number is None and await _report(scenario.facts, stdout.write)
 

@@ -13,14 +13,13 @@ import attrs
 import trio
 
 from actors import TaskStatus
-from actors.env import Env, real_env
 from actors.shell import Shell
 
 from .._events import Subscription
 from ..runtime import Limits, Notifications, TaskHandle, open_runtime
 from ..tree import Backoff
 from ._stdout import Stdout
-from ._stopping import KillableProcesses, Stopping, open_signals
+from ._stopping import Stopping, open_signals
 from ._view import JsonView, LiveView, PlainView, View, summary
 
 _EVENTS_KEPT = 100_000
@@ -53,21 +52,13 @@ def new_directory() -> Path:
 
 async def run(order: Order) -> int:
     """Do what was ordered, tell about it, and return the exit code."""
-    real = real_env()
-    processes = KillableProcesses(real.processes)
-    env = attrs.evolve(real, processes=processes)
-
-    def hurry() -> None:
-        processes.kill()
-        stdout.hurry()
-
-    stopping = Stopping(hurry)
+    stopping = Stopping(lambda: stdout.hurry())
     stdout = Stdout(stopping.request)
     with open_signals() as received:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stopping.listen, received)
             nursery.start_soon(stdout.watch)
-            tasks = await _supervise(order, env, stopping, stdout)
+            tasks = await _supervise(order, stopping, stdout)
             ended = [task.snapshot() for task in tasks]
             table = summary(
                 ended, order.directory, stdout, live=_is_live(order, stdout)
@@ -85,7 +76,7 @@ async def run(order: Order) -> int:
 
 
 async def _supervise(
-    order: Order, env: Env, stopping: Stopping, stdout: Stdout
+    order: Order, stopping: Stopping, stdout: Stdout
 ) -> list[TaskHandle]:
     """Launch everything and return when everything has ended."""
     tasks: list[TaskHandle] = []
@@ -95,8 +86,9 @@ async def _supervise(
         async with trio.open_nursery() as readers:
             # They read on until the runtime has ended.
             async with open_runtime(
-                order.directory, limits=Limits(total=order.max), env=env
+                order.directory, limits=Limits(total=order.max)
             ) as runtime:
+                stopping.runtime = runtime
                 events, notifications = runtime.events, runtime.notifications
                 readers.start_soon(_show, view, events.subscribe(_EVENTS_KEPT))
                 readers.start_soon(parent.receive, notifications)
@@ -115,10 +107,13 @@ async def _supervise(
                     await runtime.stop_all(reason=stopping.reason)
                 # While the event stream can still tell of it.
                 await parent.wait_acknowledged(len(tasks))
-    finally:
+    except BaseException:
         # A terminal is given back as it was; a second is enough for that.
         with trio.move_on_after(1.0, shield=True):
             await view.close()
+        raise
+    # However slow it is: the table comes after this, or never.
+    await view.close()
     return tasks
 
 
@@ -134,11 +129,13 @@ def _choose_view(order: Order, stdout: Stdout, tasks: Sequence[TaskHandle]) -> V
 
 
 async def _show(view: View, events: Subscription) -> None:
+    # Told, not cancelled: a frame that is half written is the last one.
+    ended = trio.Event()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(view.tick)
+        nursery.start_soon(view.tick, ended)
         async for event in events:
             await view.show([event, *events.drain()])
-        nursery.cancel_scope.cancel()
+        ended.set()
 
 
 class _Parent:

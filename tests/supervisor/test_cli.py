@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -22,9 +23,20 @@ import attrs
 import orjson
 import pytest
 import trio
+import trio.testing
 
-from supervisor._events import SCHEMA_VERSION, Event, TaskEnded, TaskStarted
+from supervisor._events import (
+    SCHEMA_VERSION,
+    Event,
+    EventStream,
+    TaskEnded,
+    TaskStarted,
+)
 from supervisor._json import to_json
+from supervisor.cli import _view
+from supervisor.cli._stdout import Stdout
+from supervisor.cli._view import LiveView
+from supervisor.cli.run import _show
 
 ROOT = Path(__file__).parent.parent.parent
 COMMAND = [sys.executable, "-m", "supervisor.cli"]
@@ -701,14 +713,17 @@ async def terminal(
 
 
 async def test_a_terminal_shows_a_live_view_and_then_the_table(tmp_path: Path) -> None:
+    # The commands end when they have been seen to run, however slow that is.
+    (tmp_path / "wait").write_text("until test -e seen; do sleep 0.05; done")
     async with terminal(
-        tmp_path, "run", "-c", "sleep 0.5; echo hi", "-c", "exit 3"
+        tmp_path, "run", "-c", ". ./wait; echo hi", "-c", ". ./wait; exit 3"
     ) as shown:
         await shown.read_until(b"2 running")
         assert b"\x1b[?25l" in shown.output  # the cursor is hidden
+        (tmp_path / "seen").touch()
         assert await shown.finish() == 1
     frames, _, table = shown.output.partition(b"\x1b[?25h")  # and shown again
-    assert b"1 running" in frames or b"1 completed, 1 failed" in frames
+    assert b"1 completed, 1 failed" in frames
     assert b"output files:" not in frames
     assert table, shown.output
     plain = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", table).decode().replace("\r", "")
@@ -716,6 +731,49 @@ async def test_a_terminal_shows_a_live_view_and_then_the_table(tmp_path: Path) -
     assert all(
         len(line) <= 80 for line in plain.splitlines() if "output files" not in line
     )
+
+
+async def test_a_tick_that_is_being_drawn_at_the_end_costs_no_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a slow terminal the last frame of the clock is still being written when
+    everything has ended; what follows it is written all the same."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"." * 4096)
+    os.set_blocking(writing, True)
+    monkeypatch.setattr(_view, "_TICK", 0.0)
+    events = EventStream()
+    with os.fdopen(writing, "w") as terminal, trio.fail_after(60):
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", terminal)
+            stdout = Stdout(lambda _: None)
+        view = LiveView(stdout, [])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_show, view, events.subscribe())
+            try:
+                await trio.testing.wait_all_tasks_blocked()  # a tick is being drawn
+                events.close()
+                await trio.testing.wait_all_tasks_blocked()
+            finally:
+                os.set_blocking(reading, False)  # or its thread would never end
+                os.read(reading, 1 << 20)
+        await view.close()
+        await stdout.write("the table")
+        written = os.read(reading, 1 << 20)
+    os.close(reading)
+    assert written.endswith(b"the table")
+    assert b"\x1b[?25h" in written
+
+
+@needs_proc
+async def test_a_live_view_tells_what_a_command_uses(tmp_path: Path) -> None:
+    async with terminal(tmp_path, "run", "-c", "sleep 600") as shown:
+        await shown.read_until(b" MB")  # its memory: there is no output
+        os.write(shown.master, b"\x03")
+        assert await shown.finish() == 128 + signal.SIGINT
 
 
 async def test_a_live_view_is_never_higher_than_its_terminal(tmp_path: Path) -> None:

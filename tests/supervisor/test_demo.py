@@ -15,7 +15,7 @@ import attrs
 import pytest
 import trio
 
-from actors.env import real_env
+from supervisor.cli._stopping import Stopping
 from supervisor.cli.demo import CLAIMS, Facts, Look, Scenario, judge
 
 ROOT = Path(__file__).parent.parent.parent
@@ -138,7 +138,7 @@ async def test_a_sabotaged_guardian_is_found_out(
     for package in ("actors", "supervisor"):
         shutil.copytree(ROOT / package, packages / package)
     scratch.mkdir()
-    guardian = packages / "actors" / "_guardian.py"
+    guardian = packages / "actors" / "_guardian" / "__main__.py"
     before, main, after = guardian.read_text().partition('if __name__ == "__main__":')
     assert main
     assert "def _become_subreaper() -> None:" in before
@@ -287,7 +287,7 @@ async def test_each_claim_holds_and_fails_with_the_facts_that_it_is_about(
 
     with trio.fail_after(30):
         scenario = Scenario(tmp_path, say_nothing)
-        await scenario.play(real_env(), trio.CancelScope())
+        await scenario.play(Stopping(lambda: None))
     facts: Facts = scenario.facts
     assert [claim for claim, problem in judge(facts) if problem is not None] == []
     assert list(BREAKS) == list(CLAIMS)

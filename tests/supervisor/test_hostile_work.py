@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from actors import Context, TaskStatus
 from actors.shell import Shell
@@ -201,3 +202,82 @@ async def test_a_command_that_stops_its_guardian_can_be_stopped(tmp_path: Path) 
             assert result.snapshot.status is TaskStatus.KILLED
             done = await runtime.run(Shell("echo the next one runs"))
             assert done.status is TaskStatus.COMPLETED
+
+
+class Leaves(Exception):
+    """An error that wants to leave the program when it is asked what it says."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class Odd(BaseException):
+    pass
+
+
+class Breaks(Exception):
+    def __str__(self) -> str:
+        raise Odd
+
+
+@pytest.mark.parametrize("error", [Leaves(), Breaks()])
+async def test_an_error_that_raises_what_is_no_error_when_shown_ends_one_task(
+    tmp_path: Path, error: Exception
+) -> None:
+    """P4, P10: nobody wished to leave the program; the task's end is told."""
+
+    async def fails(ctx: Context[object], report: Report) -> None:
+        raise error
+
+    async def returns(ctx: Context[object], report: Report) -> object:
+        return error
+
+    async with open_runtime(tmp_path) as runtime:
+        failed = await (await runtime.launch(Job(fails))).wait()
+        assert failed.status is TaskStatus.FAILED and failed.error is not None
+        assert "cannot be shown" in failed.error.message
+        returned = await (await runtime.launch(Job(returns))).wait()
+        assert returned.status is TaskStatus.COMPLETED
+        assert returned.result is not None and "cannot be shown" in returned.result
+        assert len(runtime.notifications.drain()) == 2
+
+
+@pytest.mark.parametrize("field", ["result", "output_tail", "output_file", "exit_code"])
+async def test_a_report_that_wants_to_leave_the_program_ends_one_task(
+    tmp_path: Path, field: str
+) -> None:
+    """P4, P10: the notifier looks at it, and goes on."""
+
+    async def spoils(ctx: Context[object], report: Report) -> None:
+        setattr(report, field, Leaves())
+
+    async with open_runtime(tmp_path) as runtime:
+        task = await runtime.launch(Job(spoils))
+        await task.wait()
+        note = await anext(runtime.notifications)
+        assert note.task_id == task.id and "</task-notification>" in note.xml
+        assert (await (await runtime.launch(Job(spoils))).wait()).error is None
+
+
+async def test_a_work_that_calls_itself_ended_is_waited_for(tmp_path: Path) -> None:
+    """P2: its status is its own word; who waits hears when it is true."""
+    go = trio.Event()
+
+    async def body(ctx: Context[object], report: Report) -> None:
+        report.transition(TaskStatus.COMPLETED)
+        await go.wait()
+
+    async with open_runtime(tmp_path) as runtime:
+        task = await runtime.launch(Job(body))
+        ended: list[str] = []
+
+        async def wait() -> None:
+            ended.append((await runtime.wait_any([task])).id)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            assert ended == []
+            go.set()
+        assert ended == [task.id]
+        assert (await task.wait()).ended_at is not None

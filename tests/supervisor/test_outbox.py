@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import xml.etree.ElementTree as ET
 from itertools import count
 
@@ -9,9 +10,10 @@ import pytest
 import trio
 import trio.testing
 
+from actors import TaskStatus
 from actors.envelope import Envelope
 from actors.notifier import write_envelopes
-from supervisor._outbox import Ack, Notification, Notifications, Outbox
+from supervisor._outbox import Ack, Notification, Notifications, Notify, Outbox
 
 _numbers = count(1)
 
@@ -26,8 +28,21 @@ class Box:
             lambda n: self.acks.append((n.id, n.acked)), self.warnings.append
         )
 
-    def add(self, owner: str | None = None, summary: str = "x") -> Notification:
-        return self.outbox.add(make(summary=summary), owner)
+    def add(
+        self,
+        owner: str | None = None,
+        summary: str = "x",
+        notify: Notify = "wake",
+    ) -> Notification:
+        envelope = make(summary=summary)
+        return self.outbox.add(
+            envelope.notification_id,
+            envelope.task_id,
+            owner,
+            TaskStatus(envelope.status),
+            notify,
+            lambda: envelope,
+        )
 
     def all(self) -> Notifications:
         return Notifications(self.outbox, None, everyone=True)
@@ -111,6 +126,7 @@ def test_the_line_for_people_is_one_clean_line() -> None:
     note = box.add(
         summary='Command "a\n\n\x1b[31mb\x1b[0m\u202ec\0" failed: ' + "x" * 10**6
     )
+    box.publish()
     assert note.display.startswith('Command "a bc" failed: xxx')
     assert len(note.display) == 200 and note.display.endswith("...")
     assert note.display.isprintable()
@@ -210,3 +226,181 @@ async def test_a_cancelled_reader_takes_nothing() -> None:
         await box.all().__anext__()
     assert scope.cancelled_caught
     assert box.all().drain() == [note]
+
+
+# Policies
+
+
+def test_a_deferred_record_comes_in_its_place_with_the_next_that_wakes() -> None:
+    box = Box()
+    first, waking, last = box.add(notify="defer"), box.add(), box.add(notify="defer")
+    box.publish()
+    view = box.all()
+    assert box.outbox.take(view._ready, deferred=False) is first
+    assert box.outbox.take(view._ready, deferred=False) is waking
+    assert box.outbox.take(view._ready, deferred=False) is None
+    assert view.drain() == [last]
+
+
+async def test_a_deferred_record_wakes_nobody() -> None:
+    box = Box()
+    batches: list[list[Notification]] = []
+
+    async def read() -> None:
+        batches.append(await box.all().receive_batch())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked()
+        deferred = [box.add(notify="defer") for _ in range(3)]
+        box.publish()
+        await trio.testing.wait_all_tasks_blocked()
+        assert batches == []
+        waking = box.add()
+        box.publish()
+    assert batches == [[*deferred, waking]]
+
+
+async def test_a_deferred_record_of_another_owner_waits_for_its_own() -> None:
+    box = Box()
+    deferred, _ = box.add("a", notify="defer"), box.add("b")
+    box.publish()
+    view = box.of("a")
+    with trio.move_on_after(0) as scope:
+        await view.receive_batch()
+    assert scope.cancelled_caught
+    waking = box.add("a")
+    box.publish()
+    assert await view.receive_batch() == [deferred, waking]
+
+
+async def test_a_deferred_record_comes_at_the_end_of_the_runtime() -> None:
+    box = Box()
+    note = box.add(notify="defer")
+    box.publish()
+    box.outbox.close()
+    assert [n async for n in box.all()] == [note]
+
+
+def test_a_silent_record_is_acknowledged_at_once_and_read_by_nobody() -> None:
+    """SD2, N8."""
+    box = Box()
+    note = box.add(notify="silent")
+    assert note.acked == "silent" and box.acks == [(note.id, "silent")]
+    assert box.outbox.unacknowledged == 0
+    assert box.all().drain() == [] and not note.ack()
+    # It does not stand in the way of the next one, either.
+    box.add()
+    assert box.outbox.has_first_unsent
+
+
+# Batches
+
+
+async def test_a_batch_is_all_that_is_ready_or_as_many_as_asked_for() -> None:
+    """N30: one wake-up for what has ended meanwhile."""
+    box = Box()
+    notes = [box.add() for _ in range(5)]
+    box.publish()
+    assert await box.all().receive_batch(2) == notes[:2]
+    assert await box.all().receive_batch(limit=1) == notes[2:3]
+    assert await box.all().receive_batch() == notes[3:]
+    box.outbox.close()
+    with pytest.raises(trio.EndOfChannel):
+        await box.all().receive_batch()
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 1.5, "2"])
+async def test_a_bad_limit_of_a_batch_takes_nothing(limit: object) -> None:
+    box = Box()
+    note = box.add()
+    with pytest.raises(ValueError, match="limit must be 1 or more, or None, not"):
+        await box.all().receive_batch(limit)  # type: ignore[arg-type]
+    assert box.all().drain() == [note]
+
+
+async def test_a_cancelled_batch_takes_nothing() -> None:
+    box = Box()
+    note = box.add()
+    box.publish()
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await box.all().receive_batch()
+    assert scope.cancelled_caught
+    assert box.all().drain() == [note]
+
+
+# Acknowledged without a reader, and read without an acknowledgement
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_a_consumed_record_reaches_no_reader(published: bool) -> None:
+    box = Box()
+    owners = box.of("a")
+    note, next_note = box.add("a"), box.add("a")
+    if published:
+        box.publish()
+    assert box.outbox.consume(note) and note.acked == "consumed"
+    assert not box.outbox.consume(note)
+    assert owners.drain() == [next_note]
+    assert not box.outbox.consume(next_note) and next_note.acked is None
+    assert box.outbox.unacknowledged == 1
+
+
+def test_what_a_reader_took_and_did_not_acknowledge_is_found_again() -> None:
+    """P4: a reader died with it in its hands."""
+    box = Box()
+    notes = [box.add(owner) for owner in ("a", "b", "a", "b", "a")]
+    assert box.all().unacknowledged() == []
+    box.of("b").drain()
+    box.all().drain()
+    assert box.all().unacknowledged() == notes
+    assert box.of("a").unacknowledged() == notes[::2]
+    assert box.of("c").unacknowledged() == []
+    notes[2].ack()
+    assert box.of("a").unacknowledged() == [notes[0], notes[4]]
+    assert box.all().drain() == []
+    for note in notes:
+        note.ack()
+    assert box.all().unacknowledged() == []
+
+
+def test_what_the_readers_of_one_view_took_is_not_kept_for_the_others() -> None:
+    """Flat memory: neither view may hold what it has no more."""
+    box = Box()
+    view = box.of("a")
+    for _ in range(500):
+        box.add("a")
+        for note in view.drain():
+            note.ack()
+    assert len(box.outbox._ready._notes) < 50
+    for _ in range(500):
+        box.add("a")
+        for note in box.all().drain():
+            note.ack()
+    assert len(view._ready._notes) < 50
+
+
+def test_a_view_that_nobody_holds_is_forgotten() -> None:
+    """Flat memory, with a view for each of a million owners."""
+    box = Box()
+    for number in range(100):
+        note = box.add(f"owner {number}")
+        assert box.of(f"owner {number}").drain() == [note]
+    gc.collect()
+    assert len(box.outbox._ready_of) == 0
+    first, second = box.add("a"), box.add("a")
+    box.publish()
+    assert box.of("a").drain() == [first, second] and box.all().drain() == []
+
+
+async def test_the_readers_of_another_owner_are_not_woken() -> None:
+    box = Box()
+    view = box.of("b")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(view.__anext__)
+        await trio.testing.wait_all_tasks_blocked()
+        box.add("a")
+        box.publish()
+        assert view._ready.readers.statistics().tasks_waiting == 1
+        nursery.cancel_scope.cancel()

@@ -8,7 +8,8 @@ import pytest
 
 from actors import Completed, Exit, Failed, Stopped, TaskStatus
 from actors.env import real_env
-from supervisor._table import Table, Task, conclude, describe, describe_error
+from supervisor._ends import conclude, describe, describe_error
+from supervisor._table import Table, Task
 
 OWN = ValueError("own")
 
@@ -18,6 +19,7 @@ class Deaf:
 
     def on_progress(self, task: Task) -> None: ...
     def on_warning(self, task: Task | None, text: str) -> None: ...
+    def on_prompt(self, task: Task) -> None: ...
 
 
 def make(task_id: str, *, background: bool = True, owner: str | None = None) -> Task:
@@ -107,24 +109,23 @@ def test_unfinished_counts_background_tasks_by_owner() -> None:
     assert (table.unfinished("me"), table.unfinished(None)) == (0, 1)
 
 
-def test_foreground_tasks_may_go_at_once_and_background_tasks_once_heard_of() -> None:
+def test_the_first_to_end_is_forgotten_first_of_those_that_may() -> None:
     """SM26, SM27."""
     table = Table()
     for number in range(33):
         task = make(f"s{number}", background=False)
         table.add(task)
         table.end(task)
+        forgotten = table.release(task)
+        assert (forgotten and forgotten.task_id) == ("s0" if number == 32 else None)
     assert [task.task_id for task in table.all()] == [f"s{n}" for n in range(1, 33)]
     told = [make(f"a{number}") for number in range(33)]
     for task in told:
         table.add(task)
         table.end(task)
     assert len(table.all()) == 65
-    for task in reversed(told):
-        table.release(task.task_id)
+    assert [table.release(task) for task in reversed(told)] == [None] * 32 + [told[0]]
     assert table.find("a0") is None and table.find("a1") is told[1]
-    table.release("a0")
-    table.release("unknown")
     assert len(table.all()) == 64
 
 

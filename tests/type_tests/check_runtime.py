@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import assert_type
 
@@ -16,6 +17,7 @@ from supervisor.runtime import (
     StopResult,
     TaskError,
     TaskHandle,
+    TaskSet,
     TaskSnapshot,
     open_runtime,
 )
@@ -87,6 +89,29 @@ async def check_runtime() -> None:
         assert_type(runtime.root, Supervisor)
         async with runtime.turn("main"):
             pass
+        await runtime.launch(Sleep(), notify="silent")
+        await runtime.launch(Sleep(), notify="loud")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        assert_type(runtime.handle(task.id), TaskHandle)
+        assert_type(await runtime.wait_any([task, "s1"]), TaskSnapshot)
+        assert_type(await runtime.wait_all([task]), list[TaskSnapshot])
+        members = runtime.task_set(task, "s1")
+        assert_type(members, TaskSet)
+        async for ended in members:
+            assert_type(ended, TaskSnapshot)
+        assert_type(runtime.background_all("main"), list[str])
+        assert_type(await runtime.stop_foreground(), list[StopResult])
+        assert_type(await runtime.stop(task.id, now=True, notify="silent"), StopResult)
+        assert_type(runtime.consume(task.id), bool)
+        await task.write("text")
+        await task.write(b"bytes")
+        await task.write(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        assert_type(task.read_tail(), str)
+        async for text in task.follow():
+            assert_type(text, str)
+        assert_type(await task.wait_output("ready"), re.Match[str])
+        batch = await runtime.notifications.receive_batch(limit=5)
+        assert_type(batch, list[Notification])
+        assert_type(runtime.notifications.unacknowledged(), list[Notification])
         async for note in runtime.notifications:
             assert_type(note, Notification)
             assert_type(note.ack(), bool)

@@ -1,0 +1,196 @@
+"""What people are shown of what happened, when more happens than they can read.
+
+A `DisplayQueue` keeps at most 20 items for a display and folds the others into
+one summary. It is for eyes only: the records of the outbox are never dropped,
+whatever this queue does with the lines about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+
+if TYPE_CHECKING:
+    from ._outbox import Notification
+
+DISPLAY_LIMIT = 20
+"""Items that a `DisplayQueue` keeps."""
+DISPLAY_LINES = 3
+"""Lines that `cap_lines` leaves."""
+_NAMED = 3
+"""Ids named in each group of a summary."""
+
+
+@attrs.frozen(kw_only=True)
+class DisplayItem:
+    """One line that would be shown."""
+
+    kind: str
+    """What a summary counts it as, in a word, such as ``failed``."""
+    id: str
+    """Of the task that it is about."""
+    text: str
+    """The line: short, clean, without a newline."""
+    pulse: bool = False
+    """Whether it only tells how far something is; the next one tells more."""
+    protected: bool = False
+    """Whether it stays while anything else can go."""
+    recorded: bool = False
+    """Whether its result is kept where its reader finds it anyway, so that
+    nobody need go and look."""
+
+    @classmethod
+    def of(cls, note: Notification, *, protected: bool = False) -> DisplayItem:
+        """Return the line about the end of a task."""
+        return cls(
+            kind=note.status.value,
+            id=note.task_id,
+            text=note.display,
+            protected=protected,
+            recorded=note.acked is not None,
+        )
+
+
+@attrs.frozen
+class Admission:
+    """What becomes of an item that arrives."""
+
+    admitted: bool
+    """Whether it enters the queue, at its end."""
+    evicted: int | None = None
+    """The place of the one that leaves for it."""
+
+
+def admit(
+    queue: Sequence[DisplayItem], item: DisplayItem, limit: int = DISPLAY_LIMIT
+) -> Admission:
+    """Decide what becomes of ``item``, and change nothing.
+
+    While there is room it enters. Else it takes the place of the oldest pulse;
+    where there is none, a pulse is refused, and anything else takes the place of
+    the oldest item. What is protected never leaves and is, though it be a pulse,
+    never refused as one; among nothing but protected items any other is refused.
+    """
+    if len(queue) < limit:
+        return Admission(True)
+    unprotected = [n for n, other in enumerate(queue) if not other.protected]
+    for place in unprotected:
+        if queue[place].pulse:
+            return Admission(True, place)
+    if not unprotected or (item.pulse and not item.protected):
+        return Admission(False)
+    return Admission(True, unprotected[0])
+
+
+@attrs.frozen
+class Folded:
+    """What was not shown, in a sentence."""
+
+    status: Literal["dropped", "recorded"]
+    """``recorded`` if results were lost, and each of them is kept where its
+    reader finds it anyway."""
+    text: str
+    """The sentence, for people."""
+
+
+class DisplayQueue:
+    """The lines that wait to be shown, at most 20, and the count of the others.
+
+    Nothing waits here and nothing fails: `add` is for the code that has
+    something else to do, `take` for the one that draws.
+    """
+
+    def __init__(self) -> None:
+        self._items: list[DisplayItem] = []
+        self._counts: dict[tuple[str, bool, bool], _Group] = {}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def add(self, item: DisplayItem) -> bool:
+        """Let an item in, as `admit` decides; return whether it is in."""
+        admission = admit(self._items, item)
+        if not admission.admitted:
+            self._lose(item)
+        else:
+            if admission.evicted is not None:
+                self._lose(self._items.pop(admission.evicted))
+            self._items.append(item)
+        return admission.admitted
+
+    def take(self) -> tuple[list[DisplayItem], Folded | None]:
+        """Take every item, oldest first, and the summary of what was lost since
+        the last time, if anything was. Nothing is told twice."""
+        items, self._items = self._items, []
+        groups, self._counts = self._counts, {}
+        return items, _fold(groups.values())
+
+    def clear(self) -> None:
+        """Forget the items, and what was lost, untold."""
+        self._items = []
+        self._counts = {}
+
+    def _lose(self, item: DisplayItem) -> None:
+        key = item.kind, item.pulse, item.recorded
+        group = self._counts.setdefault(key, _Group(*key))
+        group.count += 1
+        group.ids[item.id] = None
+
+
+@attrs.define
+class _Group:
+    """What was lost of one kind."""
+
+    kind: str
+    pulse: bool
+    recorded: bool
+    count: int = 0
+    # In the order in which they were lost.
+    ids: dict[str, None] = attrs.field(factory=dict[str, None])
+
+    def __str__(self) -> str:
+        named = ", ".join([*self.ids][:_NAMED])
+        more = len(self.ids) - _NAMED
+        return f"{self.count} {self.kind} ({named}{f' +{more}' if more > 0 else ''})"
+
+
+def _fold(groups: Iterable[_Group]) -> Folded | None:
+    groups = list(groups)
+    results = [group for group in groups if not group.pulse]
+    lost = [group for group in results if not group.recorded]
+    kept = [group for group in results if group.recorded]
+    pulses = [group for group in groups if group.pulse]
+    sentences: list[str] = []
+    if lost:
+        total = sum(group.count for group in lost)
+        sentences.append(
+            f"Dropped {total} from the display: {_listed(lost)}; TaskList shows them."
+        )
+    if kept:
+        sentences.append(f"Recorded without being shown: {_listed(kept)}.")
+    if pulses:
+        sentences.append(f"Interim updates not shown: {_listed(pulses)}.")
+    if not sentences:
+        return None
+    only_kept = bool(kept) and not lost
+    return Folded("recorded" if only_kept else "dropped", " ".join(sentences))
+
+
+def _listed(groups: Iterable[_Group]) -> str:
+    return ", ".join(map(str, groups))
+
+
+def cap_lines(lines: Sequence[str], limit: int = DISPLAY_LINES) -> list[str]:
+    """Return at most ``limit`` lines: if there are more, the last one returned
+    says how many are left out.
+
+    Raises:
+        ValueError: if ``limit`` leaves no room for that.
+    """
+    if limit < 1:
+        raise ValueError(f"limit must be 1 or more, not {limit!r}")
+    if len(lines) <= limit:
+        return [*lines]
+    return [*lines[: limit - 1], f"and {len(lines) - limit + 1} more"]

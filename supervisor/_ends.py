@@ -1,0 +1,145 @@
+"""What the end of a task means, and what is told of it.
+
+An exit of the task's actor becomes a terminal status and an error as text, and
+the record of an ended task the facts of its envelope. What a work has raised or
+returned is a stranger's: none of its methods can cost the task its end.
+"""
+
+from __future__ import annotations
+
+import traceback
+
+import trio
+
+from actors import Exit, Failed, Stopped, TaskStatus
+from actors.envelope import Envelope
+
+from ._errors import RestartIntensityExceeded
+from ._table import Task, TaskError
+
+TEXT_LIMIT = 65_536
+"""Characters kept of an error's message, and of its traceback."""
+
+_BARE_SUMMARY = "A task ended; its report could not be read"
+
+
+def conclude(
+    exit: Exit[object], own_exit: Exit[object] | None
+) -> tuple[TaskStatus, Exception | None]:
+    """Return the terminal status that an exit of the task's actor means.
+
+    ``own_exit`` is the end of the work itself, where that came before the end
+    of the actor: it counts, unless the actor failed after it.
+    """
+    if own_exit is not None and not isinstance(exit, Failed):
+        exit = own_exit
+    if isinstance(exit, Failed):
+        return TaskStatus.FAILED, exit.error
+    if isinstance(exit, Stopped):
+        if exit.by == "deadline":
+            return TaskStatus.FAILED, TimeoutError("the deadline of the task passed")
+        return TaskStatus.KILLED, None
+    return TaskStatus.COMPLETED, None
+
+
+def describe_error(error: Exception) -> TaskError:
+    """Return ``error`` as text, whatever its own methods do."""
+    try:
+        return _describe_error(error)
+    except (KeyboardInterrupt, trio.Cancelled):
+        raise
+    # The boundary: even the class of an error may raise when it is looked at.
+    except BaseException:
+        return TaskError("Exception", "an error that cannot be shown", "")
+
+
+def _describe_error(error: Exception) -> TaskError:
+    try:
+        trace = "".join(traceback.format_exception(error))
+    except (KeyboardInterrupt, trio.Cancelled):
+        raise
+    # The boundary: see `describe`.
+    except BaseException as second:
+        trace = f"a traceback that cannot be shown: {type(second).__name__}"
+    if isinstance(error, RestartIntensityExceeded):
+        # Of its runs, in the words of one who knows nothing of supervisors.
+        message = (
+            f"had to be run again more than {error.intensity} time(s) within "
+            f"{error.period:g} s; last: {describe(error.__cause__)}"
+        )
+    else:
+        message = describe(error)
+    return TaskError(type(error).__name__, message[:TEXT_LIMIT], trace[:TEXT_LIMIT])
+
+
+def describe(value: object) -> str:
+    """Return ``value`` as a real str, whatever its own methods do."""
+    if type(value) is str:
+        return value
+    try:
+        return "".join((str(value), ""))
+    except (KeyboardInterrupt, trio.Cancelled):
+        raise
+    # The boundary: somebody's __str__ must not cost the task its end. A
+    # SystemExit that comes out of it is nobody's wish to leave the program.
+    except BaseException as error:
+        return f"a {type(value).__name__} that cannot be shown: {type(error).__name__}"
+
+
+def envelope(task: Task, notification_id: str, remaining: int) -> Envelope:
+    """Return the facts of an ended task.
+
+    Raises:
+        Exception: if the work has written nonsense into its report.
+    """
+    error, output_file, progress = task.error, task.output_file, task.progress
+    is_shell = task.task_type == "local_bash"
+    return Envelope(
+        notification_id=notification_id,
+        task_id=task.task_id,
+        run_id=task.run_id,
+        task_type=task.task_type,
+        status=task.status._value_,
+        summary=_summary(task),
+        remaining=remaining,
+        all_terminal=remaining == 0,
+        tool_use_id=task.tool_use_id,
+        exit_code=task.exit_code,
+        signal=task.signal,
+        result=None if task.writes_output else task.result,
+        error=None if error is None else f"{error.type}: {error.message}",
+        output_tail=task.output_tail,
+        output_truncated=task.output_truncated,
+        output_file=None if output_file is None else str(output_file),
+        total_tokens=None if is_shell or progress is None else progress.total_tokens,
+        tool_uses=None if is_shell or progress is None else progress.tool_uses,
+        duration_ms=task.duration_ms(),
+    )
+
+
+def bare_envelope(task: Task, notification_id: str, remaining: int) -> Envelope:
+    """Return only those facts that no work can touch."""
+    return Envelope(
+        notification_id=notification_id,
+        task_id=task.task_id,
+        run_id=task.run_id,
+        task_type=task.task_type,
+        status=task.status._value_,
+        summary=_BARE_SUMMARY,
+        remaining=remaining,
+        all_terminal=remaining == 0,
+    )
+
+
+def _summary(task: Task) -> str:
+    what = "Command" if task.task_type == "local_bash" else "Agent"
+    if task.status is TaskStatus.KILLED:
+        why = task.stop_reason
+        end = "was stopped" if why is None else f"was stopped: {why}"
+    elif task.status is TaskStatus.FAILED:
+        end = f"failed: {'unknown error' if task.error is None else task.error.message}"
+    elif task.exit_code is not None:
+        end = f"completed (exit code {task.exit_code})"
+    else:
+        end = "completed"
+    return f'{what} "{task.description}" {end}'

@@ -1,0 +1,218 @@
+"""What callers hold: a task, the result of a stop, a turn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import trio
+
+from actors import TaskStatus
+from actors.work import Input
+
+from ._errors import InputClosed
+from ._table import Task, TaskSnapshot
+
+if TYPE_CHECKING:
+    from ._reading import OutputPart
+    from .runtime import Runtime
+
+
+class StopResult:
+    """What came of a stop."""
+
+    __slots__ = ("_snapshot", "_task", "survivors")
+
+    def __init__(self, task: Task) -> None:
+        # Most are never looked at, and a task that has ended does not change.
+        self._task = task
+        self._snapshot = None if task.status.is_terminal else task.snapshot()
+        self.survivors: tuple[str, ...] = _survivors(task)
+        """What has outlived the stop, in words: processes, or a task that is
+        shielded."""
+
+    def __repr__(self) -> str:
+        return f"StopResult(snapshot={self.snapshot!r}, survivors={self.survivors!r})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StopResult):
+            return NotImplemented
+        return (self.snapshot, self.survivors) == (other.snapshot, other.survivors)
+
+    def __hash__(self) -> int:
+        return hash((self.snapshot.id, self.survivors))
+
+    @property
+    def snapshot(self) -> TaskSnapshot:
+        """The task after the stop; it has ended unless there are survivors."""
+        if self._snapshot is None:
+            self._snapshot = self._task.snapshot()
+        return self._snapshot
+
+
+class TaskHandle:
+    """One task, as `Runtime.launch` returns it. It stays valid for good."""
+
+    __slots__ = ("_runtime", "_task")
+
+    def __init__(self, runtime: Runtime, task: Task) -> None:
+        self._runtime = runtime
+        self._task = task
+
+    def __repr__(self) -> str:
+        return f"<TaskHandle {self.id} {self._task.status.value}>"
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return self._task.task_id
+
+    @property
+    def status(self) -> TaskStatus:
+        """Where the task is in its life."""
+        return self._task.status
+
+    def belongs_to(self, runtime: Runtime) -> Task | None:
+        """Return the task's record, for its own runtime."""
+        return self._task if self._runtime is runtime else None
+
+    def snapshot(self) -> TaskSnapshot:
+        """Return the task as it is now."""
+        return self._task.snapshot()
+
+    async def wait(self) -> TaskSnapshot:
+        """Wait for the end of the task and return it as it is then.
+
+        Cancelling the wait does nothing to the task. A task that waits for one
+        that it launched lends its place to those who wait for one.
+
+        Raises:
+            WouldDeadlock: if the task itself waits.
+        """
+        await self._runtime.wait_ended(self._task)
+        return self._task.snapshot()
+
+    async def stop(self, reason: str | None = None, *, now: bool = False) -> StopResult:
+        """See `Runtime.stop`."""
+        return await self._runtime.stop_task(self._task, reason, now=now)
+
+    # Its input
+
+    async def write(self, data: str | bytes) -> None:
+        """Write to the standard input of the task; text as UTF-8.
+
+        Waits while the task does not read, and for the start of a task that
+        takes input. Cancelled, it has written an unknown part.
+
+        Raises:
+            InputClosed: if the task takes no input, or no more, saying why.
+            TypeError: if that is neither text nor bytes.
+        """
+        if isinstance(data, str):
+            data = data.encode()
+        elif not isinstance(data, bytes):
+            raise TypeError(f"data must be a str or bytes, not {data!r}")
+        stdin = await self._input()
+        try:
+            await stdin.write(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise self._input_closed(error) from error
+
+    async def close_input(self) -> None:
+        """End the standard input of the task: its program reads its end.
+
+        Raises:
+            InputClosed: if the task takes no input, or has ended.
+        """
+        stdin = await self._input()
+        try:
+            await stdin.close()
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise self._input_closed(error) from error
+
+    async def _input(self) -> Input:
+        task = self._task
+        await trio.lowlevel.checkpoint()
+        while (stdin := task.input) is None:
+            if task.status.is_terminal:
+                raise InputClosed(self.id, "it has ended")
+            if not task.takes_input:
+                raise InputClosed(self.id, "it was launched without an input")
+            await task.wait_changed()
+        return stdin
+
+    def _input_closed(self, error: Exception) -> InputClosed:
+        if self._task.status.is_terminal:
+            return InputClosed(self.id, "it has ended")
+        if isinstance(error, trio.BrokenResourceError):
+            return InputClosed(self.id, "nobody reads it any more")
+        return InputClosed(self.id, "it was closed")
+
+    # Its output
+
+    def read_tail(self, limit: int = 65_536, *, whole_lines: bool = False) -> str:
+        """Return the end of the output, at most ``limit`` characters, with a
+        first line that says so and names the file if that is not all. With
+        ``whole_lines`` it leaves out the rest of a line that was cut."""
+        from ._reading import read_tail
+
+        return read_tail(self._task, limit, whole_lines=whole_lines)
+
+    def read(
+        self, offset: int = 0, limit: int = 65_536, *, whole_lines: bool = False
+    ) -> OutputPart:
+        """Return the output from the byte ``offset`` on, at most ``limit`` bytes
+        of it and only whole characters, without waiting. With ``whole_lines`` it
+        begins with the first line that begins there or later."""
+        from ._reading import read_from
+
+        return read_from(self._task, offset, limit, whole_lines=whole_lines)
+
+    def follow(self, offset: int = 0) -> AsyncIterator[str]:
+        """Iterate over the output from the byte ``offset`` on, as it comes. It
+        ends with the task, after its last byte. Cancelling it loses nothing:
+        begin again."""
+        from ._reading import follow
+
+        return follow(self._task, offset)
+
+    async def wait_output(self, pattern: str | re.Pattern[str]) -> re.Match[str]:
+        """Wait until the output holds ``pattern``, for instance that a server is
+        ready, and return the match.
+
+        Raises:
+            OutputEnded: if the task ends before.
+        """
+        from ._reading import wait_output
+
+        return await wait_output(self._task, pattern)
+
+
+class Turn:
+    """The parent is busy. Made by `Runtime.turn`."""
+
+    def __init__(self, runtime: Runtime, owner: str | None) -> None:
+        self._runtime = runtime
+        self._owner = owner
+
+    async def __aenter__(self) -> Self:
+        self._runtime.begin_turn(self._owner)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._runtime.end_turn(self._owner)
+
+
+def _survivors(task: Task) -> tuple[str, ...]:
+    if task.status.is_terminal:
+        return ()
+    if task.survivors:
+        return tuple(f"process {pid}" for pid in task.survivors)
+    return (f"the task {task.task_id} itself: it is shielded or blocked",)

@@ -1,0 +1,141 @@
+"""An order: what a caller wants started, checked before anything is.
+
+Every argument is looked at here, and each property of the work is read once, so
+that a bad one is an error of the call and changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+import attrs
+import trio
+
+from actors.work import Work
+
+from ._outbox import NOTIFY, Notify
+from ._spec import Backoff, ChildSpec, Restart, is_seconds
+from ._table import RestartPolicy
+from ._tree import open_supervisor
+
+ID_PREFIXES = {"local_bash": "s", "local_agent": "", "remote_agent": "r"}
+"""What the id of a task begins with, by its type."""
+
+# What `Runtime.launch` has when nothing is said about restarts.
+_RUN_ONCE = ("temporary", 1, 5.0, None)
+
+
+@attrs.define(eq=False)
+class Order:
+    """What is to be started."""
+
+    work: Work
+    task_type: str
+    shutdown: float
+    writes_output: bool
+    takes_input: bool
+    description: str | None
+    owner: str | None
+    tool_use_id: str | None
+    policy: RestartPolicy | None
+    notify: Notify
+
+
+def check_order(
+    work: Work,
+    description: str | None,
+    owner: str | None,
+    tool_use_id: str | None,
+    policy: RestartPolicy | None,
+    notify: Notify,
+) -> Order:
+    """Return the order that the arguments of `Runtime.launch` make.
+
+    Raises:
+        TypeError, ValueError: naming the argument and its value.
+    """
+    task_type: object = getattr(work, "task_type", None)
+    if not isinstance(task_type, str) or task_type not in ID_PREFIXES:
+        raise TypeError(f"a work such as Shell(...) is wanted, not {work!r}")
+    # What is a plain str, as nearly all are, needs no look.
+    if description is not None and type(description) is not str:
+        description = check_text("description", description)
+    if owner is not None and type(owner) is not str:
+        owner = check_text("owner", owner)
+    if tool_use_id is not None and type(tool_use_id) is not str:
+        tool_use_id = check_text("tool_use_id", tool_use_id)
+    if notify != "wake":
+        check_notify(notify)
+    shutdown = work.shutdown
+    if not is_seconds(shutdown):
+        raise TypeError(f"the shutdown of a work must be seconds, not {shutdown!r}")
+    if not description:
+        own: object = work.describe()
+        if not isinstance(own, str):
+            raise TypeError(f"the description of a work must be a str, not {own!r}")
+        description = str.__str__(own)
+    return Order(
+        work,
+        str.__str__(task_type),
+        float(shutdown),
+        bool(work.writes_output),
+        _takes_input(work),
+        description,
+        owner,
+        tool_use_id,
+        policy,
+        notify,
+    )
+
+
+def check_policy(
+    restart: Restart, intensity: int, period: float, backoff: Backoff | None
+) -> RestartPolicy | None:
+    """Return how often a task is run again, or None for never.
+
+    Raises:
+        InvalidChildSpec, InvalidSupervisorFlags: naming the value.
+    """
+    if intensity is not True and (restart, intensity, period, backoff) == _RUN_ONCE:
+        return None
+    ChildSpec("run", trio.sleep_forever, restart=restart, backoff=backoff)
+    open_supervisor(intensity=intensity, period=period)
+    if restart == "temporary":
+        return None
+    return RestartPolicy(
+        restart=restart, intensity=intensity, period=period, backoff=backoff
+    )
+
+
+def check_text(name: str, value: object) -> str | None:
+    """Return ``value`` as a real str, so that none of its own methods runs later."""
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str or None, not {value!r}")
+    return str.__str__(value)
+
+
+def check_notify(notify: object) -> None:
+    """Refuse what is no policy."""
+    if not _is_notify(notify):
+        raise ValueError(f"notify must be one of {', '.join(NOTIFY)}, not {notify!r}")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+
+
+def _is_notify(notify: object) -> TypeGuard[Notify]:
+    return isinstance(notify, str) and notify in NOTIFY
+
+
+def _takes_input(work: object) -> bool:
+    takes = getattr(work, "takes_input", None)
+    if takes is None:
+        return getattr(work, "stdin", None) == "pipe" or bool(
+            getattr(work, "pty", False)
+        )
+    return bool(takes)

@@ -1,0 +1,160 @@
+"""Waiting for several tasks: for any of them, for all, for each as it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+import trio
+from trio.lowlevel import ParkingLot, enable_ki_protection
+
+from ._errors import WouldDeadlock
+from ._table import Task, TaskSnapshot
+
+if TYPE_CHECKING:
+    from ._handles import TaskHandle
+    from .runtime import Runtime
+
+
+class TaskSet:
+    """Tasks that are waited for, each until it has ended. Made by
+    `Runtime.task_set`.
+
+    Iterating it gives the snapshot of each member, in the order in which the
+    tasks end, once, and takes it out of the set; it ends when the set is empty.
+    Members may be added and removed meanwhile. Several may iterate it: each
+    snapshot goes to one of them. Cancelling an iteration loses nothing and does
+    nothing to the tasks.
+    """
+
+    def __init__(self, runtime: Runtime, tasks: Iterable[Task] = ()) -> None:
+        self._runtime = runtime
+        self._unfinished: dict[Task, None] = {}
+        # With the number of the end, which is another for each task.
+        self._ended: list[tuple[int, Task]] = []
+        self._readers = ParkingLot()
+        for task in tasks:
+            self._add(task)
+
+    def __repr__(self) -> str:
+        return f"<TaskSet of {len(self)}, {len(self._ended)} ended>"
+
+    def __len__(self) -> int:
+        """How many members have not been given out yet, ended or not."""
+        return len(self._unfinished) + len(self._ended)
+
+    def __contains__(self, task: object) -> bool:
+        member = self._runtime.known(task)
+        return member is not None and self._has(member)
+
+    def add(self, task: TaskHandle | str) -> None:
+        """Wait for this task, too. Nothing happens if it is a member.
+
+        Raises:
+            UnknownTask: for an id that is not known.
+        """
+        self._add(self._runtime.member(task))
+
+    def _add(self, task: Task) -> None:
+        if self._has(task):
+            return
+        if task.ended_at is not None:
+            self._put(task)
+            return
+        self._unfinished[task] = None
+        if task.sets is None:
+            task.sets = []
+        task.sets.append(self)
+
+    def _has(self, task: Task) -> bool:
+        return task in self._unfinished or any(task is t for _, t in self._ended)
+
+    @enable_ki_protection
+    def remove(self, task: TaskHandle | str) -> bool:
+        """Wait for this task no longer. Returns whether it was a member.
+
+        Raises:
+            UnknownTask: for an id that is not known.
+        """
+        member = self._runtime.member(task)
+        if member in self._unfinished:
+            del self._unfinished[member]
+            assert member.sets is not None
+            member.sets.remove(self)
+        else:
+            left = [entry for entry in self._ended if entry[1] is not member]
+            if len(left) == len(self._ended):
+                return False
+            # Sorted is a heap as well.
+            self._ended = sorted(left)
+        if not self:
+            self._readers.unpark_all()
+        return True
+
+    def task_ended(self, task: Task) -> None:
+        """Called in the step in which a member ends."""
+        del self._unfinished[task]
+        self._put(task)
+
+    def _put(self, task: Task) -> None:
+        heappush(self._ended, (task.end_number, task))
+        self._readers.unpark_all()
+
+    def close(self) -> None:
+        """Wait for nobody any more."""
+        for task in self._unfinished:
+            assert task.sets is not None
+            task.sets.remove(self)
+        self._unfinished.clear()
+        self._ended.clear()
+        self._readers.unpark_all()
+
+    def __aiter__(self) -> TaskSet:
+        return self
+
+    @enable_ki_protection
+    async def __anext__(self) -> TaskSnapshot:
+        """Wait for the next member that ends.
+
+        Raises:
+            WouldDeadlock: if the task that asks is a member itself.
+        """
+        self._runtime.refuse_own_end(self._unfinished)
+        await trio.lowlevel.checkpoint()
+        with self._runtime.lent_place(self._unfinished):
+            while self and not self._ended:
+                await self._readers.park()
+        if not self:
+            raise StopAsyncIteration
+        _, task = heappop(self._ended)
+        if not self:
+            # The last one: whoever waits beside us waits for nothing.
+            self._readers.unpark_all()
+        return task.snapshot()
+
+
+async def wait_any(runtime: Runtime, tasks: list[Task]) -> TaskSnapshot:
+    """See `Runtime.wait_any`."""
+    members = TaskSet(runtime, tasks)
+    try:
+        return await anext(members)
+    finally:
+        members.close()
+
+
+async def wait_all(runtime: Runtime, tasks: list[Task]) -> list[TaskSnapshot]:
+    """See `Runtime.wait_all`."""
+    members = TaskSet(runtime, tasks)
+    try:
+        async for _ in members:
+            pass
+    finally:
+        members.close()
+    return [task.snapshot() for task in tasks]
+
+
+def refuse_own_end(current: Task | None, tasks: Iterable[Task]) -> None:
+    """Raise WouldDeadlock if ``current`` is one of ``tasks``."""
+    if current is not None and any(current is task for task in tasks):
+        raise WouldDeadlock(f"task {current.task_id} would wait for its own end")

@@ -1,0 +1,168 @@
+"""What a host puts before the model without being asked: which tasks run.
+
+`reminder` is for every turn, `after_compaction` for a conversation that has
+just been shortened, which loses the ids of running tasks, and `ProgressReports`
+for what has happened since the last look.
+
+The texts stand among the host's own words, so nothing that a task was called or
+has printed may pass for those: it is cleaned, made one line, cut, and escaped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from actors import Progress
+
+from ._line import escaped_line
+from ._table import TaskSnapshot
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+
+_PATH_SHOWN: Final = 4_096
+
+LISTED: Final = 50
+"""Tasks that are named; of more there is only the number."""
+
+
+def reminder(runtime: Runtime, owner: str | None) -> str | None:
+    """Return the reminder of the background tasks of ``owner`` that have not
+    ended, in the order of launch, or None if there are none."""
+    tasks = _unfinished(runtime, owner)
+    if not tasks:
+        return None
+    lines: list[str] = []
+    for task in tasks[:LISTED]:
+        lines.append(
+            f"- [{task.id}] {task.type} ({task.status.value}): "
+            f"{escaped_line(task.description)}"
+        )
+        if task.prompt is not None:
+            lines.append(
+                f"  seems to wait for an answer to: {escaped_line(task.prompt)}"
+            )
+    listed = "\n".join(lines + _more(tasks))
+    return (
+        "<system-reminder>\n"
+        f"Background tasks:\n{listed}\n\n"
+        "Use TaskOutput to check task results. Use TaskStop to terminate running "
+        "tasks.\n"
+        "</system-reminder>"
+    )
+
+
+def after_compaction(runtime: Runtime, owner: str | None) -> str | None:
+    """Return what the model must be told again when earlier messages have been
+    cut away: its background tasks that have not ended, or None if there are none."""
+    tasks = _unfinished(runtime, owner)
+    if not tasks:
+        return None
+    lines = [
+        f"- {task.id}: {escaped_line(task.description)} ({task.type})"
+        for task in tasks[:LISTED]
+    ]
+    listed = "\n".join(lines + _more(tasks))
+    return (
+        f"## Running Background Tasks\n\n{listed}\n\n"
+        "Use TaskOutput to check progress or results."
+    )
+
+
+class ProgressReports:
+    """What the background tasks of ``owner`` have done since the last report.
+
+    One of them for each conversation: it remembers what it has told.
+    """
+
+    def __init__(self, runtime: Runtime, owner: str | None) -> None:
+        self._runtime = runtime
+        self._owner = owner
+        self._told: dict[str, Progress] = {}
+
+    def new(self) -> list[str]:
+        """Return one line for each task that has not ended and has something
+        new to tell; often there is none."""
+        tasks = [
+            task
+            for task in _unfinished(self._runtime, self._owner)
+            if task.progress is not None
+        ]
+        lines: list[str] = []
+        told: dict[str, Progress] = {}
+        for task in tasks:
+            assert task.progress is not None
+            before = self._told.get(task.id, Progress())
+            if line := _progress_line(task, before, task.progress):
+                lines.append(line)
+            told[task.id] = _furthest(before, task.progress)
+        # Those that have ended are not remembered.
+        self._told = told
+        return lines
+
+
+def _unfinished(runtime: Runtime, owner: str | None) -> list[TaskSnapshot]:
+    return [
+        task
+        for task in runtime.tasks(owner)
+        if task.owner == owner and task.background and not task.status.is_terminal
+    ]
+
+
+def _more(tasks: list[TaskSnapshot]) -> list[str]:
+    return [f"and {len(tasks) - LISTED} more"] if len(tasks) > LISTED else []
+
+
+def _furthest(before: Progress, now: Progress) -> Progress:
+    """Return ``now``, with no count below ``before``: a task that was run again
+    counts from 0, and what it has done twice is no news."""
+    return attrs.evolve(
+        now,
+        bytes_written=max(before.bytes_written, now.bytes_written),
+        tool_uses=max(before.tool_uses, now.tool_uses),
+        total_tokens=max(before.total_tokens, now.total_tokens),
+    )
+
+
+def _progress_line(task: TaskSnapshot, before: Progress, now: Progress) -> str | None:
+    file = (
+        None
+        if task.output_file is None
+        else escaped_line(str(task.output_file), _PATH_SHOWN)
+    )
+    if task.type == "remote_agent":
+        if not now.text or now.text == before.text:
+            return None
+        line = f"Remote task {task.id} progress: {escaped_line(now.text)}."
+        return line if file is None else f"{line} Read {file} to see full output."
+    news: list[str] = []
+    if task.type == "local_bash":
+        what = "Command"
+        if (count := now.bytes_written - before.bytes_written) > 0:
+            news.append(f"{count} new byte{_plural(count)} of output")
+    else:
+        what = "Agent"
+        if (count := now.tool_uses - before.tool_uses) > 0:
+            news.append(f"{count} new tool{_plural(count)} used")
+        if (count := now.total_tokens - before.total_tokens) > 0:
+            news.append(f"{count} new tokens")
+    if not news:
+        return None
+    line = (
+        f"{what} {task.id} progress: {', '.join(news)}. "
+        f"The {what.lower()} is still running."
+    )
+    if file is not None:
+        line += (
+            f" You usually do not need to read {file} unless you need specific details "
+            "right away."
+        )
+    if task.notify == "silent":
+        return line
+    return f"{line} You will receive a notification when the {what.lower()} is done."
+
+
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"

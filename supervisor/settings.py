@@ -1,0 +1,154 @@
+"""What may be set from outside, through environment variables.
+
+`read_settings` reads them once and checks them; nothing looks at the
+environment afterwards. A host that wants none of this makes its own `Settings`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Final
+
+import attrs
+
+DISABLE_BACKGROUND_TASKS: Final = "TRIO_SUPERVISOR_DISABLE_BACKGROUND_TASKS"
+MAX_OUTPUT_LENGTH: Final = "TRIO_SUPERVISOR_MAX_OUTPUT_LENGTH"
+BASH_DEFAULT_TIMEOUT_MS: Final = "TRIO_SUPERVISOR_BASH_DEFAULT_TIMEOUT_MS"
+BASH_MAX_TIMEOUT_MS: Final = "TRIO_SUPERVISOR_BASH_MAX_TIMEOUT_MS"
+
+VARIABLES: Final = {
+    DISABLE_BACKGROUND_TASKS: "background_tasks",
+    MAX_OUTPUT_LENGTH: "max_output_length",
+    BASH_DEFAULT_TIMEOUT_MS: "bash_default_timeout",
+    BASH_MAX_TIMEOUT_MS: "bash_max_timeout",
+}
+"""Every variable, and the field of `Settings` that it sets."""
+
+_PREFIX: Final = "TRIO_SUPERVISOR_"
+_YES: Final = ("1", "true", "yes", "on")
+_NO: Final = ("0", "false", "no", "off")
+_NUMBER: Final = re.compile("[1-9][0-9]*")
+# A length has room for a truncation header and something below it; a time is
+# below 25 days, as with the timers of most systems.
+_RANGES: Final = {
+    "max_output_length": (1_000, 10_000_000),
+    "bash_default_timeout": (1, 2**31 - 1),
+    "bash_max_timeout": (1, 2**31 - 1),
+}
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """How the tools behave.
+
+    Raises:
+        TypeError, ValueError: naming the field and its value.
+    """
+
+    background_tasks: bool = True
+    """Whether the model may run commands in the background."""
+    max_output_length: int = 30_000
+    """Characters of output in one answer of a tool; 1,000 to 10,000,000."""
+    bash_default_timeout: int = 120_000
+    """Milliseconds that a foreground command has when the model sets none."""
+    bash_max_timeout: int = 600_000
+    """The most milliseconds that the model may set."""
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.background_tasks, bool):
+            raise TypeError(
+                f"background_tasks must be True or False, not {self.background_tasks!r}"
+            )
+        for name, (lowest, highest) in _RANGES.items():
+            value: object = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{name} must be a whole number, not {value!r}")
+            if not lowest <= value <= highest:
+                raise ValueError(
+                    f"{name} must be from {lowest} to {highest}, not {value!r}"
+                )
+        if self.bash_default_timeout > self.bash_max_timeout:
+            raise ValueError(
+                f"bash_default_timeout must be at most bash_max_timeout, which is "
+                f"{self.bash_max_timeout}, not {self.bash_default_timeout}"
+            )
+
+
+def read_settings(environ: Mapping[str, str]) -> Settings:
+    """Return what ``environ`` says; what it does not name has its default.
+
+    Numbers are plain positive decimal integers. A switch is on with 1, true,
+    yes or on, and off with 0, false, no or off. An empty variable is as good
+    as none. The default timeout follows a maximum that was set below it.
+
+    A name that starts as ours do and is nearly one of them is refused as
+    misspelt. Others are left alone: processes are marked by such variables.
+
+    Raises:
+        ValueError: naming the variable and its value.
+    """
+    for name in environ:
+        if name.startswith(_PREFIX) and name not in VARIABLES:
+            _check_spelling(name)
+    found: dict[str, int] = {}
+    for variable, field in VARIABLES.items():
+        value = environ.get(variable, "")
+        if value and field in _RANGES:
+            found[field] = _number(variable, value, *_RANGES[field])
+    settings = Settings()
+    maximum = found.get("bash_max_timeout", settings.bash_max_timeout)
+    default = found.get(
+        "bash_default_timeout", min(settings.bash_default_timeout, maximum)
+    )
+    if default > maximum:
+        raise ValueError(
+            f"{BASH_DEFAULT_TIMEOUT_MS} must be at most {maximum}, the maximum that "
+            f"{BASH_MAX_TIMEOUT_MS} sets, not {default}"
+        )
+    return Settings(
+        background_tasks=not _switch(environ, DISABLE_BACKGROUND_TASKS),
+        max_output_length=found.get("max_output_length", settings.max_output_length),
+        bash_default_timeout=default,
+        bash_max_timeout=maximum,
+    )
+
+
+def _check_spelling(name: str) -> None:
+    # The common start would make any two names look alike.
+    ours = {known.removeprefix(_PREFIX): known for known in VARIABLES}
+    near = get_close_matches(name.removeprefix(_PREFIX), ours, n=1, cutoff=0.8)
+    if near:
+        raise ValueError(
+            f"the variable {name} is unknown; {ours[near[0]]} may be meant"
+        )
+
+
+def _switch(environ: Mapping[str, str], variable: str) -> bool:
+    value = environ.get(variable, "")
+    if value.lower() in _YES:
+        return True
+    if not value or value.lower() in _NO:
+        return False
+    raise ValueError(
+        f"{variable} must be one of {', '.join(_YES + _NO)}, not {_cut(value)!r}"
+    )
+
+
+def _number(variable: str, value: str, lowest: int, highest: int) -> int:
+    if (
+        not _NUMBER.fullmatch(value)
+        # Before it is made a number, which takes long for a long one.
+        or len(value) > len(str(highest))
+        or not lowest <= int(value) <= highest
+    ):
+        raise ValueError(
+            f"{variable} must be a plain whole number from {lowest} to {highest}, "
+            f"not {_cut(value)!r}"
+        )
+    return int(value)
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= 80 else value[:77] + "..."

@@ -1,0 +1,18 @@
+"""The tools through which a model works with background tasks.
+
+`supervisor.runtime.Runtime.tools_for` makes them for one owner.
+"""
+
+# General layout:
+# _tool          what a tool is, and how it answers
+# _arguments     the fields of a tool: their schema, and the check of what came
+# _owned         the tasks of an owner: finding one, describing one
+# _bash _task_output _task_stop _task_list _task_write      one tool a file
+# _self_kill     commands that would end the host
+# _set           all of them together
+
+from __future__ import annotations
+
+from ._set import tools_for as tools_for
+from ._tool import Tool as Tool
+from ._tool import ToolResult as ToolResult

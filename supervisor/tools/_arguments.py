@@ -1,0 +1,146 @@
+"""The arguments of a tool: one description for the schema and for the check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, cast
+
+import attrs
+
+_SHOWN: Final = 80
+_LISTED: Final = 5
+_NAMES: Final = {
+    "string": "a string",
+    "integer": "a whole number",
+    "boolean": "true or false",
+}
+
+
+class Refused(Exception):
+    """Raised when a call cannot be done as it was asked for; nothing was done.
+
+    ``str()`` of it is for the model, ``code`` is for programs.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@attrs.frozen
+class Field:
+    """One argument. It is required unless it has a default or is optional."""
+
+    name: str
+    type: Literal["string", "integer", "boolean"]
+    description: str
+    required: bool = attrs.field(default=True, kw_only=True)
+    default: str | int | bool | None = attrs.field(default=None, kw_only=True)
+    minimum: int | None = attrs.field(default=None, kw_only=True)
+    maximum: int | None = attrs.field(default=None, kw_only=True)
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON schema of the argument."""
+        schema: dict[str, Any] = {"type": self.type, "description": self.description}
+        for keyword in ("minimum", "maximum", "default"):
+            value = getattr(self, keyword)
+            if value is not None:
+                schema[keyword] = value
+        return schema
+
+    def check(self, value: object) -> str | int | bool:
+        """Return ``value`` as a plain str, int or bool.
+
+        Raises:
+            ValueError: saying what is wrong, without the field's name.
+        """
+        if self.type == "boolean" and isinstance(value, bool):
+            return value
+        if self.type == "string" and isinstance(value, str):
+            return str.__str__(value)
+        if self.type == "integer" and not isinstance(value, bool):
+            # 1.0 is as whole as 1, for JSON.
+            if isinstance(value, float) and value.is_integer():
+                value = int(value)
+            if isinstance(value, int):
+                return self._in_range(int(value))
+        raise ValueError(f"must be {_NAMES[self.type]}, not {shown(value)}")
+
+    def _in_range(self, value: int) -> int:
+        if self.minimum is not None and value < self.minimum:
+            raise ValueError(f"must be at least {self.minimum}, not {shown(value)}")
+        if self.maximum is not None and value > self.maximum:
+            raise ValueError(f"must be at most {self.maximum}, not {shown(value)}")
+        return value
+
+
+def object_schema(fields: Sequence[Field]) -> dict[str, Any]:
+    """Return the JSON schema of an object with ``fields`` and no others."""
+    return {
+        "type": "object",
+        "properties": {field.name: field.schema() for field in fields},
+        "required": [field.name for field in fields if field.required],
+        "additionalProperties": False,
+    }
+
+
+def read_arguments(fields: Sequence[Field], arguments: object) -> dict[str, Any]:
+    """Return a value for each of ``fields``: what came, or the default, or None.
+
+    Raises:
+        Refused: naming everything that is wrong.
+    """
+    if not isinstance(arguments, Mapping):
+        raise Refused(
+            "invalid_arguments",
+            f"The arguments must be an object, not {shown(arguments)}.",
+        )
+    given = cast("Mapping[object, object]", arguments)
+    wrong: list[str] = []
+    values: dict[str, Any] = {}
+    for field in fields:
+        if field.name not in given:
+            values[field.name] = field.default
+            if field.required:
+                wrong.append(f"{field.name} is missing")
+            continue
+        try:
+            values[field.name] = field.check(given[field.name])
+        except ValueError as error:
+            wrong.append(f"{field.name} {error}")
+    names = [field.name for field in fields]
+    unknown = [key for key in given if key not in names]
+    if unknown:
+        listed = ", ".join(shown(key) for key in unknown[:_LISTED])
+        if len(unknown) > _LISTED:
+            listed += f" and {len(unknown) - _LISTED} more"
+        allowed = ", ".join(names) or "no argument"
+        wrong.append(f"unknown: {listed}; allowed: {allowed}")
+    if wrong:
+        raise Refused("invalid_arguments", f"Nothing was done: {'; '.join(wrong)}.")
+    return values
+
+
+def shown(value: object) -> str:
+    """Return ``value`` in a few characters, as whoever wrote the JSON knows it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        # repr shows what cannot be printed as an escape.
+        return repr(value[:_SHOWN]) + ("..." if len(value) > _SHOWN else "")
+    if isinstance(value, int):
+        # Python refuses to write a number of many digits.
+        return str(value) if abs(value) < 10**_SHOWN else "a number of many digits"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, Sequence):
+        return "an array"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,89 @@
+"""Commands that would end the host itself, by its name."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+_KILLERS: Final = frozenset({"pkill", "killall"})
+# What may stand before a command.
+_PREFIXES: Final = frozenset(
+    "sudo doas env command exec nohup nice setsid time then do else ! { (".split()
+)
+_ENDS_A_COMMAND: Final = frozenset(";|&()\n")
+# Taking a command apart is slow; nobody writes such a line as this by hand.
+_READ: Final = 20_000
+_TAKES_A_VALUE: Final = frozenset(
+    "-u -U -g -G -P -s -t -o -y -F --signal --user --session --terminal".split()
+)
+
+
+def ends_host(command: str, programs: Iterable[str]) -> str | None:
+    """Return the name among ``programs`` that ``command`` would end all
+    processes of, or None.
+
+    It finds the plain ``pkill`` and ``killall``, which a model writes to end
+    what it has started; it is no protection against malice.
+    """
+    if not any(killer in command for killer in _KILLERS):
+        return None
+    names = tuple(programs)
+    for words in _commands(command[:_READ]):
+        for pattern in _patterns(_without_prefixes(words)):
+            for name in names:
+                if _matches(pattern, name):
+                    return name
+    return None
+
+
+def _commands(command: str) -> Iterator[list[str]]:
+    """Yield the words of each simple command."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=";|&()\n")
+    lexer.whitespace = " \t\r"
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    words: list[str] = []
+    try:
+        for word in lexer:
+            if word and set(word) <= _ENDS_A_COMMAND:
+                yield words
+                words = []
+            else:
+                words.append(word)
+    except ValueError:
+        # An open quotation mark: the shell will say so.
+        return
+    yield words
+
+
+def _without_prefixes(words: list[str]) -> list[str]:
+    first = 0
+    while first < len(words) and (
+        words[first] in _PREFIXES
+        or re.match(r"\w+=", words[first])
+        # An option of a prefix.
+        or (first and words[first].startswith("-"))
+    ):
+        first += 1
+    return words[first:]
+
+
+def _patterns(words: list[str]) -> Iterator[str]:
+    """Yield what a killer is told to end."""
+    if not words or words[0].rpartition("/")[2] not in _KILLERS:
+        return
+    skip = False
+    for word in words[1:]:
+        if skip:
+            skip = False
+        elif word.startswith("-"):
+            skip = word in _TAKES_A_VALUE
+        else:
+            yield word
+
+
+def _matches(pattern: str, name: str) -> bool:
+    """Whether ``pattern`` means the program as such and not, say, one script."""
+    return pattern.strip("^$*.") == name

@@ -1,0 +1,47 @@
+"""All tools of one owner."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from ..settings import Settings, read_settings
+from ._bash import bash
+from ._task_list import task_list
+from ._task_output import task_output
+from ._task_stop import kill_shell, task_stop
+from ._task_write import task_write
+from ._tool import Tool
+
+if TYPE_CHECKING:
+    from ..runtime import Runtime
+
+
+def tools_for(
+    runtime: Runtime, owner: str | None, settings: Settings | None = None
+) -> list[Tool]:
+    """Return the tools that work on the tasks of ``owner``, and on no others.
+
+    Args:
+        runtime: where the tasks are.
+        owner: whose; None is one too, that of tasks without one.
+        settings: None reads them from the environment, now.
+
+    Raises:
+        TypeError: for a bad argument.
+        ValueError: for a bad variable; see `supervisor.settings.read_settings`.
+    """
+    if owner is not None and not isinstance(owner, str):
+        raise TypeError(f"owner must be a str or None, not {owner!r}")
+    if settings is None:
+        settings = read_settings(os.environ)
+    if not isinstance(settings, Settings):
+        raise TypeError(f"settings must be Settings or None, not {settings!r}")
+    return [
+        bash(runtime, owner, settings),
+        task_output(runtime, owner, settings),
+        task_stop(runtime, owner),
+        task_list(runtime, owner),
+        task_write(runtime, owner),
+        kill_shell(runtime, owner),
+    ]

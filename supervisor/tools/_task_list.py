@@ -1,0 +1,59 @@
+"""TaskList: which tasks there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from .._line import one_line
+from .._table import TaskSnapshot
+from ._owned import described, owned
+from ._tool import Call, Tool, ToolResult
+
+if TYPE_CHECKING:
+    from ..runtime import Runtime
+
+_LISTED: Final = 100
+
+_DESCRIPTION: Final = f"""\
+Lists your tasks: background tasks, and foreground commands that are still running.
+
+- Takes no arguments.
+- Use it when you do not know the id of a task, or which tasks are still running.
+- Returns one line for each task: its id, type, state and description. Tasks that have not ended come first, in the order of their start; then ended ones, the latest first. At most {_LISTED} lines; ended tasks are forgotten after a while.
+- The tasks of other agents and sessions are not listed.
+"""
+
+
+def task_list(runtime: Runtime, owner: str | None) -> Tool:
+    """Return the tool for ``owner``."""
+
+    async def act(_: Call) -> ToolResult:
+        # It looks at each task's processes: others that can go on do so first.
+        await trio.lowlevel.checkpoint()
+        tasks = owned(runtime, owner)
+        running = [task for task in tasks if not task.status.is_terminal]
+        # The answer of a foreground command has told of its end already.
+        ended = [t for t in reversed(tasks) if t.status.is_terminal and t.background]
+        tasks = [*running, *ended]
+        listed = tasks[:_LISTED]
+        lines = [described(task) for task in listed]
+        if len(tasks) > _LISTED:
+            lines.append(f"and {len(tasks) - _LISTED} more")
+        return ToolResult(
+            "\n".join(lines) or "There are no tasks.",
+            data={"tasks": [_data(task) for task in listed], "total": len(tasks)},
+        )
+
+    return Tool("TaskList", _DESCRIPTION, (), act)
+
+
+def _data(task: TaskSnapshot) -> dict[str, Any]:
+    return {
+        "task_id": task.id,
+        "task_type": task.type,
+        "status": task.status.value,
+        "description": one_line(task.description),
+        "background": task.background,
+    }

@@ -1,0 +1,175 @@
+"""TaskOutput: what a task has printed or answered, now or once it has ended."""
+
+from __future__ import annotations
+
+import codecs
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from actors.envelope import clean_text
+
+from .._line import one_line
+from .._table import TaskSnapshot
+from ..settings import Settings
+from ._arguments import Field
+from ._owned import find, state
+from ._tool import Call, Tool, ToolResult
+
+if TYPE_CHECKING:
+    from .._handles import TaskHandle
+    from ..runtime import Runtime
+
+DEFAULT_TIMEOUT: Final = 30_000
+"""Milliseconds that a call waits for the end of the task."""
+MAXIMUM_TIMEOUT: Final = 600_000
+"""The most milliseconds that the model may set."""
+
+_DESCRIPTION: Final = """\
+Reads the output of a task that is running or has ended: a background command, an agent or a remote agent.
+
+- With block, as by default, it first waits for the end of the task, for at most timeout milliseconds. When they pass it returns what there is; the task goes on.
+- With block: false it returns at once. You are told when a task ends, so there is no need to ask again and again.
+- Returns the id, type, status and description of the task, its exit code if it has one, and then its output; of an agent, its answer. After a call that returns the end of a task you are not told of that end again.
+- Of long output only the END is returned, at most {length} characters, after a line that names the file with all of it. To read the rest, or only what is new, pass offset: the output from that byte on is returned then, and next_offset, which is where to go on. (A last line that is not complete comes again then.)
+- Takes task_id, from the answer that started the task or from TaskList. Only your own tasks can be read.
+"""
+
+
+def task_output(runtime: Runtime, owner: str | None, settings: Settings) -> Tool:
+    """Return the tool for ``owner``."""
+
+    async def act(call: Call) -> ToolResult:
+        task = find(runtime, owner, call.arguments["task_id"])
+        if call.arguments["block"]:
+            with trio.move_on_after(call.arguments["timeout"] / 1000):
+                await task.wait()
+        # No await from here on: what is read, what is said of the task, and
+        # what its notification says are of one moment.
+        place: dict[str, Any] = {}
+        if call.arguments["offset"] is None:
+            output = read_end(task, settings.max_output_length)
+        else:
+            output, place = _read_on(
+                task, call.arguments["offset"], settings.max_output_length
+            )
+        snapshot = task.snapshot()
+        data = format_output(snapshot, output) | place
+        if snapshot.status.is_terminal:
+            runtime.consume(task.id)
+        return ToolResult(_text(snapshot, data, call.arguments), data=data)
+
+    fields = (
+        Field("task_id", "string", "The id of the task."),
+        Field(
+            "block",
+            "boolean",
+            "Whether to wait for the end of the task.",
+            required=False,
+            default=True,
+        ),
+        Field(
+            "timeout",
+            "integer",
+            "The most milliseconds to wait.",
+            required=False,
+            default=DEFAULT_TIMEOUT,
+            minimum=0,
+            maximum=MAXIMUM_TIMEOUT,
+        ),
+        Field(
+            "offset",
+            "integer",
+            "The byte of the output to read from, instead of reading its end.",
+            required=False,
+            minimum=0,
+            maximum=2**53,
+        ),
+    )
+    description = _DESCRIPTION.format(length=settings.max_output_length)
+    return Tool("TaskOutput", description, fields, act)
+
+
+def read_end(task: TaskHandle, limit: int) -> str:
+    """Return the end of what a task has printed or answered, with a first line
+    that says so when something precedes it: at most ``limit`` characters."""
+    snapshot = task.snapshot()
+    if snapshot.output_file is not None and (text := task.read_tail(limit)):
+        return clean_text(text)
+    # It has no file, or one that cannot be read: then the last is in memory.
+    return end_of(snapshot.result or "", limit)
+
+
+def end_of(answer: str, limit: int) -> str:
+    """Return the end of ``answer``, likewise."""
+    answer = clean_text(answer)
+    if len(answer) <= limit:
+        return answer
+    header = f"[Truncated. The last of {len(answer)} characters]\n"
+    return header + answer[len(header) - limit :]
+
+
+def _read_on(task: TaskHandle, offset: int, limit: int) -> tuple[str, dict[str, Any]]:
+    """Return at most ``limit`` bytes of it from the byte ``offset`` on, and where
+    that is."""
+    snapshot = task.snapshot()
+    if snapshot.output_file is not None:
+        part = task.read(offset, limit)
+        # An unfinished line is not in the file yet, and is read again next time.
+        text = clean_text(part.text + part.unfinished)
+        first, following, done = part.offset, part.next_offset, part.done
+    else:
+        answer = clean_text(snapshot.result or "").encode()
+        asked = answer[offset : offset + limit]
+        # A character that is cut at the end is left for the next part.
+        text, used = codecs.utf_8_decode(asked, "ignore", False)
+        first, following = offset, offset + used
+        done = snapshot.status.is_terminal and following >= len(answer)
+    return text, {"offset": first, "next_offset": following, "done": done}
+
+
+def format_output(task: TaskSnapshot, output: str) -> dict[str, Any]:
+    """Return a task and its output as data, in the form of its type."""
+    data: dict[str, Any] = {
+        "task_id": task.id,
+        "task_type": task.type,
+        "status": task.status.value,
+        "description": one_line(task.description),
+        "output": output,
+    }
+    error = None
+    if task.error is not None:
+        error = one_line(f"{task.error.type}: {task.error.message}", 500)
+    if task.type == "local_bash":
+        data |= {"exitCode": task.exit_code, "signal": task.signal}
+        # What it waits for; it is unfinished, so it is not in the file.
+        if task.prompt is not None:
+            data["waitingFor"] = one_line(task.prompt)
+    if task.type == "local_agent":
+        data["result"] = output
+    if task.type == "local_agent" or error is not None:
+        data["error"] = error
+    return data
+
+
+def _text(task: TaskSnapshot, data: dict[str, Any], asked: dict[str, Any]) -> str:
+    lines = [f"{name}: {data[name]}" for name in ("task_id", "task_type")]
+    if task.status.is_terminal:
+        lines.append(f"status: {task.status.value}")
+    else:
+        lines.append(f"status: {state(task)}")
+        if asked["block"]:
+            lines.append(f"It did not end within {asked['timeout']} ms, and goes on.")
+    lines.append(f"description: {data['description']}")
+    if data.get("exitCode") is not None:
+        lines.append(f"exit_code: {data['exitCode']}")
+    if data.get("signal") is not None:
+        lines.append(f"signal: {data['signal']}")
+    if data.get("error") is not None:
+        lines.append(f"error: {data['error']}")
+    if "waitingFor" in data:
+        lines.append(f"It seems to wait for an answer: {data['waitingFor']}")
+    if "next_offset" in data:
+        lines.append(f"offset: {data['offset']}")
+        lines.append(f"next_offset: {data['next_offset']}")
+    return "\n".join([*lines, "", "output:", data["output"] or "(none)"])

@@ -1,0 +1,105 @@
+"""What a tool is: a name, a description, a schema, and a call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+
+from .._errors import BacklogFull, RuntimeStopping, WouldDeadlock
+from ._arguments import Field, Refused, object_schema, read_arguments
+
+
+@attrs.frozen
+class ToolResult:
+    """What a call answers."""
+
+    text: str
+    """For the model. Where it holds output of a task, that comes last, so no
+    output can pass for what stands before it."""
+    is_error: bool = False
+    """Whether the call was refused, or what it was to do has failed."""
+    data: dict[str, Any] = attrs.field(factory=dict[str, Any])
+    """The same for programs: what JSON can hold, and no more. A call that was
+    refused has ``error``, one short word for why."""
+
+
+@attrs.frozen
+class Call:
+    """One call of a tool, checked."""
+
+    arguments: dict[str, Any]
+    """A value for each field; None for one that is optional and did not come."""
+    tool_use_id: str | None
+
+
+Act: TypeAlias = Callable[[Call], Awaitable[ToolResult]]
+
+
+class Tool:
+    """One tool, for one owner. Made by `supervisor.runtime.Runtime.tools_for`."""
+
+    def __init__(
+        self, name: str, description: str, fields: Sequence[Field], act: Act
+    ) -> None:
+        self.name = name
+        """What the model calls it by."""
+        self.description = description
+        """What the model is told of it."""
+        self.schema = object_schema(fields)
+        """The JSON schema of its arguments, which `call` holds to strictly."""
+        self._fields = tuple(fields)
+        self._act = act
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name}>"
+
+    async def call(
+        self, arguments: object, *, tool_use_id: str | None = None
+    ) -> ToolResult:
+        """Do what ``arguments`` ask for, whatever they are.
+
+        Arguments that do not fit the schema, and requests that cannot be
+        granted, are answered with an error that says what to do instead, and
+        nothing has changed. Several calls may be under way at once.
+
+        Cancelled, it leaves nothing behind that the model does not know of: a
+        command in the foreground is stopped, a wait is given up.
+
+        Args:
+            arguments: as the model sent them, parsed from JSON.
+            tool_use_id: the model's call, repeated in the notification of a
+                task that it starts.
+
+        Raises:
+            TypeError: if ``tool_use_id`` is no text.
+        """
+        if tool_use_id is not None and not isinstance(tool_use_id, str):
+            raise TypeError(f"tool_use_id must be a str or None, not {tool_use_id!r}")
+        await trio.lowlevel.checkpoint()
+        try:
+            checked = read_arguments(self._fields, arguments)
+            return await self._act(Call(checked, tool_use_id))
+        except Refused as error:
+            return _refusal(error.code, error.text)
+        except RuntimeStopping:
+            return _refusal(
+                "stopping", "The runtime is stopping: nothing can be started any more."
+            )
+        except BacklogFull as error:
+            return _refusal(
+                "backlog_full",
+                f"No background task can be started now: {error.waiting} notifications "
+                "of ended tasks have not been read. Run the command in the foreground, "
+                "or try again later.",
+            )
+        except WouldDeadlock:
+            return _refusal(
+                "own_task", "This is the task that asks: it would wait for its own end."
+            )
+
+
+def _refusal(code: str, text: str) -> ToolResult:
+    return ToolResult(text, is_error=True, data={"error": code})

@@ -1,0 +1,91 @@
+"""Works that run in this process, and looks at a runtime, for the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import attrs
+import trio
+
+from actors import Context, TaskStatus
+from actors.work import Report
+from supervisor._events import (
+    Event,
+)
+from supervisor.runtime import (
+    Runtime,
+)
+
+Body = Callable[[Context[object], Report], Awaitable[object]]
+
+PENDING, RUNNING = TaskStatus.PENDING, TaskStatus.RUNNING
+COMPLETED, FAILED, KILLED = TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.KILLED
+
+
+@attrs.define(eq=False)
+class Job:
+    """A work that runs in this process."""
+
+    body: Body
+    task_type: str = "local_agent"
+    shutdown: float = 5.0
+    writes_output: bool = False
+
+    def describe(self) -> str:
+        return "a job"
+
+    async def run(self, ctx: Context[object], report: Report) -> object:
+        return await self.body(ctx, report)
+
+
+async def forever(ctx: Context[object], report: Report) -> None:
+    await trio.sleep_forever()
+
+
+def returns(value: object) -> Job:
+    async def body(ctx: Context[object], report: Report) -> object:
+        return value
+
+    return Job(body)
+
+
+def fails(error: BaseException) -> Job:
+    async def body(ctx: Context[object], report: Report) -> None:
+        raise error
+
+    return Job(body)
+
+
+def lasts(seconds: float, value: object = "done") -> Job:
+    async def body(ctx: Context[object], report: Report) -> object:
+        await trio.sleep(seconds)
+        return value
+
+    return Job(body)
+
+
+def waits_for(event: trio.Event, value: object = "done") -> Job:
+    async def body(ctx: Context[object], report: Report) -> object:
+        await event.wait()
+        return value
+
+    return Job(body)
+
+
+def statuses(runtime: Runtime) -> list[str]:
+    return [snapshot.status.value for snapshot in runtime.tasks()]
+
+
+def told(runtime: Runtime) -> list[tuple[str, str]]:
+    return [(note.task_id, note.status.value) for note in runtime.notifications.drain()]
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def kinds(events: list[Event], task_id: str) -> list[type[Event]]:
+    return [
+        type(event) for event in events if getattr(event, "task_id", None) == task_id
+    ]

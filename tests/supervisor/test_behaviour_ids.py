@@ -1,0 +1,66 @@
+"""The table of rules in docs/behaviours.md names tests that exist and cite them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+WANTED = {
+    "SH": [1, 2, 3, 6, 7, 8, 9, 11, 12, 16, 24, 33, 40],
+    "OF": [*range(1, 18)],
+    "N": [1, 2, 4, *range(6, 13), *range(15, 25), 41, *range(45, 50)],
+    "BG": [*range(1, 8), 9],
+    "CO": [*range(1, 16)],
+    "SD": [*range(1, 14)],
+    "SM": [1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 26, 27],
+}
+
+
+def rows() -> list[list[str]]:
+    text = (ROOT / "docs" / "behaviours.md").read_text(encoding="utf-8")
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if re.match(r"\| [A-Z]+\d", line)
+    ]
+
+
+@cache
+def docstrings(path: str) -> dict[str, str]:
+    """Map the tests of a file to what they say."""
+    tree = ast.parse((ROOT / "tests" / path).read_text(encoding="utf-8"))
+    return {
+        node.name: ast.get_docstring(node) or ""
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def test_every_rule_has_one_row_and_a_test_or_a_reason() -> None:
+    """No rule is forgotten, and none is left out without a word why."""
+    table = rows()
+    assert [row[0] for row in table] == [
+        f"{kind}{number}" for kind, numbers in WANTED.items() for number in numbers
+    ]
+    for id, rule, status, tests in table:
+        assert rule, id
+        if status.startswith("left out: "):
+            assert not tests, id
+        else:
+            assert status == "built" or status.startswith("deviation: "), id
+            assert tests, id
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
+def test_the_tests_named_exist_and_cite_the_rule(row: list[str]) -> None:
+    """A test that was renamed is missed here."""
+    id, _, _, tests = row
+    for test in re.findall(r"`([^`]+)`", tests):
+        path, _, name = test.partition("::")
+        assert name in docstrings(path), f"there is no test {test}"
+        assert re.search(rf"\b{id}\b", docstrings(path)[name]), test

@@ -1,0 +1,606 @@
+"""Delivery: from the end of a task to the reader that acknowledges it."""
+
+from __future__ import annotations
+
+import random
+import sys
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+import actors.notifier
+import supervisor._outbox
+from actors import Context, Progress, TaskStatus
+from actors.envelope import Envelope
+from actors.shell import Shell
+from actors.work import Report
+from supervisor._events import Acked, Notified, TaskEnded, TaskProgress
+from supervisor._outbox import Notification, Notifications, Notify, Outbox
+from supervisor.runtime import BacklogFull, Limits, TaskHandle, open_runtime
+from supervisor.tree import child, open_supervisor
+from tests.supervisor.jobs import Job, forever, returns
+
+
+def fields(note: Notification) -> ET.Element:
+    return ET.fromstring(note.xml)
+
+
+# The notifier crashes wherever it can
+
+
+class Crash(Exception):
+    pass
+
+
+Place = tuple[str, int]
+
+# All that runs in the notifier's task between one record and the next.
+WATCHED = {
+    actors.notifier.__file__: {"notifier", "write_envelopes", "_render"},
+    supervisor._outbox.__file__: {
+        "Outbox.next_unsent",
+        "Outbox.publish",
+        "_Ready.put",
+    },
+}
+
+
+class Crashes(trio.abc.Instrument):
+    """Raises in the lines of the notifier, as a bug in any of them would."""
+
+    def __init__(self) -> None:
+        self.visits: Counter[Place] = Counter()
+        self.crashed = 0
+        self.should: Callable[[Place], bool] = lambda place: False
+
+    def crash_at(self, place: Place, visit: int) -> None:
+        """Crash once, when that line is come to for that time."""
+        self.should = lambda here: here == place and self.visits[here] == visit
+
+    @contextmanager
+    def installed(self) -> Generator[None]:
+        before = sys.gettrace()
+        trio.lowlevel.add_instrument(self)
+        try:
+            yield
+        finally:
+            trio.lowlevel.remove_instrument(self)
+            sys.settrace(before)
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        # Whenever it has raised, Python forgets it.
+        sys.settrace(self._enter)
+
+    def _enter(self, frame: FrameType, event: str, arg: object) -> Any:
+        code = frame.f_code
+        names = WATCHED.get(code.co_filename)
+        return self._line if names and code.co_qualname in names else None
+
+    def _line(self, frame: FrameType, event: str, arg: object) -> Any:
+        if event == "line":
+            place = (frame.f_code.co_qualname, frame.f_lineno)
+            self.visits[place] += 1
+            if self.should(place):
+                self.crashed += 1
+                raise Crash(f"{place}")
+        return self._line
+
+
+async def deliver(crashes: Crashes, records: int, *, kill: int = 0) -> list[str]:
+    """Send that many records through a supervised notifier, to a reader that
+    reads while they come; return the ids as the reader saw them."""
+    outbox = Outbox(lambda note: None, lambda warning: None)
+    read: list[str] = []
+
+    async def reader() -> None:
+        async for note in Notifications(outbox, None, everyone=True):
+            assert fields(note).findtext("notification-id") == note.id
+            assert note.ack()
+            read.append(note.id)
+
+    def add(number: int) -> None:
+        id = f"n{number:06}"
+
+        def facts() -> Envelope:
+            return Envelope(
+                notification_id=id,
+                task_id="s1",
+                run_id="s1-1",
+                task_type="local_bash",
+                status="failed",
+                summary="x",
+                remaining=0,
+                all_terminal=True,
+            )
+
+        owner = "a" if number % 2 else None
+        outbox.add(id, "s1", owner, TaskStatus.FAILED, "wake", facts)
+
+    # Somebody holds a view of one owner as well, and reads nothing.
+    view = Notifications(outbox, "a", everyone=False)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reader)
+            async with open_supervisor(
+                [child("notifier", actors.notifier.notifier, outbox)],
+                intensity=10_000,
+            ) as sup:
+                ref = sup.which_children()[0].ref
+                with crashes.installed():
+                    for number in range(records):
+                        add(number)
+                        if outbox.has_first_unsent and ref.state != "stopped":
+                            ref.tell(None)
+                        if kill and number % 40 == kill:
+                            await sup.terminate_child("notifier")
+                        elif kill and number % 40 == 2 * kill:
+                            await sup.restart_child("notifier")
+                        elif number % 9 == 0:
+                            await trio.lowlevel.checkpoint()
+                    await trio.testing.wait_all_tasks_blocked()
+            outbox.close()
+    assert outbox.unacknowledged == 0 and view.drain() == []
+    return read
+
+
+async def test_a_crash_in_any_line_of_the_notifier_loses_and_repeats_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P4, N1, N2: at the first time, in the middle and at the last time, among 100
+    records."""
+
+    async def run(crashes: Crashes) -> list[str]:
+        # The tasks of one step in the same order each time, so that each run
+        # comes to the same lines as often.
+        monkeypatch.setattr("trio._core._run._r", random.Random(1))
+        return await deliver(crashes, 100)
+
+    seen = Crashes()
+    expected = [f"n{number:06}" for number in range(100)]
+    assert await run(seen) == expected
+    assert len(seen.visits) > 20
+    for place, times in seen.visits.items():
+        for visit in {1, (times + 1) // 2, times}:
+            crashes = Crashes()
+            crashes.crash_at(place, visit)
+            assert await run(crashes) == expected, (place, visit)
+            assert crashes.crashed == 1
+
+
+@pytest.mark.parametrize("every", [3, 5, 7, 11, 13])
+async def test_a_notifier_that_crashes_all_the_time_loses_and_repeats_nothing(
+    every: int,
+) -> None:
+    """P4: in some line or other, again and again."""
+    crashes = Crashes()
+    crashes.should = lambda place: crashes.visits.total() % (every * 10) == every
+    assert await deliver(crashes, 500) == [f"n{number:06}" for number in range(500)]
+    assert crashes.crashed > 20
+
+
+@pytest.mark.parametrize("kill", [1, 2, 5, 9, 18])
+async def test_a_notifier_ended_by_its_supervisor_loses_and_repeats_nothing(
+    kill: int,
+) -> None:
+    """P4: it is terminated and started again, with records coming in between."""
+    ids = await deliver(Crashes(), 400, kill=kill)
+    assert ids == [f"n{number:06}" for number in range(400)]
+
+
+async def test_a_crash_while_it_waits_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    """P4: the notifier of a runtime, which has nothing to do just then."""
+    async with open_runtime(tmp_path) as runtime:
+        read: list[str] = []
+        ended: list[str] = []
+        for number in range(8):
+            runtime.root.which_children()[0].ref.stop()
+            if number % 2:
+                await trio.testing.wait_all_tasks_blocked()
+            task = await runtime.launch(returns(number))
+            await task.wait()
+            ended.append(task.id)
+            if number % 3:
+                read.append((await anext(runtime.notifications)).task_id)
+        read += [note.task_id for note in runtime.notifications.drain()]
+        assert read == ended
+
+
+# In the order of the ends
+
+
+async def test_hundreds_of_ends_are_told_in_their_order_once(tmp_path: Path) -> None:
+    """P4, N1: the order of the terminal records is that of the event stream."""
+    async with open_runtime(tmp_path) as runtime:
+        events = runtime.events.subscribe()
+        for number in range(300):
+            await runtime.launch(returns(number), owner=f"o{number % 3}")
+        await runtime.wait_idle()
+        notes = runtime.notifications.drain()
+        seen = events.drain()
+        order = [e.task_id for e in seen if isinstance(e, TaskEnded)]
+        assert [note.task_id for note in notes] == order
+        assert [note.id for note in notes] == sorted({note.id for note in notes})
+        assert [e.task_id for e in seen if isinstance(e, Notified)] == order
+
+
+async def test_without_a_reader_an_end_is_recorded_and_kept(tmp_path: Path) -> None:
+    """N4, N5 differs: it is kept for the first reader, and shutdowns are told too."""
+    async with open_runtime(tmp_path) as runtime:
+        first = await runtime.launch(returns("x"))
+        assert (await first.wait()).status is TaskStatus.COMPLETED
+        second = await runtime.launch(Job(forever))
+    assert [note.task_id async for note in runtime.notifications] == [
+        first.id,
+        second.id,
+    ]
+
+
+async def test_nobody_needs_to_read_to_know_the_state(tmp_path: Path) -> None:
+    """N49: asking and waiting tell the same, before and after."""
+    async with open_runtime(tmp_path) as runtime:
+        task = await runtime.launch(returns("x"))
+        snapshot = await task.wait()
+        assert runtime.get(task.id) == snapshot == runtime.tasks()[0]
+        (note,) = runtime.notifications.drain()
+        note.ack()
+        assert runtime.get(task.id) == snapshot
+
+
+async def test_a_stop_is_told_by_the_end_and_never_by_the_request(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """N6, N7, P2: with the partial result, however long that takes, and once;
+    there is no fallback that could come before or after."""
+    async with open_runtime(tmp_path) as runtime:
+
+        async def body(ctx: Context[object], report: Report) -> str:
+            try:
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(60)
+                report.result = "half an answer"
+
+        task = await runtime.launch(Job(body, shutdown=100))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(runtime.stop, task.id)
+            await trio.sleep(59)
+            assert runtime.notifications.drain() == []
+            assert task.snapshot().stopping
+        (note,) = runtime.notifications.drain()
+        assert fields(note).findtext("result") == "half an answer"
+        assert fields(note).findtext("status") == "killed"
+        await trio.sleep(100)
+        assert runtime.notifications.drain() == []
+
+
+async def test_a_caller_that_tells_of_the_stop_itself_keeps_it_silent(
+    tmp_path: Path,
+) -> None:
+    """N8: nothing follows, not even at the end."""
+    async with open_runtime(tmp_path) as runtime:
+        task = await runtime.launch(Job(forever))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(runtime.notifications.__anext__)
+            await trio.testing.wait_all_tasks_blocked()
+            result = await runtime.stop(task.id, notify="silent")
+            assert result.snapshot.status is TaskStatus.KILLED
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        with pytest.raises(ValueError, match=r"notify must be one of .* not 'no'"):
+            await runtime.stop(task.id, notify="no")  # type: ignore[arg-type]
+    assert runtime.notifications.drain() == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whoever_waits_for_a_task_goes_on_before_its_envelope_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """PF7, N39: a completion reaches its waiter before anything else is done with
+    it, in whatever order trio runs the tasks of a step."""
+    monkeypatch.setattr("trio._core._run._r", random.Random(seed))
+    async with open_runtime(tmp_path) as runtime:
+        made: list[bool] = []
+        for _ in range(4):
+            end = trio.Event()
+
+            async def body(
+                ctx: Context[object], report: Report, end: trio.Event = end
+            ) -> None:
+                await end.wait()
+
+            task = await runtime.launch(Job(body))
+
+            async def wait(task: TaskHandle = task) -> None:
+                await task.wait()
+                made.append(runtime.outbox.next_unsent() is None)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait)
+                await trio.testing.wait_all_tasks_blocked()
+                end.set()
+            assert runtime.notifications.drain()
+        assert made == [False] * 4
+
+
+# Policies
+
+
+async def test_a_silent_task_is_on_record_and_reaches_no_reader(tmp_path: Path) -> None:
+    """P4, SD2: one terminal record, acknowledged as silent; no backlog."""
+    async with open_runtime(tmp_path, limits=Limits(backlog=1)) as runtime:
+        events = runtime.events.subscribe()
+        for _ in range(3):
+            task = await runtime.launch(returns("x"), notify="silent")
+            assert task.snapshot().notify == "silent"
+            await task.wait()
+        seen = events.drain()
+        assert sum(isinstance(event, Notified) for event in seen) == 3
+        assert [e.how for e in seen if isinstance(e, Acked)] == ["silent"] * 3
+        assert runtime.notifications.drain() == []
+
+
+async def test_deferred_ends_come_with_the_next_that_wakes(tmp_path: Path) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        batches: list[list[str]] = []
+
+        async def read() -> None:
+            batch = await runtime.notifications.receive_batch()
+            batches.append([note.task_id for note in batch])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            ids: list[str] = []
+            policies: list[Notify] = ["defer", "defer", "wake"]
+            for policy in policies:
+                task = await runtime.launch(returns("x"), notify=policy)
+                await task.wait()
+                await trio.testing.wait_all_tasks_blocked()
+                assert batches == ([] if policy == "defer" else [[*ids, task.id]])
+                ids.append(task.id)
+        last = await runtime.launch(returns("x"), notify="defer")
+        await last.wait()
+    assert [note.task_id async for note in runtime.notifications] == [last.id]
+
+
+@pytest.mark.parametrize("notify", ["", "loud", None, True])
+async def test_a_policy_that_does_not_exist_starts_nothing(
+    tmp_path: Path, notify: Any
+) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        with pytest.raises(ValueError, match=f"wake, defer, silent, not {notify!r}"):
+            await runtime.launch(returns(1), notify=notify)
+        assert runtime.tasks() == []
+
+
+async def test_ends_in_rapid_succession_are_one_batch(tmp_path: Path) -> None:
+    """N30, P9: one wake-up, and no timer."""
+    async with open_runtime(tmp_path) as runtime:
+        end = trio.Event()
+
+        async def body(ctx: Context[object], report: Report) -> None:
+            await end.wait()
+
+        tasks = [await runtime.launch(Job(body)) for _ in range(20)]
+        batches: list[list[str]] = []
+
+        async def read() -> None:
+            while sum(map(len, batches)) < 20:
+                batch = await runtime.notifications.receive_batch()
+                batches.append([note.task_id for note in batch])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            await trio.testing.wait_all_tasks_blocked()
+            end.set()
+        assert {id for batch in batches for id in batch} == {t.id for t in tasks}
+        assert len(batches) <= 2
+
+
+# Read in another way, or by a reader that died
+
+
+async def test_a_result_that_was_read_in_another_way_is_not_told(
+    tmp_path: Path,
+) -> None:
+    """P4: acknowledged as consumed, also before it has its envelope."""
+    async with open_runtime(tmp_path) as runtime:
+        events = runtime.events.subscribe()
+        task = await runtime.launch(Job(forever))
+        assert not runtime.consume(task.id)
+        assert not runtime.consume("s1234567")
+        await runtime.stop(task.id)
+        assert runtime.consume(task.id)
+        assert not runtime.consume(task.id)
+        assert runtime.notifications.drain() == []
+        (acked,) = [e for e in events.drain() if isinstance(e, Acked)]
+        assert acked.how == "consumed"
+        foreground = await runtime.run(returns(1))
+        assert not runtime.consume(foreground.id)
+        told = await runtime.launch(returns(1))
+        await told.wait()
+        (note,) = runtime.notifications.drain()
+        assert not runtime.consume(told.id) and note.acked is None
+
+
+async def test_a_reader_that_died_is_replaced_without_a_loss(tmp_path: Path) -> None:
+    """P4, P6: what it had taken and not acknowledged is there for the next one."""
+    async with open_runtime(tmp_path) as runtime:
+        handled: list[str] = []
+
+        async def handle(note: Notification) -> None:
+            await trio.lowlevel.checkpoint()
+            if len(handled) in (3, 7) and note.task_id not in failed:
+                failed.append(note.task_id)
+                raise Crash
+            handled.append(note.task_id)
+            note.ack()
+
+        failed: list[str] = []
+        ended: list[str] = []
+
+        async def reader(ctx: Context[None]) -> None:
+            for note in runtime.notifications.unacknowledged():
+                await handle(note)
+            async for note in runtime.notifications:
+                await handle(note)
+
+        async with open_supervisor([child("reader", reader)], intensity=5):
+            tasks = [await runtime.launch(returns(n)) for n in range(20)]
+            ended += [s.id for s in await runtime.wait_all(tasks)]
+            await trio.testing.wait_all_tasks_blocked()
+        assert len(failed) == 2
+        assert sorted(handled) == sorted(ended) and len(handled) == 20
+        assert runtime.notifications.unacknowledged() == []
+
+
+async def test_launch_refuses_at_the_backlog_until_something_is_acknowledged(
+    tmp_path: Path,
+) -> None:
+    """P6: in whatever way; taken alone is not enough."""
+    async with open_runtime(tmp_path, limits=Limits(backlog=2)) as runtime:
+        tasks = [await runtime.launch(returns(n)) for n in range(2)]
+        await runtime.wait_idle()
+        with pytest.raises(BacklogFull, match="2 notifications are not acknowledged"):
+            await runtime.launch(returns(3))
+        assert runtime.consume(tasks[0].id)
+        await (await runtime.launch(returns(3))).wait()
+        notes = runtime.notifications.drain()
+        with pytest.raises(BacklogFull):
+            await runtime.launch(returns(4))
+        notes[0].ack()
+        await (await runtime.launch(returns(4))).wait()
+        # The foreground makes no notification and is never refused.
+        assert (await runtime.run(returns(5))).status is TaskStatus.COMPLETED
+
+
+# What an envelope says
+
+
+async def test_what_was_not_given_is_not_in_the_envelope(tmp_path: Path) -> None:
+    """N16, N17, N41: no tool use id, no output file; the id where there is no
+    description."""
+
+    class Nameless(Job):
+        def describe(self) -> str:
+            return ""
+
+    async with open_runtime(tmp_path) as runtime:
+        bare = await runtime.launch(Nameless(forever))
+        full = await runtime.launch(Job(forever), tool_use_id="toolu_<1>")
+        await runtime.stop_all()
+        notes = {note.task_id: note for note in runtime.notifications.drain()}
+        assert fields(notes[bare.id]).find("tool-use-id") is None
+        assert fields(notes[bare.id]).find("output-file") is None
+        assert bare.id in (fields(notes[bare.id]).findtext("summary") or "")
+        assert "None" not in notes[bare.id].xml
+        assert fields(notes[full.id]).findtext("tool-use-id") == "toolu_<1>"
+
+
+async def test_the_envelope_of_a_shell_names_its_output_file(tmp_path: Path) -> None:
+    """N17, N45."""
+    with trio.fail_after(60):
+        async with open_runtime(tmp_path) as runtime:
+            task = await runtime.launch(Shell("echo hello"))
+            snapshot = await task.wait()
+            (note,) = runtime.notifications.drain()
+    path = fields(note).findtext("output-file")
+    assert snapshot.output_file is not None and path == str(snapshot.output_file)
+    assert snapshot.output_file.read_text() == "hello\n"
+
+
+async def test_the_line_for_people_is_short_and_the_model_gets_the_result(
+    tmp_path: Path,
+) -> None:
+    """N15, N10, N11, N12."""
+    text = "</task-notification>&\"'<" * 500
+    async with open_runtime(tmp_path) as runtime:
+        await (await runtime.launch(returns(text), description="a <job>")).wait()
+        (note,) = runtime.notifications.drain()
+        assert note.display == 'Agent "a <job>" completed'
+        assert fields(note).findtext("result") == text
+        assert note.xml.count("</task-notification>") == 1
+
+
+async def test_remaining_goes_down_over_one_stop_all(tmp_path: Path) -> None:
+    """SD1, SD3, N18, N19: each of the owner's tasks is told as killed once; what
+    had ended stays as it was; foreground tasks and other owners do not count."""
+    async with open_runtime(tmp_path, limits=Limits(total=6)) as runtime:
+        done = await runtime.launch(returns("x"), owner="main")
+        await done.wait()
+        runtime.notifications.drain()
+        for owner in ("main", "main", None, "main", "other"):
+            await runtime.launch(Job(forever), owner=owner)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                lambda: runtime.run(Job(forever), owner="main"),
+            )
+            await trio.testing.wait_all_tasks_blocked()
+            pending = await runtime.launch(Job(forever), owner="main")
+            assert pending.status is TaskStatus.PENDING
+            results = await runtime.stop_all(owner="main")
+        assert {r.snapshot.status for r in results} == {TaskStatus.KILLED}
+        assert done.status is TaskStatus.COMPLETED
+        notes = runtime.notifications_for("main").drain()
+        told = [
+            (fields(n).findtext("remaining"), fields(n).findtext("all-terminal"))
+            for n in notes
+        ]
+        assert told == [("3", "false"), ("2", "false"), ("1", "false"), ("0", "true")]
+        assert {note.status for note in notes} == {TaskStatus.KILLED}
+        await runtime.stop_all()
+        (none,) = runtime.notifications_for(None).drain()
+        assert fields(none).findtext("remaining") == "0"
+
+
+async def test_progress_without_news_is_not_told(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """N48: what is told is the latest; nothing said, nothing told."""
+    async with open_runtime(tmp_path) as runtime:
+        events = runtime.events.subscribe()
+
+        async def body(ctx: Context[object], report: Report) -> None:
+            report.say(Progress(tool_uses=1))
+            await trio.sleep(100)
+            report.say(Progress(tool_uses=2))
+
+        await (await runtime.launch(Job(body))).wait()
+        told = [e.tool_uses for e in events.drain() if isinstance(e, TaskProgress)]
+        assert told == [1, 2]
+
+
+async def test_many_owners_read_their_own_without_a_copy_for_the_others(
+    tmp_path: Path,
+) -> None:
+    """P4, N19: each view gets its owner's ends, in order, once."""
+    async with open_runtime(tmp_path) as runtime:
+        read: dict[str, list[str]] = {f"o{n}": [] for n in range(5)}
+
+        async def reader(owner: str) -> None:
+            async for note in runtime.notifications_for(owner):
+                assert note.owner == owner
+                read[owner].append(note.task_id)
+                note.ack()
+
+        async with trio.open_nursery() as nursery:
+            for owner in read:
+                nursery.start_soon(reader, owner)
+            ended: dict[str, list[str]] = {owner: [] for owner in read}
+            for number in range(50):
+                owner = f"o{number % 5}"
+                task = await runtime.launch(returns(number), owner=owner)
+                await task.wait()
+                ended[owner].append(task.id)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert read == ended
+        assert runtime.notifications.drain() == []

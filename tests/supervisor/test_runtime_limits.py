@@ -1,0 +1,195 @@
+"""The caps of a runtime: who has a place and who waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from actors import Context
+from actors.work import Report
+from supervisor._events import (
+    Notified,
+    TaskEnded,
+    TaskStopRequested,
+)
+from supervisor._spec import Backoff
+from supervisor.runtime import (
+    Limits,
+    open_runtime,
+)
+from tests.supervisor.jobs import (
+    COMPLETED,
+    KILLED,
+    PENDING,
+    RUNNING,
+    Job,
+    forever,
+    kinds,
+    returns,
+    told,
+)
+
+# Caps, where the studied systems refuse and this one lets wait
+
+
+async def test_the_one_beyond_the_cap_waits_and_is_not_refused(tmp_path: Path) -> None:
+    """CO1 differs: it has an id and is pending, and can be stopped like any."""
+    async with open_runtime(tmp_path, limits=Limits(agents=2)) as runtime:
+        tasks = [await runtime.launch(Job(forever)) for _ in range(3)]
+        assert [task.status for task in tasks] == [RUNNING, RUNNING, PENDING]
+        result = await tasks[2].stop()
+        assert result.snapshot.status is KILLED
+        assert [task.status for task in tasks[:2]] == [RUNNING, RUNNING]
+
+
+async def test_a_run_again_keeps_its_place_at_the_cap(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """CO2: the same task, run again, needs no second place, and nobody takes
+    its own between two runs."""
+    runs: list[float] = []
+
+    async def body(ctx: Context[object], report: Report) -> None:
+        runs.append(trio.current_time())
+        if len(runs) < 3:
+            raise ValueError("again")
+
+    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+        task = await runtime.launch(
+            Job(body), restart="transient", intensity=5, backoff=Backoff(10, 10)
+        )
+        other = await runtime.launch(returns("x"))
+        await trio.sleep(5)
+        assert task.snapshot().restarting and other.status is PENDING
+        await task.wait()
+        assert len(runs) == 3
+        await other.wait()
+
+
+async def test_a_stopping_task_keeps_its_place_until_it_has_ended(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """CO3, CO13 differs: the place is free when the task has really ended."""
+
+    async def body(ctx: Context[object], report: Report) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(3)
+
+    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+        task = await runtime.launch(Job(body))
+        other = await runtime.launch(Job(forever))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(task.stop)
+            await trio.sleep(2)
+            assert task.snapshot().stopping and other.status is PENDING
+        assert other.status is RUNNING
+
+
+async def test_those_who_wait_are_ended_when_the_runtime_is_left(
+    tmp_path: Path,
+) -> None:
+    """CO7, SD5, SD6: all of them, each told once; none of them ever runs."""
+    ran: list[int] = []
+
+    async def body(ctx: Context[object], report: Report) -> None:
+        ran.append(1)
+        await trio.sleep_forever()
+
+    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+        tasks = [await runtime.launch(Job(body)) for _ in range(5)]
+        await trio.testing.wait_all_tasks_blocked()
+    assert {task.status for task in tasks} == {KILLED} and ran == [1]
+    assert sorted(id for id, _ in told(runtime)) == sorted(task.id for task in tasks)
+
+
+async def test_a_kind_at_its_cap_holds_up_no_other(tmp_path: Path) -> None:
+    """CO8: the cap of a kind and that of all hold together. CO15 differs: the
+    foreground counts as well."""
+    limits = Limits(total=3, agents=1)
+    async with open_runtime(tmp_path, limits=limits) as runtime:
+        first = await runtime.launch(Job(forever))
+        second = await runtime.launch(Job(forever))
+        shell = Job(forever, task_type="local_bash")
+        shells = [await runtime.launch(shell) for _ in range(3)]
+        assert (first.status, second.status) == (RUNNING, PENDING)
+        assert [task.status for task in shells] == [RUNNING, RUNNING, PENDING]
+        await first.stop()
+        assert (second.status, shells[2].status) == (RUNNING, PENDING)
+
+
+async def test_without_limits_nobody_waits(tmp_path: Path) -> None:
+    """CO9 differs: None is no cap, and it is the default; 0 is refused."""
+    async with open_runtime(tmp_path) as runtime:
+        tasks = [await runtime.launch(Job(forever)) for _ in range(200)]
+        assert {task.status for task in tasks} == {RUNNING}
+    with pytest.raises(ValueError, match="total must be a whole number, 1 or more"):
+        Limits(total=0)
+
+
+async def test_a_place_is_given_back_once_whatever_ends_the_task(
+    tmp_path: Path,
+) -> None:
+    """CO10, CO11: two stops, a late end, a stop in the queue."""
+    async with open_runtime(tmp_path, limits=Limits(total=2)) as runtime:
+        tasks = [await runtime.launch(Job(forever)) for _ in range(6)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tasks[0].stop)
+            nursery.start_soon(tasks[0].stop)
+            nursery.start_soon(tasks[3].stop)
+        assert [t.status for t in tasks] == [
+            KILLED,
+            RUNNING,
+            RUNNING,
+            KILLED,
+            PENDING,
+            PENDING,
+        ]
+        await runtime.stop_all()
+        assert not runtime._slots.anybody_waits and runtime._slots._running == 0
+
+
+async def test_a_task_stopped_while_it_waits_ends_without_a_start(
+    tmp_path: Path,
+) -> None:
+    """SM29: it never began, so no start is told, and one end is."""
+    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+        await runtime.launch(Job(forever))
+        task = await runtime.launch(Job(forever))
+        events = runtime.events.subscribe()
+        await task.stop()
+        assert kinds(events.drain(), task.id) == [
+            TaskStopRequested,
+            TaskEnded,
+            Notified,
+        ]
+        assert task.snapshot().started_at is None
+
+
+async def test_leaving_waits_for_all_together_and_for_no_longer_than_the_slowest(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """SD6, SD7, SD13: each end is awaited, but they are asked to stop together."""
+
+    async def body(ctx: Context[object], report: Report) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(2)
+
+    async with open_runtime(tmp_path) as runtime:
+        done = await runtime.launch(returns("x"))
+        await done.wait()
+        tasks = [await runtime.launch(Job(body)) for _ in range(50)]
+        await trio.testing.wait_all_tasks_blocked()
+        before = trio.current_time()
+    assert trio.current_time() - before == pytest.approx(2)
+    assert {task.status for task in tasks} == {KILLED}
+    assert done.status is COMPLETED
+    assert len(told(runtime)) == 51

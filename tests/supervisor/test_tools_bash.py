@@ -1,0 +1,530 @@
+"""Bash: real commands, in the foreground, in the background, and moved there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors import TaskStatus
+from actors.shell import Shell
+from actors.testing import Program, fake_env
+from supervisor.runtime import Limits, Runtime, TaskBackgrounded, open_runtime
+from supervisor.settings import Settings
+from supervisor.tools import ToolResult, tools_for
+from supervisor.tools._self_kill import ends_host
+
+# Generous: machines are slow.
+LONG = 100_000
+
+
+class Bash:
+    """The tool of "main", and the runtime that it works on."""
+
+    def __init__(self, runtime: Runtime, settings: Settings) -> None:
+        self.runtime = runtime
+        self._tool = tools_for(runtime, "main", settings)[0]
+
+    async def __call__(
+        self, command: str, tool_use_id: str | None = None, **arguments: Any
+    ) -> ToolResult:
+        result = await self._tool.call(
+            {"command": command} | arguments, tool_use_id=tool_use_id
+        )
+        assert not re.search(
+            r"(end|finish|stop) (your|the) (turn|response)", result.text
+        )
+        return result
+
+
+@asynccontextmanager
+async def bash(
+    directory: Path, *, limits: Limits | None = None, **settings: Any
+) -> AsyncGenerator[Bash, None]:
+    with trio.fail_after(100):
+        async with open_runtime(directory, limits=limits) as runtime:
+            yield Bash(runtime, Settings(**settings))
+            await runtime.stop_all(now=True)
+
+
+# In the foreground
+
+
+async def test_a_command_answers_with_its_exit_code_and_output(tmp_path: Path) -> None:
+    """SH1: stdout and stderr in the order of arrival."""
+    async with bash(tmp_path) as run:
+        result = await run("echo one; echo two >&2; echo three", timeout=LONG)
+    assert (result.text, result.is_error) == ("Exit code 0\none\ntwo\nthree\n", False)
+    task_id = result.data.pop("task_id")
+    assert result.data == {
+        "status": "completed",
+        "exitCode": 0,
+        "signal": None,
+        "interrupted": False,
+        "output": "one\ntwo\nthree\n",
+    }
+    assert run.runtime.get(task_id).owner == "main"
+    assert run.runtime.notifications.drain() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "first", "data"),
+    [
+        ("echo x; exit 3", "Exit code 3", {"exitCode": 3, "signal": None}),
+        ("kill -9 $$", "Ended by signal 9 (SIGKILL)", {"exitCode": None, "signal": 9}),
+        ("no-such-program-1", "Exit code 127", {"exitCode": 127}),
+    ],
+)
+async def test_a_command_that_fails_is_an_error_and_says_how(
+    command: str, first: str, data: dict[str, Any], tmp_path: Path
+) -> None:
+    """SH1, SH16: exact codes and signals."""
+    async with bash(tmp_path) as run:
+        result = await run(command, timeout=LONG)
+    assert result.is_error and result.text.splitlines()[0] == first
+    assert result.data["status"] == "failed"
+    assert result.data.items() >= data.items()
+
+
+async def test_a_command_without_output_says_so(tmp_path: Path) -> None:
+    """An empty answer reads like a lost one."""
+    async with bash(tmp_path) as run:
+        assert (await run("true", timeout=LONG)).text == "Exit code 0\n(no output)"
+
+
+async def test_the_directory_and_the_description_reach_the_task(tmp_path: Path) -> None:
+    """The arguments do what the schema says."""
+    where = tmp_path / "somewhere"
+    where.mkdir()
+    async with bash(tmp_path / "tasks") as run:
+        result = await run(
+            "pwd -P", cwd=str(where), description="where it is", timeout=LONG
+        )
+        snapshot = run.runtime.get(result.data["task_id"])
+    assert result.data["output"] == f"{where.resolve()}\n"
+    assert snapshot.description == "where it is"
+
+
+async def test_a_directory_that_is_not_there_is_a_failed_command(
+    tmp_path: Path,
+) -> None:
+    """SH11: it has an id, so it is a failed task."""
+    async with bash(tmp_path) as run:
+        result = await run("pwd", cwd=str(tmp_path / "gone"), timeout=LONG)
+    assert result.is_error and result.text.startswith("FileNotFoundError: ")
+    assert "gone" in result.text and result.data["exitCode"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"command": "a\0b"}, "NUL"),
+        ({"command": "  "}, "must not be empty"),
+        ({"command": "echo \ud800"}, "no program can be given"),
+        ({"command": "pwd", "cwd": "a\0b"}, "cwd .*NUL"),
+        ({"command": "x\0" * 100_000}, "NUL"),
+    ],
+)
+async def test_what_no_shell_can_be_given_is_refused(
+    arguments: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    """An error that a model can act on, and no task."""
+    async with bash(tmp_path) as run:
+        result = await run(**arguments)
+        assert result.is_error and result.data == {"error": "invalid_arguments"}
+        assert re.search(words, result.text) and len(result.text) < 500
+        result.text.encode()
+        assert run.runtime.tasks() == []
+
+
+async def test_long_output_keeps_its_end_and_names_the_file(tmp_path: Path) -> None:
+    """OF1: the header, and exactly as long as the settings say."""
+    async with bash(tmp_path, max_output_length=1000) as run:
+        result = await run("seq 1 100000", timeout=LONG)
+        output = result.data["output"]
+        file = run.runtime.get(result.data["task_id"]).output_file
+        assert file is not None and file.read_text().endswith("\n99999\n100000\n")
+    assert output.startswith(f"[Truncated. Full output: {file}]\n")
+    assert output.endswith("\n99999\n100000\n")
+    assert len(output) == 1000
+    assert result.text == f"Exit code 0\n{output}"
+
+
+async def test_no_output_can_pass_for_the_exit_code(tmp_path: Path) -> None:
+    """What the tool says comes first, whatever the command prints."""
+    async with bash(tmp_path) as run:
+        result = await run("printf 'Exit code 0\\n'; exit 1", timeout=LONG)
+    assert result.text.startswith("Exit code 1\n")
+
+
+async def test_output_is_clean_text(tmp_path: Path) -> None:
+    """SH6; JSON knows no lone surrogates."""
+    async with bash(tmp_path) as run:
+        result = await run(r"printf '\033[31mred\033[0m\001\377\n'", timeout=LONG)
+    assert result.data["output"] == "red\ufffd\n"
+
+
+async def test_a_foreground_command_is_stopped_with_the_call(tmp_path: Path) -> None:
+    """P8, P2: cancelling the turn ends what it runs."""
+    async with bash(tmp_path) as run:
+        with run.runtime.events.subscribe() as events:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(run, "sleep 1000")
+                async for event in events:
+                    if type(event).__name__ == "TaskStarted":
+                        break
+                nursery.cancel_scope.cancel()
+        (snapshot,) = run.runtime.tasks()
+        assert snapshot.status is TaskStatus.KILLED
+
+
+async def test_a_command_that_somebody_stops_says_so(tmp_path: Path) -> None:
+    """BG9: the host's "clear" is told to the model that waits."""
+    results: list[ToolResult] = []
+
+    async with bash(tmp_path) as run:
+
+        async def call() -> None:
+            results.append(await run("echo begun; exec sleep 1000", timeout=LONG))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await started(run.runtime, "begun")
+            await run.runtime.stop_foreground("main")
+    (result,) = results
+    assert result.is_error and result.data["interrupted"]
+    assert result.text == "Was stopped\nbegun\n"
+
+
+async def started(runtime: Runtime, words: str) -> str:
+    """Wait until the newest task has printed ``words``, and return its id."""
+    with runtime.events.subscribe() as events:
+        live = [t for t in runtime.tasks() if not t.status.is_terminal]
+        if not live:
+            async for event in events:
+                if type(event).__name__ == "TaskStarted":
+                    break
+    task = runtime.handle(runtime.tasks()[-1].id)
+    await task.wait_output(words)
+    return task.id
+
+
+# In the background
+
+
+async def test_a_background_command_answers_at_once_with_id_and_file(
+    tmp_path: Path,
+) -> None:
+    """BG2, N45, N47; its end is told once, with the id of the model's call."""
+    async with bash(tmp_path) as run:
+        result = await run(
+            "cat; exit 4", run_in_background=True, stdin=True, tool_use_id="toolu_7"
+        )
+        task = run.runtime.handle(result.data["backgroundTaskId"])
+        file = task.snapshot().output_file
+        assert not result.is_error
+        assert result.data == {
+            "status": "async_launched",
+            "backgroundTaskId": task.id,
+            "outputFile": str(file),
+            "interrupted": False,
+        }
+        assert task.id in result.text and str(file) in result.text
+        assert "moved" not in result.text
+        await task.close_input()
+        await task.wait()
+        async for note in run.runtime.notifications:
+            assert note.task_id == task.id
+            assert "<tool-use-id>toolu_7</tool-use-id>" in note.xml
+            note.ack()
+            break
+
+
+async def test_a_background_command_that_waits_for_a_place_says_so(
+    tmp_path: Path,
+) -> None:
+    """SM28: pending is not running."""
+    async with bash(tmp_path, limits=Limits(total=1)) as run:
+        await run("exec sleep 1000", run_in_background=True)
+        result = await run("exec sleep 1000", run_in_background=True)
+        assert "has not begun" in result.text
+        assert (
+            run.runtime.get(result.data["backgroundTaskId"]).status
+            is TaskStatus.PENDING
+        )
+
+
+async def test_a_background_command_whose_file_cannot_be_made_has_failed(
+    tmp_path: Path,
+) -> None:
+    """SH9; the answer tells of the end, so no notification does."""
+    directory = tmp_path / "tasks"
+    async with bash(directory) as run:
+        away = directory.rename(tmp_path / "away")
+        try:
+            result = await run("true", run_in_background=True)
+        finally:
+            away.rename(directory)
+        assert result.is_error and result.text.startswith("FileNotFoundError: ")
+        assert run.runtime.notifications.drain() == []
+
+
+# Moved
+
+
+async def test_a_timeout_moves_the_command_and_the_same_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    """SH40, BG2, BG5, N44: not stopped, not started again, and its end is told."""
+    fifo = tmp_path / "go"
+    os.mkfifo(fifo)
+    async with bash(tmp_path / "tasks") as run:
+        with run.runtime.events.subscribe() as events:
+            result = await run(f"echo begun; cat {fifo}; echo ended", timeout=1)
+            task = run.runtime.handle(result.data["backgroundTaskId"])
+            assert not result.is_error
+            assert result.data["backgroundedByTimeout"] is True
+            assert "backgroundedByUser" not in result.data
+            assert result.data["status"] == "async_launched"
+            assert result.data["outputFile"] == str(task.snapshot().output_file)
+            assert result.text.startswith("The command did not end within 1 ms. It ")
+            assert "It was not stopped" in result.text
+            assert task.status is TaskStatus.RUNNING
+            async with await trio.open_file(fifo, "w") as go:
+                await go.write("going on\n")
+            assert (await task.wait()).status is TaskStatus.COMPLETED
+            assert task.read_tail() == "begun\ngoing on\nended\n"
+            kinds = [
+                type(e).__name__
+                for e in events.drain()
+                if getattr(e, "task_id", None) == task.id
+            ]
+        assert kinds.count("TaskStarted") == 1
+        assert kinds.count("TaskBackgrounded") == 1
+        async for note in run.runtime.notifications:
+            assert (note.task_id, note.status.value) == (task.id, "completed")
+            break
+
+
+async def test_a_move_by_the_user_is_told_apart_from_a_timeout(tmp_path: Path) -> None:
+    """SH40, BG1, BG2, BG5: backgroundedByUser; what the call has waited for is
+    not lost."""
+    results: list[ToolResult] = []
+
+    async with bash(tmp_path) as run:
+
+        async def call() -> None:
+            results.append(await run("echo begun; exec sleep 1000", timeout=LONG))
+
+        with run.runtime.events.subscribe() as events:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(call)
+                task_id = await started(run.runtime, "begun")
+                assert run.runtime.background(task_id) is True
+                assert run.runtime.background(task_id) is False
+            moves = [e for e in events.drain() if isinstance(e, TaskBackgrounded)]
+        (result,) = results
+        assert [move.task_id for move in moves] == [task_id]
+        assert result.data["backgroundedByUser"] is True
+        assert "backgroundedByTimeout" not in result.data
+        assert result.data["backgroundTaskId"] == task_id
+        assert result.data["interrupted"] is False
+        assert result.data["output"] == "begun\n"
+        assert result.text.endswith("\n\nOutput so far:\nbegun\n")
+        assert result.text.startswith("The user moved the command to the background")
+        assert run.runtime.get(task_id).status is TaskStatus.RUNNING
+
+
+async def test_an_end_during_the_move_is_told_exactly_once(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """P4, BG2, BG7: by the answer or by a notification, at whichever step the
+    command ends."""
+    told: set[bool] = set()
+
+    for steps in range(40):
+        end = trio.Event()
+
+        async def script(program: Program, end: trio.Event = end) -> int:
+            await end.wait()
+            return 0
+
+        async with open_runtime(tmp_path, env=fake_env({"work": script})) as runtime:
+            run = Bash(runtime, Settings())
+            results: list[ToolResult] = []
+
+            async def call(run: Bash = run, to: list[ToolResult] = results) -> None:
+                to.append(await run("work", timeout=1000))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(call)
+                await trio.testing.wait_all_tasks_blocked()
+                end.set()
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                runtime.background_all("main")
+            await runtime.wait_idle()
+            await trio.testing.wait_all_tasks_blocked()
+            notes = runtime.notifications.drain()
+            by_answer = results[0].data["status"] == "completed"
+            assert len(notes) + by_answer == 1
+            told.add(by_answer)
+    assert told == {True, False}
+
+
+async def test_the_user_moves_all_commands_of_a_turn_at_once(tmp_path: Path) -> None:
+    """BG4."""
+    results: list[ToolResult] = []
+
+    async with bash(tmp_path) as run:
+
+        async def call() -> None:
+            results.append(await run("exec sleep 1000", timeout=LONG))
+
+        with run.runtime.events.subscribe() as events:
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(call)
+                begun = 0
+                async for event in events:
+                    begun += type(event).__name__ == "TaskStarted"
+                    if begun == 3:
+                        break
+                moved = run.runtime.background_all("main")
+        assert len(moved) == 3
+        assert {r.data["backgroundTaskId"] for r in results} == set(moved)
+        assert all(r.data["backgroundedByUser"] for r in results)
+
+
+async def test_a_command_that_has_ended_cannot_be_moved(tmp_path: Path) -> None:
+    """BG3: neither by the user nor by a timeout that comes late."""
+    async with bash(tmp_path) as run:
+        result = await run("true", timeout=LONG)
+        assert run.runtime.background(result.data["task_id"]) is False
+
+
+async def test_a_command_that_gets_no_place_in_time_waits_in_the_background(
+    tmp_path: Path,
+) -> None:
+    """SH40: nothing has been run, and the call does not hang."""
+    async with bash(tmp_path, limits=Limits(total=1)) as run:
+        other = await run.runtime.launch(Shell("exec sleep 1000"))
+        result = await run("echo ran", timeout=50)
+        task = run.runtime.handle(result.data["backgroundTaskId"])
+        assert result.data["backgroundedByTimeout"] is True
+        assert "It has not begun" in result.text
+        assert task.status is TaskStatus.PENDING
+        await other.stop(now=True)
+        assert (await task.wait()).result == "ran\n"
+
+
+async def test_without_background_tasks_a_timeout_stops_the_command(
+    tmp_path: Path,
+) -> None:
+    """The seeds' switch: nothing goes on behind the model's back."""
+    async with bash(tmp_path, background_tasks=False) as run:
+        result = await run("exec sleep 1000", timeout=100)
+        refused = await run("true", run_in_background=True)
+        assert refused.is_error and "unknown: 'run_in_background'" in refused.text
+        (snapshot,) = run.runtime.tasks()
+    assert result.is_error and result.data["interrupted"]
+    assert result.text == (
+        "Was stopped, because it did not end within 100 ms\n(no output)"
+    )
+    assert snapshot.status is TaskStatus.FAILED
+
+
+async def test_a_runtime_that_stops_ends_the_call_with_the_truth(
+    tmp_path: Path,
+) -> None:
+    """P1: the error of the runtime comes out as itself, not in a group."""
+    results: list[ToolResult] = []
+
+    async with bash(tmp_path) as run:
+
+        async def call() -> None:
+            results.append(await run("echo begun; exec sleep 1000", timeout=LONG))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await started(run.runtime, "begun")
+            await run.runtime.stop_all(reason="closing", now=True)
+        run.runtime.close()
+        results.append(await run("true"))
+    assert [r.data.get("error") for r in results] == [None, "stopping"]
+    assert results[0].text == "Was stopped\nbegun\n"
+
+
+# Commands that would end the host
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "pkill python",
+        "pkill -9 python3",
+        "killall -q python",
+        "killall -s KILL python",
+        "sudo -n pkill -f python",
+        "make; pkill python",
+        "make && /usr/bin/killall python3 || true",
+        "X=1 env pkill '^python$'",
+        "echo hi # comment\npkill python",
+        "(pkill python)",
+        "if true; then pkill python; fi",
+        "sleep 1 & pkill 'python*'",
+        "pkill -u root trio-supervisor",
+    ],
+)
+def test_a_command_that_ends_every_process_of_the_host_is_found(command: str) -> None:
+    """SH31."""
+    assert ends_host(command, ("python", "python3", "trio-supervisor"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python pkill.py",
+        "echo pkill python",
+        "pkill -f 'python train.py'",
+        "pkill node",
+        "killall make",
+        "pgrep python",
+        "kill 1234",
+        "grep 'pkill python' notes.txt",
+        "# pkill python",
+        "man pkill # python",
+        "pkill -P 12 make",
+        "echo 'pkill python",
+        "pkill",
+    ],
+)
+def test_other_commands_are_left_alone(command: str) -> None:
+    """SH31."""
+    assert ends_host(command, ("python", "python3", "trio-supervisor")) is None
+
+
+@given(st.text(alphabet="pkill python;&|()\n'\"\\#-={}! "))
+def test_any_command_is_looked_at_without_an_error(command: str) -> None:
+    """SH31."""
+    assert ends_host(command + "pkill", ("python",)) in (None, "python")
+
+
+async def test_a_command_that_would_end_the_host_is_refused_and_points_to_task_stop(
+    tmp_path: Path,
+) -> None:
+    """SH31."""
+    async with bash(tmp_path) as run:
+        result = await run("pkill -9 python")
+        assert result.is_error and result.data == {"error": "ends_host"}
+        assert "TaskStop" in result.text
+        assert run.runtime.tasks() == []

@@ -1,0 +1,36 @@
+"""What type checkers must say about the tools. Checked, never run."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, assert_type
+
+from supervisor.attachments import ProgressReports, after_compaction, reminder
+from supervisor.runtime import Runtime
+from supervisor.settings import Settings, read_settings
+from supervisor.tools import Tool, ToolResult, tools_for
+
+
+async def check_tools(runtime: Runtime) -> None:
+    assert_type(read_settings(os.environ), Settings)
+    assert_type(tools_for(runtime, None, Settings(background_tasks=False)), list[Tool])
+    Settings(True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    for tool in runtime.tools_for("main"):
+        assert_type(tool.name, str)
+        assert_type(tool.description, str)
+        assert_type(tool.schema, dict[str, Any])
+        result = await tool.call({"command": "ls"}, tool_use_id="toolu_01")
+        assert_type(result, ToolResult)
+        assert_type(result.text, str)
+        assert_type(result.is_error, bool)
+        assert_type(result.data, dict[str, Any])
+        # Whatever a model has sent.
+        await tool.call(None)
+        await tool.call([1, "x"])
+        await tool.call({}, tool_use_id=7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def check_attachments(runtime: Runtime) -> None:
+    assert_type(reminder(runtime, "main"), str | None)
+    assert_type(after_compaction(runtime, None), str | None)
+    assert_type(ProgressReports(runtime, "main").new(), list[str])
