@@ -164,8 +164,9 @@ async def _run_hour(runtime: Runtime, shells: int, others: int) -> int:
         nursery.start_soon(launch_others)
         async for note in runtime.notifications:
             # Not the task's id: of so many, two that never met may share one.
-            assert note.id not in seen, f"told twice: {note.id}"
-            seen.add(note.id)
+            run_id = note.xml.partition("<run-id>")[2].partition("<")[0]
+            assert run_id and run_id not in seen, f"told twice: {run_id!r}"
+            seen.add(run_id)
             note.ack()
             room.release()
             if len(seen) == shells + others:
