@@ -1,4 +1,16 @@
-"""What runs: actors, their mailboxes, and the concrete actors of background tasks."""
+"""What runs: actors, their mailboxes, and the concrete actors of background tasks.
+
+Besides the actors themselves, which are here:
+
+- `actors.shell`: a shell command as a background task.
+- `actors.work`: what a background task is, for those who write their own.
+- `actors.output`: where what a task prints is kept.
+- `actors.envelope`: the text that tells a parent agent of an end.
+- `actors.notifier`: the actor that writes those texts.
+- `actors.env`: the seam to the operating system.
+- `actors.testing`: a world in memory, for tests.
+- `actors.lowlevel`: what only a supervisor needs.
+"""
 
 # General layout:
 #
@@ -32,3 +44,28 @@ from ._progress import Progress as Progress
 from ._ref import ActorRef as ActorRef
 from ._ref import Reply as Reply
 from ._status import TaskStatus as TaskStatus
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "ActorEnded",
+    "ActorError",
+    "ActorRef",
+    "ActorRestarting",
+    "ActorStopping",
+    "ActorUnavailable",
+    "AskUnanswered",
+    "Completed",
+    "Context",
+    "Exit",
+    "Failed",
+    "ForeignThread",
+    "Ignore",
+    "Mailbox",
+    "MailboxClosed",
+    "MailboxFull",
+    "MailboxStatistics",
+    "Progress",
+    "Reply",
+    "Stopped",
+    "TaskStatus",
+]

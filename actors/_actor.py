@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextvars import ContextVar
 from functools import partial
@@ -26,6 +27,14 @@ from ._mailbox import Mailbox
 from ._ref import ActorRef
 
 M = TypeVar("M")
+
+# They are nobody's failure; the last one closes a coroutine that never ended.
+_INTERRUPTS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+
+# As Python says it up to 3.13, and since 3.14.
+_NOT_AWAITABLE = re.compile(
+    "object (.+) can't be used in 'await' expression|'(.+)' object can't be awaited"
+)
 
 _current: ContextVar[Incarnation[object]] = ContextVar("current actor")
 
@@ -294,6 +303,7 @@ class Incarnation(Context[M]):
                     # The boundary: an actor's failure becomes data here and
                     # never travels through the nursery of its supervisor.
                     except Exception as error:
+                        _name_what_is_not_async(error, fn)
                         exit = Failed(error)
                     except BaseException as error:  # noqa: ASYNC103 - or it ends here
                         exit, passing = self._weigh(error)
@@ -320,23 +330,33 @@ class Incarnation(Context[M]):
     ) -> tuple[Failed | Stopped, BaseException | None]:
         """Return the exit that ``error`` means if nothing swallows it, and what
         of it must go on: an Exception stays behind, what is none does not."""
-        if isinstance(error, trio.Cancelled):
-            suspect = find_suspect(error)
-            if self._scope.cancel_called:
-                # Ours, as the scope is shielded, which would end it.
-                return self._stopped(suspect), None
-            return Stopped("outer", "Cancelled", suspect), error
+        is_cancelled = self._scope.cancel_called
+        if is_cancelled and isinstance(error, trio.Cancelled):
+            # Ours, as the scope is shielded, which would end it.
+            return self._stopped(find_suspect(error)), None
+        # In a scope that nobody has cancelled a Cancelled is that of a stranger,
+        # kept and raised again; let on, it would end whoever is beside us.
+        passes = (*_INTERRUPTS, trio.Cancelled) if is_cancelled else _INTERRUPTS
+        passing: BaseException | None
+        failure: BaseException | None
         group = _as_group(error)
-        errors, rest = (None, error) if group is None else group.split(Exception)
-        passing = error if rest is None else rest
+        if group is not None:
+            passing, failure = group.split(passes)
+        elif isinstance(error, passes):
+            passing, failure = error, None
+        else:
+            passing, failure = None, error
+        if passing is None:
+            assert failure is not None
+            return Failed(_as_exception(failure)), None
         if _is_interrupt(passing) and self.stop_request is None:
             # A supervisor must know, whatever failed beside it.
             self.stop_request = StopRequest("outer", type(passing).__name__)
-        if errors is None or rest is None:
+        if failure is None:
             suspect = find_suspect(error)
             return Stopped("outer", type(error).__name__, suspect), passing
         passing.__suppress_context__ = True
-        return Failed(errors), passing
+        return Failed(_as_exception(failure)), passing
 
     def _stopped(self, suspect: BaseException | None) -> Stopped:
         request = self.stop_request
@@ -354,6 +374,34 @@ class Incarnation(Context[M]):
         if self._ended is not None:
             self._ended.set()
         self.cell.on_exit(self, exit)
+
+
+def _name_what_is_not_async(error: Exception, fn: Callable[..., object]) -> None:
+    """Let the error of awaiting what ``fn`` has returned tell whose mistake it is."""
+    trace = error.__traceback__
+    # Raised in the frame of _run itself, so not by an await of the actor's own.
+    if type(error) is TypeError and trace is not None and trace.tb_next is None:
+        found = _NOT_AWAITABLE.fullmatch(str(error))
+        if found:
+            kind = found[1] or found[2]
+            what = "None" if kind == "NoneType" else f"an object of type {kind}"
+            name = getattr(fn, "__qualname__", None) or repr(fn)
+            error.args = (
+                f"{name} returned {what}: an actor must be an async function",
+            )
+
+
+def _as_exception(error: BaseException) -> Exception:
+    if isinstance(error, Exception):
+        return error
+    what = (
+        "a cancellation of another scope"
+        if isinstance(error, trio.Cancelled)
+        else f"what is no Exception, {type(error).__name__}"
+    )
+    failure = RuntimeError(f"the actor raised {what}")
+    failure.__cause__ = error
+    return failure
 
 
 def _is_interrupt(error: BaseException) -> bool:

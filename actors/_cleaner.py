@@ -32,7 +32,6 @@ _UNFINISHED: Final = re.compile(
 )
 _C1: Final = re.compile(rb"\xc2[\x80-\x9f]")
 _REMOVED: Final = bytes(code for code in (*range(32), 127) if code not in b"\t\n\r")
-_UNUSUAL: Final = bytes(code for code in (*range(32), 127) if code not in b"\t\n")
 
 LINE_LIMIT: Final = 65_536
 """How many bytes of one unfinished line are held back, by default."""
@@ -75,13 +74,14 @@ class Cleaner:
 
     def feed(self, data: bytes) -> bytes:
         """Take the next piece and return the text that is settled by it."""
-        if self._character or self._sequence or not data.isascii():
+        is_ascii = data.isascii()
+        if self._character or self._sequence or not is_ascii:
             data = self._decode(data, final=False)
-        # A search for one byte runs at memory speed: 29 of them are three
-        # times as fast as one translate().
-        if self._sequence or any(map(data.__contains__, _UNUSUAL)):
+        # A search for one byte runs at memory speed, so thirty of them are
+        # faster than the one translate() or regular expression.
+        if self._sequence or any(map(data.__contains__, _REMOVED)):
             data = self._strip(data)
-        elif not data.isascii() and b"\xc2" in data:
+        elif not is_ascii and b"\xc2" in data:
             data = _C1.sub(b"", data)
         return self._settle(data)
 
@@ -112,13 +112,15 @@ class Cleaner:
         return _C1.sub(b"", data) if b"\xc2" in data else data
 
     def _settle(self, data: bytes) -> bytes:
-        if b"\r" in data:
+        has_frames = b"\r" in data
+        if has_frames:
             data = data.replace(b"\r\n", b"\n")
-        if b"\r" not in data and b"\r" not in self._held:
+            has_frames = b"\r" in data
+        if not has_frames and b"\r" not in self._held:
             end = data.rfind(b"\n") + 1
             if not end:
                 return self._draw(data)
-            done = self._held + data[:end]
+            done = self._held + memoryview(data)[:end]
             self._held, self._open = b"", False
             return done + self._draw(data[end:])
         *lines, rest = data.split(b"\n")

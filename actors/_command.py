@@ -160,7 +160,7 @@ async def _spawn(shell: Shell, report: Report) -> Process:
                 [program, "-c", in_foreground(shell.command)],
                 cwd=shell.cwd,
                 env=environment,
-                marker=report.task_id,
+                marker=report.run_id,
                 stdin=shell.stdin or "null",
                 terminal=terminal,
                 nice=shell.nice,
@@ -178,6 +178,7 @@ async def _end_leftovers(process: Process, shell: Shell, report: Report) -> None
         await process.wait_gone()
         return
     if left := await process.members():
+        report.left_behind = len(left)
         report.warn(
             f"ended with the command, after {shell.linger:g} s, what it left behind: "
             f"process {', '.join(map(str, left))}"

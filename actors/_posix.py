@@ -9,6 +9,7 @@ tree reads that socket, and no task, thread or signal handler works behind.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import random
 import secrets
@@ -30,6 +31,7 @@ from ._process import (
     PosixProcess,
     wait_process_end,
 )
+from ._process_output import OutputTurns
 from .env import Terminal
 
 _ATTEMPTS = 3
@@ -73,6 +75,8 @@ class PosixProcesses:
         self._dying: list[_Guardian] = []
         """Of those that were killed, what still ends what they started."""
         self._trees: set[PosixProcess] = set()
+        self._turns = OutputTurns()
+        self._marks = itertools.count(secrets.randbits(32) << 28)
         self._environment: dict[str, str] = {}
         self._raw_environment: dict[object, object] = {}
         self._encoded: tuple[dict[str, str], bytes] | None = None
@@ -116,10 +120,12 @@ class PosixProcesses:
         from ._guardian.requests import encode_request
 
         _check(stdin, terminal, nice, rlimits or {})
+        mark = next(self._marks)
         request = encode_request(
             argv,
             _absolute(cwd),  # The guardian works in a directory of its own.
             marker,
+            mark,
             self._encode(env),
             writable=stdin == "pipe" and terminal is None,
             terminal=None if terminal is None else (terminal.rows, terminal.columns),
@@ -128,7 +134,7 @@ class PosixProcesses:
         )
         await trio.lowlevel.checkpoint_if_cancelled()
         for _ in range(_ATTEMPTS):
-            tree = await self._ask(argv[0], request, marker, stdin, terminal)
+            tree = await self._ask(argv[0], request, marker, mark, stdin, terminal)
             try:
                 if await tree.wait_started(argv[0], cwd):
                     return tree
@@ -166,6 +172,7 @@ class PosixProcesses:
         program: str,
         request: bytes,
         marker: str,
+        mark: int,
         stdin: str,
         terminal: Terminal | None,
     ) -> PosixProcess:
@@ -180,7 +187,9 @@ class PosixProcesses:
                 self._trees,
                 self._variable,
                 marker,
+                mark,
                 guardian,
+                self._turns,
                 writable=stdin == "pipe" or terminal is not None,
                 terminal=terminal is not None,
             )

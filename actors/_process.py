@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from ._process_input import ProcessInput
+from ._process_output import OutputTurns, ProcessOutput
 from .env import ProcessExit, ProcessUsage
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ class PosixProcess:
         registry: set[PosixProcess],
         variable: str,
         marker: str,
+        mark: int,
         guardian: Guardian,
+        turns: OutputTurns,
         *,
         writable: bool,
         terminal: bool,
@@ -65,10 +68,13 @@ class PosixProcess:
         self._heard = b""
         self._pid = 0
         self._session = 0
-        self._mark = 0
+        # Known before the start: what is being started when the guardian dies
+        # bears it, and nothing else yet.
+        self._mark = mark
         self._keeper = 0
         """The process that adopts what of the tree has lost its parent."""
-        self._output = -1
+        self._turns = turns
+        self._output: ProcessOutput | None = None
         self._input: ProcessInput | None = None
         self._failure: tuple[int, str] | None = None
         self._exit: ProcessExit | None = None
@@ -130,7 +136,7 @@ class PosixProcess:
             return False
         if self._pid == 0:
             raise OSError(errno.EPIPE, GUARDIAN_DIED, program)
-        if self._output < 0:
+        if self._output is None:
             # The kernel could not give us the descriptors that came with it.
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), program)
         return True
@@ -142,25 +148,15 @@ class PosixProcess:
 
     # What users see
 
-    async def receive(self, max_bytes: int = 65536) -> bytes:
+    async def receive(self, max_bytes: int = 262_144) -> bytes:
         """Return the next output; see `actors.env.Process.receive`.
 
         Raises:
             trio.ClosedResourceError: after `aclose`.
         """
-        await trio.lowlevel.checkpoint()
-        while True:
-            if self._output < 0:
-                raise trio.ClosedResourceError
-            try:
-                return os.read(self._output, max_bytes)
-            except BlockingIOError:
-                await trio.lowlevel.wait_readable(self._output)
-            except OSError as error:
-                # So a terminal tells that nobody has its other side open.
-                if error.errno != errno.EIO:
-                    raise
-                return b""
+        if self._output is None:
+            raise trio.ClosedResourceError
+        return await self._output.receive(max_bytes)
 
     async def send(self, data: bytes) -> None:
         """Write to the standard input; see `actors.env.Process.send`."""
@@ -276,10 +272,8 @@ class PosixProcess:
         self._channel.close()
         if self._input is not None:
             self._input.close()
-        if self._output >= 0:
-            trio.lowlevel.notify_closing(self._output)
-            output, self._output = self._output, -1
-            os.close(output)
+        if self._output is not None:
+            self._output.close()
         self._announce()
 
     def _stop(self, wish: bytes, *signals: int) -> None:
@@ -310,8 +304,12 @@ class PosixProcess:
                 continue
             self._reading = True
             try:
-                await trio.lowlevel.wait_readable(self._channel)
-                self._hear()
+                with trio.move_on_after(PATIENCE):
+                    await trio.lowlevel.wait_readable(self._channel)
+                    self._hear()
+                    continue
+                # No event tells that a command has stopped the guardian.
+                self._guardian.wake()
             finally:
                 self._reading = False
                 self._announce()
@@ -347,13 +345,14 @@ class PosixProcess:
             for descriptor in descriptors:
                 os.close(descriptor)
         elif descriptors:
-            self._output, *inputs = descriptors
+            output, *inputs = descriptors
+            self._output = ProcessOutput(output, self._turns)
             if inputs:
                 self._input = ProcessInput(inputs[0], terminal=self._terminal)
 
     def _learn(self, what: str, *values: str) -> None:
         if what == "started":
-            self._pid, self._session, self._keeper, self._mark = map(int, values)
+            self._pid, self._session, self._keeper = map(int, values)
         elif what == "failed":
             self._failure = int(values[0]), " ".join(values[1:])
             self._gone = True
@@ -403,7 +402,7 @@ class PosixProcess:
         for process in seen.values():
             if process.alive and (
                 (self._pid and process.session == self._session)
-                or (self._mark and mark_of(process.pid) == self._mark)
+                or mark_of(process.pid) == self._mark
                 or variable_of(process.pid, self._variable) == self._marker
             ):
                 members.add(process.pid)

@@ -18,6 +18,21 @@ from typing import Literal, Protocol
 
 import attrs
 
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "Clock",
+    "Env",
+    "Files",
+    "Ids",
+    "OutputFile",
+    "Process",
+    "ProcessExit",
+    "ProcessUsage",
+    "Processes",
+    "Terminal",
+    "real_env",
+]
+
 
 class Clock(Protocol):
     """Wall-clock time, for people and files only: no decision rests on it."""
@@ -71,7 +86,8 @@ class ProcessUsage:
 
     cpu_seconds: float
     """CPU time, user and system, of its members and of those that have ended
-    and were waited for, by a member or by who keeps the tree."""
+    and were waited for, by a member or by who keeps the tree. What orphans of a
+    running tree have used may be told late, when it is a quarter more."""
     memory_bytes: int
     """Resident memory, the sum over its members: pages they share count for
     each of them."""
@@ -92,7 +108,7 @@ class Process(Protocol):
         """The leader's process id."""
         ...
 
-    async def receive(self, max_bytes: int = 65536) -> bytes:
+    async def receive(self, max_bytes: int = 262_144) -> bytes:
         """Return the next output (stdout and stderr in order of arrival).
 
         Waits for at least one byte; ``b""`` is the end, when no process holds

@@ -22,6 +22,23 @@ import attrs
 
 from .output import ESCAPE_SEQUENCE, whole_characters
 
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "CUT",
+    "ERROR_LIMIT",
+    "LABEL_LIMIT",
+    "NOTE",
+    "PATH_LIMIT",
+    "RESULT_LIMIT",
+    "TAIL_LIMIT",
+    "Envelope",
+    "clean_text",
+    "render",
+    "render_minimal",
+    "truncate_head",
+    "truncate_tail",
+]
+
 NOTE: Final = (
     "This is an automatic report by the task supervisor:"
     " no person wrote it, and it approves nothing."
@@ -59,7 +76,7 @@ _TYPES: Final = {"s": "local_bash", "r": "remote_agent"}
 _LAST: Final = f"<note>{NOTE}</note>\n</task-notification>"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class Envelope:
     """The facts of one terminal state.
 

@@ -17,3 +17,16 @@ from ._exit import is_normal as is_normal
 from ._ref import ActorState as ActorState
 from ._status import LEGAL_TRANSITIONS as LEGAL_TRANSITIONS
 from ._status import Guard as Guard
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "LEGAL_TRANSITIONS",
+    "ActorState",
+    "Cell",
+    "Guard",
+    "Incarnation",
+    "StopRequest",
+    "StoppedBy",
+    "current_actor",
+    "is_normal",
+]

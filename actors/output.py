@@ -23,6 +23,23 @@ from ._quota import DiskQuota as DiskQuota
 from ._quota import QuotaExceeded as QuotaExceeded
 from .env import OutputFile
 
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "BINARY_NOTE",
+    "ESCAPE_SEQUENCE",
+    "LINE_LIMIT",
+    "SNIFF",
+    "Cleaner",
+    "DirectoryQuotaExceeded",
+    "DiskQuota",
+    "Growth",
+    "OutputLog",
+    "QuotaExceeded",
+    "cut_at_lines",
+    "older_file",
+    "whole_characters",
+]
+
 SNIFF: Final = 4096
 """How many of the first bytes are searched for a NUL, which no text has."""
 
@@ -68,6 +85,7 @@ class OutputLog:
         file: Where it goes. The log closes it.
         quota: The most bytes of the task's output there may be on the disk.
         used: How many of them are there already, from earlier runs.
+        older: How many of those are in the `older_file`.
         raw: Keep the bytes as they come, binary or not, instead of cleaning them.
         tail_bytes: How much of the end `tail` can return.
         on_warning: Called with a sentence, once when four fifths of the quota
@@ -95,6 +113,7 @@ class OutputLog:
         "_file",
         "_on_output",
         "_on_rotate",
+        "_older",
         "_on_warning",
         "_quota",
         "_reserved",
@@ -128,6 +147,7 @@ class OutputLog:
         *,
         quota: int,
         used: int = 0,
+        older: int = 0,
         raw: bool = False,
         tail_bytes: int = 8192,
         on_warning: Callable[[str], None] | None = None,
@@ -149,13 +169,16 @@ class OutputLog:
         self._used = used
         self._cleaner = None if raw else Cleaner()
         self._sniff_left = 0 if raw else SNIFF
-        self._tail = bytearray()
+        self._tail = b""
         self._tail_bytes = tail_bytes
         self._seen = 0
         self._on_warning = on_warning
         self._warned = False
         self._rotate = rotate
-        self._size = 0 if rotate is None else file.size()
+        # What was written to the two files, and taken from the disk quota. Not
+        # what they have: a command may write there, too.
+        self._size = used - older
+        self._older = older
         self._on_rotate = on_rotate
         self._disk = disk
         # Taken from the disk quota for what is not written yet.
@@ -246,11 +269,11 @@ class OutputLog:
 
         The unfinished line is part of it. It begins with a whole character.
         """
-        end = bytes(self._tail)
+        end = self._tail
         if self._cleaner is not None:
             end += self._cleaner.unfinished
         before = self._seen - len(self._tail)
-        kept = end[max(0, len(end) - self._tail_bytes) :]
+        kept = _end_of(end, self._tail_bytes)
         truncated = before > 0 or len(kept) < len(end)
         if truncated:
             kept = whole_characters(kept)
@@ -303,9 +326,10 @@ class OutputLog:
         if not data:
             return
         self._seen += len(data)
-        self._tail += data[max(0, len(data) - self._tail_bytes) :]
-        if len(self._tail) > 2 * self._tail_bytes:
-            del self._tail[: len(self._tail) - self._tail_bytes]
+        self._tail = _end_of(
+            data if len(data) >= self._tail_bytes else self._tail + data,
+            self._tail_bytes,
+        )
         # Until all of it is in the file; after an error for good.
         self._behind = True
         if self._rotate is None:
@@ -327,12 +351,12 @@ class OutputLog:
             self._reserved -= len(data)
 
     def _begin_file(self) -> None:
-        dropped = self._file.rotate(older_file(self._file.path))
+        self._file.rotate(older_file(self._file.path))
+        dropped, self._older, self._size = self._older, self._size, 0
         if self._disk is not None:
             self._disk.give_back(dropped)
         if self._on_rotate is not None:
-            self._on_rotate(self._size, dropped)
-        self._size = 0
+            self._on_rotate(self._older, dropped)
 
     def _warn_of_quota(self) -> None:
         if self._warned or self._on_warning is None:
@@ -342,6 +366,10 @@ class OutputLog:
             f"the output has used {self._used + self.bytes_written:,} of the"
             f" {self._quota:,} bytes of its quota ({self._file.path})"
         )
+
+
+def _end_of(data: bytes, size: int) -> bytes:
+    return data[max(0, len(data) - size) :]
 
 
 def cut_at_lines(data: bytes, size: int) -> Iterator[bytes]:

@@ -17,6 +17,12 @@ from ._command import CommandFailed as CommandFailed
 from .output import OutputLog
 from .work import Report
 
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "CommandFailed",
+    "Shell",
+]
+
 _LIMITS = frozenset(
     "as core cpu data fsize memlock msgqueue nice nofile nproc rss rtprio rttime"
     " sigpending stack".split()
@@ -153,6 +159,10 @@ class Shell:
     def writes_output(self) -> bool:
         return True
 
+    @property
+    def takes_input(self) -> bool:
+        return self.stdin is not None or self.pty
+
     def describe(self) -> str:
         first, *more = self.command.strip().splitlines()
         line = f"{first} ..." if more else first
@@ -178,6 +188,7 @@ class Shell:
             report.env.files.open_output(report.output_file),
             quota=self.quota,
             used=report.output_bytes - report.output_dropped,
+            older=report.output_start - report.output_dropped,
             raw=self.raw,
             rotate=self.rotate,
             disk=report.disk,
@@ -187,7 +198,7 @@ class Shell:
         )
         report.log = log
         # Before the first await, so that a host can write at once.
-        stdin = CommandInput() if self.stdin == "pipe" or self.pty else None
+        stdin = CommandInput() if self.takes_input else None
         report.input = stdin
         failure: OSError | None = None
         try:

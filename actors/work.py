@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import trio
 
@@ -20,6 +20,17 @@ from ._status import Guard, TaskStatus
 from .env import Env, ProcessUsage
 from .output import DiskQuota, Growth, OutputLog, older_file
 
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "PROGRESS_EVERY",
+    "Input",
+    "Report",
+    "Work",
+    "WorkFailed",
+]
+
+T = TypeVar("T")
+
 # Progress is told at most this often; what lies between is only kept.
 PROGRESS_EVERY = 1.0
 
@@ -28,7 +39,38 @@ class Work(Protocol):
     """What a task does: anything with these members.
 
     The properties and `describe` are read once, when the task is launched; an
-    error in one of them comes out of `launch`.
+    error in one of them comes out of `launch`. One that will set `Report.input`
+    has a true ``takes_input`` besides, and whoever writes early waits for it.
+
+    A work with ``writes_output`` finds an empty file at `Report.output_file` and
+    writes to it through an `actors.output.OutputLog`, which cleans what it is
+    given and keeps to a quota; `actors.shell.Shell` does the same::
+
+        async def run(self, ctx, report):
+            log = OutputLog(
+                report.env.files.open_output(report.output_file),
+                quota=2**20,
+                used=report.output_bytes,  # by the runs before this one
+                disk=report.disk,
+                on_warning=report.warn,
+                on_output=report.output_changed,  # wakes those who follow it
+            )
+            report.log = log  # to show them the unfinished line, too
+            before = report.output_bytes
+            try:
+                async for line in self.lines():
+                    await log.write(line)
+                    report.output_bytes = before + log.bytes_written
+            finally:
+                try:
+                    await log.aclose()  # shields itself, for 5 s at most
+                finally:
+                    report.log = None
+                    report.output_bytes = before + log.bytes_written
+                    tail, report.output_truncated = log.tail()
+                    report.output_tail = tail.decode("utf-8", "replace")
+
+    ``examples/work.py`` is a whole one.
     """
 
     @property
@@ -51,7 +93,15 @@ class Work(Protocol):
         ...
 
     async def run(self, ctx: Context[object], report: Report) -> object:
-        """Do it. What it returns is the result, what it raises the failure."""
+        """Do it. What it returns is the result, what it raises the failure.
+
+        Of a value that is not None only its text, ``str(value)``, is kept, as the
+        task's `result`. But once a run has set `Report.output_tail` that is the
+        result, however the run ends, and the value is dropped.
+
+        A stop cancels it. It has `shutdown` seconds then, and what it awaits for
+        its cleaning up it must shield.
+        """
         ...
 
 
@@ -87,79 +137,126 @@ class Input(Protocol):
         ...
 
 
+class _Rare(Generic[T]):
+    """A field that few reports ever have. It lies in a dict, which is made for
+    the first of them; where there is none it reads as its default."""
+
+    def __init__(self, default: T) -> None:
+        self._default = default
+
+    def __set_name__(self, owner: type[Report], name: str) -> None:
+        self._name = name
+
+    def __get__(self, report: Report, owner: type[Report]) -> T:
+        rare = report.rare
+        return self._default if rare is None else rare.get(self._name, self._default)
+
+    def __set__(self, report: Report, value: T) -> None:
+        if report.rare is None:
+            if value is self._default:
+                return
+            report.rare = {}
+        report.rare[self._name] = value
+
+
+class _RareInput(_Rare[Input | None]):
+    """That of `Report.input`, for which somebody may wait."""
+
+    def __set__(self, report: Report, value: Input | None) -> None:
+        super().__set__(report, value)
+        if value is not None:
+            report.on_input()
+
+
 class Report(Guard):
     """What a running task says about itself, on the record that holds its status.
 
-    There may be 100,000 of them: what most tasks never need is made when it is
-    needed.
+    A work calls `say` for its progress and `warn` for trouble. What it may read:
+
+    - ``task_id``, ``run_id``: the ids of the task and of this run.
+    - ``env``: the seam to the world, for files, processes, time and names.
+    - ``output_file``: the path of its output; None if it writes none.
+    - ``disk``: the quota that all tasks of the directory share, for the log; None
+      if there is none.
+    - ``hurry``: whether a stop is to grant no time for cleaning up; `wait_hurry`
+      waits for that.
+
+    What it may set, by itself, for `TaskSnapshot` and whoever asks:
+
+    - ``result``: a str, the result so far; what `Work.run` returns replaces it.
+    - ``output_bytes``: the bytes of output of all runs so far. It is the work's
+      own count: the next run finds it here.
+    - ``log``: the `OutputLog` that is being written, None after its close.
+    - ``output_tail``, ``output_truncated``: what `OutputLog.tail` returns at the
+      end of the run, as a str, and whether output precedes it.
+    - ``exit_code``, ``signal``, ``pid``: of a process that is the task.
+    - ``measure``: a function that returns the `ProcessUsage` of now, or None if
+      that cannot be known; ``cpu_seconds``: the CPU time of a run that has ended.
+    - ``input``: an `Input` while the run takes any, else None.
+
+    The other attributes are for the host. All are for the event loop's thread.
     """
 
+    # There may be 100,000 of them: what most tasks never need is made when it is
+    # needed.
+
     __slots__ = (
-        "_growth",
-        "_hurried",
-        "cpu_seconds",
-        "disk",
         "env",
-        "exit_code",
-        "hurry",
-        "input",
-        "log",
-        "measure",
-        "output_bytes",
-        "output_dropped",
         "own_exit",
-        "output_file",
-        "output_start",
-        "output_tail",
-        "output_truncated",
-        "pid",
         "progress",
-        "progress_told_at",
-        "prompt",
+        "rare",
         "result",
-        "signal",
-        "survivors",
+        "run_id",
         "task_id",
     )
 
-    def __init__(self, task_id: str, env: Env) -> None:
-        super().__init__()
+    output_file = _Rare[Path | None](None)
+    # The bytes kept so far, of all runs; where in them the output file
+    # begins, and its older one: more than 0 only after a rotation.
+    output_bytes = _Rare[int](0)
+    output_start = _Rare[int](0)
+    output_dropped = _Rare[int](0)
+    # Of the run that writes now: its unfinished line is what readers see
+    # after the end of the file.
+    log = _Rare[OutputLog | None](None)
+    output_tail = _Rare[str | None](None)
+    output_truncated = _Rare[bool](False)
+    # What all tasks of the directory may write together; its owner sets it.
+    disk = _Rare[DiskQuota | None](None)
+    exit_code = _Rare[int | None](None)
+    signal = _Rare[int | None](None)
+    pid = _Rare[int | None](None)
+    # Processes that a command had left in the background, ended with it.
+    left_behind = _Rare[int](0)
+    survivors = _Rare[tuple[int, ...]](())
+    # While a run has processes; None is what cannot be known.
+    measure = _Rare[Callable[[], ProcessUsage | None] | None](None)
+    # Of the last run that has ended, with all its processes.
+    cpu_seconds = _Rare[float | None](None)
+    # The unfinished last line of a run that probably waits for an answer.
+    prompt = _Rare[str | None](None)
+    # Whether a stop, if there is one, is to grant no time for cleaning up.
+    hurry = _Rare[bool](False)
+    progress_told_at = _Rare[float](-PROGRESS_EVERY)
+    # While a run takes input: what to write to.
+    input = _RareInput(None)
+    _hurried = _Rare[trio.Event | None](None)
+    _growth = _Rare[Growth | None](None)
+
+    def __init__(self, task_id: str, run_id: str, env: Env) -> None:
+        self.status = TaskStatus.PENDING
         self.task_id = task_id
+        # Of the run that is under way; each has another.
+        self.run_id = run_id
         self.env = env
-        self.output_file: Path | None = None
-        # The bytes kept so far, of all runs; where in them the output file
-        # begins, and its older one: more than 0 only after a rotation.
-        self.output_bytes = 0
-        self.output_start = 0
-        self.output_dropped = 0
-        # Of the run that writes now: its unfinished line is what readers see
-        # after the end of the file.
-        self.log: OutputLog | None = None
-        self.output_tail: str | None = None
-        self.output_truncated = False
-        self.exit_code: int | None = None
-        self.signal: int | None = None
+        self.rare: dict[str, Any] | None = None
         self.result: str | None = None
-        self.pid: int | None = None
         self.progress: Progress | None = None
-        self.progress_told_at = -PROGRESS_EVERY
-        self.survivors: tuple[int, ...] = ()
         # How the work ended by itself, if that was before a stop could touch it.
         self.own_exit: Exit[object] | None = None
-        # While a run takes input.
-        self.input: Input | None = None
-        # While a run has processes; None is what cannot be known.
-        self.measure: Callable[[], ProcessUsage | None] | None = None
-        # Of the last run that has ended, with all its processes.
-        self.cpu_seconds: float | None = None
-        # The unfinished last line of a run that probably waits for an answer.
-        self.prompt: str | None = None
-        # Whether a stop, if there is one, is to grant no time for cleaning up.
-        self.hurry = False
-        self._hurried: trio.Event | None = None
-        # What all tasks of the directory may write together; its owner sets it.
-        self.disk: DiskQuota | None = None
-        self._growth: Growth | None = None
+
+    def on_input(self) -> None:
+        """There is an input to write to."""
 
     def say(self, progress: Progress) -> None:
         """Replace the progress; it is told now or with a later one. A task that
@@ -214,13 +311,6 @@ class Report(Guard):
         if self.disk is not None:
             self.disk.give_back(self.output_bytes - self.output_dropped)
         self.output_file = None
-
-    def transition(self, status: TaskStatus) -> bool:
-        """See `Guard`. Whoever follows the output learns of the end."""
-        changed = super().transition(status)
-        if changed and self._growth is not None:
-            self._growth.grew()
-        return changed
 
     def report_prompt(self, line: str) -> None:
         """The run is silent after this unfinished line, as if it waited for an

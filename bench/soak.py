@@ -1,7 +1,7 @@
 """``python -m bench.soak``: a day of work in minutes, and whether anything grows.
 
-Every hour of the day is a batch of real shell commands and of tasks that do
-nothing; each ends in one notification, which a reader acknowledges. After every
+Every hour of the day is a batch of real shell commands and of tasks that end at
+once; each ends in one notification, which a reader acknowledges. After every
 hour the memory, descriptors, threads, processes and files are counted.
 """
 
@@ -19,10 +19,10 @@ from time import perf_counter
 import attrs
 import trio
 
-from actors import Context
 from actors.shell import Shell
-from actors.work import Report
 from supervisor.runtime import Limits, Runtime, open_runtime
+
+from .tasks import InProcess
 
 _HOURS = 24
 _SHELLS_AT_ONCE = 16
@@ -36,21 +36,6 @@ _COMMANDS = (
     "sleep 0.01 & echo left behind",
     r"printf '\033[31mred\033[0m\rredrawn\n'",
 )
-
-
-@attrs.frozen
-class Nothing:
-    """A task that only ends."""
-
-    task_type: str = "local_agent"
-    shutdown: float = 1.0
-    writes_output: bool = False
-
-    def describe(self) -> str:
-        return "nothing"
-
-    async def run(self, ctx: Context[object], report: Report) -> None:
-        return None
 
 
 @attrs.frozen
@@ -157,7 +142,7 @@ async def _run_hour(runtime: Runtime, shells: int, others: int) -> int:
     async def launch_others() -> None:
         for _ in range(others):
             await room.acquire()
-            await runtime.launch(Nothing())
+            await runtime.launch(InProcess())
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(launch_shells)

@@ -73,12 +73,16 @@ def _kill_descendants(variable: bytes | None) -> None:
             send_signal(seen.pid, signal.SIGKILL)
         children[seen.parent].append(seen)
         others[seen.pid] = seen
+    # Each once: the kernel walks a group, which may be thousands of the dead.
+    groups: set[int] = set()
     found = children[me]
     while found:
         seen = found.pop()
         del others[seen.pid]
-        send_signal(-seen.group, signal.SIGKILL)
+        groups.add(seen.group)
         found += children[seen.pid]
+    for group in groups:
+        send_signal(-group, signal.SIGKILL)
     if variable is not None:
         for pid in others:
             if variable_of(pid, variable) is not None:

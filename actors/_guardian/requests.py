@@ -11,6 +11,8 @@ class Request(NamedTuple):
     """A tree that is to be started."""
 
     marker: bytes
+    mark: int
+    """See `proc.set_mark`."""
     cwd: bytes
     argv: list[bytes]
     env: bytes
@@ -50,6 +52,7 @@ def encode_request(
     argv: Iterable[str],
     cwd: str,
     marker: str,
+    mark: int,
     env: bytes,
     *,
     writable: bool = False,
@@ -67,6 +70,7 @@ def encode_request(
         raise ValueError("argv is empty")
     fields = [
         marker,
+        str(mark),
         cwd,
         "pipe" if writable else "null",
         " ".join(map(str, terminal or ())),
@@ -94,11 +98,12 @@ def split_request(data: bytes | bytearray) -> tuple[bytes, bytes, bytes] | None:
 
 def decode_request(head: bytes, env: bytes) -> Request:
     """Return the request of which `split_request` returned the two parts."""
-    marker, cwd, stdin, terminal, nice, limits, *argv = head.split(b"\0")
+    marker, mark, cwd, stdin, terminal, nice, limits, *argv = head.split(b"\0")
     size = tuple(map(int, terminal.split()))
     pairs = [limit.decode().split("=") for limit in limits.split()]
     return Request(
         marker,
+        int(mark),
         cwd,
         argv,
         env,

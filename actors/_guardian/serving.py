@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import select
 import signal
@@ -19,8 +18,14 @@ from .starting import descriptor_limit, start, use_all_descriptors
 from .tree import Tree
 
 _FIRST_PAUSE = 0.002
+_MOST_EXITS = 64
+"""Exits taken before others have their turn: a storm of orphans may bring them
+faster than they can be taken."""
+_MOST_EXITS_AT_END = 4096
 _SPARE = 16
 """Descriptors that the guardian needs for its own work."""
+_LOOK = os.WEXITED | os.WNOHANG | os.WNOWAIT
+"""Reaping itself loses whether a core was dumped, or who it was."""
 
 
 class Poll:
@@ -66,7 +71,6 @@ class Server:
         """By the descriptor of their channel, while that is open."""
         self._doomed: set[Tree] = set()
         """Trees to be killed of which something may be left."""
-        self._marks = itertools.count(int.from_bytes(os.urandom(4), "big") << 28)
         self._look_wanted = False
         self._next_look = 0.0
         self._environment = b"", dict[bytes, bytes]()
@@ -106,7 +110,9 @@ class Server:
         for tree in [*self._members.leaders.values(), *self._members.ended]:
             self._doom(tree)
         if HAS_PROC:
-            end_descendants(self._variable, self._reap, self._wait)
+            end_descendants(
+                self._variable, lambda: self._reap(_MOST_EXITS_AT_END), self._wait
+            )
             return
         pause = 0.001
         while self._reap() or self._members.ended:
@@ -195,7 +201,7 @@ class Server:
         env[self._variable] = tree.marker = request.marker
         tree.since = _ticks_since_boot()
         try:
-            tree.mark = next(self._marks)
+            tree.mark = request.mark
             started = start(request, env, tree.mark)
         except OSError as error:
             tree.gone = True
@@ -207,7 +213,7 @@ class Server:
         descriptors = [started.output]
         if started.input is not None:
             descriptors.append(started.input)
-        ids = tree.pid, tree.session, self._me, tree.mark
+        ids = tree.pid, tree.session, self._me
         tree.tell(" ".join(["started", *map(str, ids)]), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -215,7 +221,7 @@ class Server:
     def _obey(self, tree: Tree, wishes: bytes) -> None:
         for wish in wishes:
             # An end that came before the wish must not read as its result.
-            self._reap()
+            self._reap_leader(tree)
             if tree.gone:
                 return
             if wish == ord("m"):
@@ -233,7 +239,7 @@ class Server:
     def _abandon(self, tree: Tree) -> None:
         self._poll.discard(tree.descriptor)
         del self._trees[tree.descriptor]
-        self._reap()
+        self._reap_leader(tree)
         if tree.pid and not tree.gone:
             self._doom(tree)
         else:
@@ -254,28 +260,41 @@ class Server:
 
     # What ends
 
-    def _reap(self) -> bool:
-        """Take the exit of every child that has ended; tell whether one is left."""
-        members = self._members
-        while True:
+    def _reap(self, most: int = _MOST_EXITS) -> bool:
+        """Take the exits of children that have ended, and wake up again if there
+        may be more; tell whether a child is left."""
+        for _ in range(most):
             try:
-                # Reaping itself loses whether a core was dumped, or who it was.
-                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                ended = os.waitid(os.P_ALL, 0, _LOOK)
             except ChildProcessError:
                 return False
             if ended is None:
                 return True
-            leader = members.leaders.pop(ended.si_pid, None)
-            orphans = None if leader else members.ended_child(ended.si_pid)
-            usage = os.wait4(ended.si_pid, 0)[2]
-            seconds = usage.ru_utime + usage.ru_stime
-            if leader is not None:
-                self._leader_ended(leader, ended.si_code, ended.si_status, seconds)
-            elif orphans is not None:
-                orphans.add_use(seconds)
-            self._look_wanted = bool(members.ended)
-            for doomed in self._doomed:
-                doomed.next_sweep = 0.0
+            self._take_exit(ended)
+        try:
+            self._waker.send(b"\0")
+        except BlockingIOError:  # It is awake.
+            pass
+        return True
+
+    def _reap_leader(self, tree: Tree) -> None:
+        if tree.pid in self._members.leaders:
+            ended = os.waitid(os.P_PID, tree.pid, _LOOK)
+            if ended is not None:
+                self._take_exit(ended)
+
+    def _take_exit(self, ended: os.waitid_result) -> None:
+        leader = self._members.leaders.pop(ended.si_pid, None)
+        orphans = None if leader else self._members.ended_child(ended.si_pid)
+        usage = os.wait4(ended.si_pid, 0)[2]
+        seconds = usage.ru_utime + usage.ru_stime
+        if leader is not None:
+            self._leader_ended(leader, ended.si_code, ended.si_status, seconds)
+        elif orphans is not None:
+            orphans.add_use(seconds)
+        self._look_wanted = bool(self._members.ended)
+        for doomed in self._doomed:
+            doomed.next_sweep = 0.0
 
     def _leader_ended(self, tree: Tree, how: int, status: int, seconds: float) -> None:
         code, number = (status, 0) if how == os.CLD_EXITED else (-1, status)

@@ -9,6 +9,10 @@ from .starting import Started
 
 _TOLD_EVERY = 0.1
 """Seconds of CPU time of orphans after which the runtime is told of them."""
+_TOLD_SHARE = 0.25
+"""The least part by which that time has grown since it was told. So it is told
+some 100 times in all, and a runtime that does not listen for hours has room for
+the end of the tree."""
 
 
 class Tree:
@@ -47,7 +51,8 @@ class Tree:
     def add_use(self, seconds: float) -> None:
         """Count the CPU time of an orphan that has ended."""
         self._used += seconds
-        if self._used - self._used_told >= _TOLD_EVERY:
+        news = self._used - self._used_told
+        if news >= max(_TOLD_EVERY, _TOLD_SHARE * self._used_told):
             self.tell(self.use())
 
     def use(self) -> str:

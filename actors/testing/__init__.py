@@ -18,19 +18,25 @@ replaced. A test of ten minutes of waiting takes no time::
         assert (done.status, done.exit_code) == (TaskStatus.FAILED, 2)
         assert env.files.contents("tasks/s00000001.output") == b"compiling\\n"
 
+That is a test for pytest with pytest-trio, which runs an async test if pytest's
+configuration says ``trio_mode = true``, or under ``@pytest.mark.trio``. An error
+in a script, such as an assertion that fails, comes out of the runtime's block.
+
 `Probe` is an actor that hands what it is told to the test, `wait_event` finds the
 next event of a kind.
 """
 
 # General layout:
 #
-# _processes is the fake `Processes`, _program what a script sees of itself,
+# _processes is the fake `Processes`, _commands what a test says of them, _program what a script sees of itself,
 # _pipe what connects the two; _files is the fake `Files`; _env puts them together
 # with a clock and names; _probe looks at actors and events.
 # The same tests run against these and against the real ones, so that they agree.
 
 from __future__ import annotations
 
+from ._commands import Commands as Commands
+from ._commands import Unscripted as Unscripted
 from ._env import FakeClock as FakeClock
 from ._env import FakeEnv as FakeEnv
 from ._env import FakeIds as FakeIds
@@ -38,9 +44,24 @@ from ._env import fake_env as fake_env
 from ._files import FakeFiles as FakeFiles
 from ._probe import Probe as Probe
 from ._probe import wait_event as wait_event
-from ._processes import Commands as Commands
 from ._processes import FakeProcess as FakeProcess
 from ._processes import FakeProcesses as FakeProcesses
-from ._processes import Unscripted as Unscripted
 from ._program import Program as Program
 from ._program import Script as Script
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "Commands",
+    "FakeClock",
+    "FakeEnv",
+    "FakeFiles",
+    "FakeIds",
+    "FakeProcess",
+    "FakeProcesses",
+    "Probe",
+    "Program",
+    "Script",
+    "Unscripted",
+    "fake_env",
+    "wait_event",
+]

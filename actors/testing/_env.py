@@ -10,8 +10,9 @@ import attrs
 import trio
 
 from ..env import Env
+from ._commands import Commands
 from ._files import FakeFiles
-from ._processes import Commands, FakeProcesses
+from ._processes import FakeProcesses
 
 EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -67,10 +68,21 @@ def fake_env(
     runtime.
 
     Args:
-        commands: what each command does: a mapping from command lines to
-            scripts, outputs, exit codes or errors, or a function of the command
-            line. See `Commands`.
+        commands: what each command does: a mapping from command lines, or a
+            function of the command line. To a line belongs a script, which is
+            an async function of a `Program` that returns the exit code, or None
+            for 0, or -N for an end by signal N; or a str, which is printed
+            before an exit with 0; or an int, the exit code of a command that
+            prints nothing; or an OSError, with which it cannot be started.
+            A command of which nothing was said fails its task with `Unscripted`.
         environment: what programs inherit; nothing unless said.
+
+    An error that a script raises is a mistake of the test: its task fails, and
+    leaving the runtime raises it, within an ExceptionGroup.
+
+    Raises:
+        TypeError, ValueError: naming a key of ``commands`` and its value, if that
+            is nothing that a command does.
     """
     return FakeEnv(
         clock=FakeClock(),

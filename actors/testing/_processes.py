@@ -8,11 +8,12 @@ import os
 import shlex
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import trio
 
 from ..env import ProcessExit, ProcessUsage, Terminal
+from ._commands import Commands, answer_for, as_script, check_commands
 from ._pipe import Pipe
 from ._program import Program, Script
 
@@ -25,23 +26,6 @@ _LIMITS = frozenset(
     " msgqueue nice ofile rtprio rttime sigpending".split()
 )
 
-Answer: TypeAlias = Script | str | int | OSError
-Commands: TypeAlias = Mapping[str, Answer] | Callable[[str], Answer]
-"""What commands do: a mapping from command lines, or a function of one.
-
-To a command line belongs a script; or a string, which is printed before an exit
-with 0; or a number, the exit code of a command that prints nothing; or an
-OSError, with which it cannot be started.
-"""
-
-
-class Unscripted(LookupError):
-    """Raised when a command is started of which the test has said nothing.
-
-    The task that wanted it fails with this error. Add the command line to the
-    mapping that `fake_env` was given.
-    """
-
 
 class FakeProcesses:
     """`Processes` in memory. It needs a running trio, and no clean-up.
@@ -49,6 +33,10 @@ class FakeProcesses:
     Scripts run as system tasks of trio, so they belong to no nursery, as real
     processes do; `aclose` ends those that are left. A command is known by its
     line: what follows ``-c``, or else the whole of ``argv`` quoted for a shell.
+
+    Raises:
+        TypeError, ValueError: naming a key of ``commands`` and its value, if that
+            is nothing that a command does.
     """
 
     def __init__(
@@ -59,9 +47,12 @@ class FakeProcesses:
     ) -> None:
         self.started: list[FakeProcess] = []
         """Every tree that was started, in order, the ended ones too."""
+        if commands is not None:
+            check_commands(commands)
         self._commands: Commands = {} if commands is None else commands
         self._environment = dict(environment or {})
         self._pids = itertools.count(_FIRST_PID)
+        self._mistakes: list[Exception] = []
 
     def environment(self) -> dict[str, str]:
         """Return a copy of the environment that this was made with."""
@@ -87,12 +78,15 @@ class FakeProcesses:
             OSError: the one that the test gave for this command, with
                 ``argv[0]`` as its filename if it has none.
             Unscripted: if the test has said nothing about it.
-            ValueError: as there.
+            TypeError: if a function of the command line has returned what no
+                command does.
+            ValueError: likewise, and as there.
         """
         _check(argv, env)
         _check_options(stdin, terminal, nice, rlimits or {})
-        command = argv[2] if argv[1:2] == ["-c"] else shlex.join(argv)
-        answer = self._answer(command)
+        has_line = len(argv) > 2 and argv[1] == "-c"
+        command = argv[2] if has_line else shlex.join(argv)
+        answer = answer_for(self._commands, command)
         await trio.lowlevel.checkpoint()
         if isinstance(answer, OSError):
             number = answer.errno or errno.EIO
@@ -100,6 +94,7 @@ class FakeProcesses:
             raise OSError(number, reason, answer.filename or argv[0])
         tree = FakeProcess(
             self._pids,
+            self._mistakes,
             command=command,
             argv=tuple(argv),
             cwd=cwd,
@@ -110,27 +105,27 @@ class FakeProcesses:
             nice=nice,
             rlimits=dict(rlimits or {}),
         )
-        tree.leader = tree.start(_as_script(answer), prints=True)
+        tree.leader = tree.start(as_script(answer), prints=True)
         self.started.append(tree)
         return tree
 
     async def aclose(self) -> None:
-        """End every process left. Safe in a cancelled scope, and more than once."""
+        """End every process left. Safe in a cancelled scope, and more than once.
+
+        Raises:
+            Exception: the one that a script has raised, after everything is
+                closed, and only once; several in an ExceptionGroup.
+        """
         with trio.CancelScope(shield=True):  # Each has its own deadline.
             async with trio.open_nursery() as nursery:
                 for tree in self.started:
                     nursery.start_soon(tree.aclose)
-
-    def _answer(self, command: str) -> Answer:
-        if callable(self._commands):
-            return self._commands(command)
-        try:
-            return self._commands[command]
-        except KeyError:
-            known = ", ".join(map(repr, self._commands)) or "none"
-            raise Unscripted(
-                f"no script for the command {command!r}; there are: {known}"
-            ) from None
+        mistakes = self._mistakes.copy()
+        self._mistakes.clear()
+        if len(mistakes) > 1:
+            raise ExceptionGroup("scripts of fake commands", mistakes)
+        if mistakes:
+            raise mistakes[0]
 
 
 class FakeProcess:
@@ -142,6 +137,7 @@ class FakeProcess:
     def __init__(
         self,
         pids: itertools.count[int],
+        mistakes: list[Exception],
         *,
         command: str,
         argv: tuple[str, ...],
@@ -164,6 +160,7 @@ class FakeProcess:
         self.nice = nice
         self.rlimits = rlimits
         self._pids = pids
+        self._mistakes = mistakes
         self._living: dict[int, Program] = {}
         self._cpu_of_ended = 0.0
         self._stopped = False
@@ -321,23 +318,27 @@ class FakeProcess:
 
     async def _run(self, program: Program, script: Script) -> None:
         code = 1
+        mistake = None
         try:
             code = await program.run(script)
-        except Exception:
-            # The boundary: a script is a program, and what is wrong with it is
-            # told as Python tells it.
+        except Exception as error:
+            # The boundary: it is the test that is wrong, and not the command.
+            # `FakeProcesses.aclose` raises it.
+            self._mistakes.append(error)
+            mistake = f"its script raised {type(error).__name__}: {error}"
             self._output.put(traceback.format_exc().encode(errors="replace"))
         finally:
-            self._end(program, code)
+            self._end(program, code, mistake)
 
-    def _end(self, program: Program, code: int) -> None:
+    def _end(self, program: Program, code: int, mistake: str | None) -> None:
         del self._living[program.pid]
         self._cpu_of_ended += program.cpu_seconds
         if program is self.leader:
             number = program.signal or (-code if code < 0 else None)
             self._exit = ProcessExit(
-                code=None if number else code,
-                signal=number,
+                code=None if number or mistake else code,
+                signal=None if mistake else number,
+                lost=mistake,
                 after_stop=self._stopped,
                 cpu_seconds=program.cpu_seconds,
             )
@@ -351,23 +352,6 @@ class FakeProcess:
             if self._closed:
                 raise trio.ClosedResourceError
             await self._news.park()
-
-
-def _as_script(answer: Script | str | int) -> Script:
-    if isinstance(answer, str):
-
-        async def says(program: Program) -> None:
-            await program.print(answer)
-
-        return says
-    if isinstance(answer, int):
-
-        async def exits(_: Program) -> int:
-            await trio.lowlevel.checkpoint()
-            return answer
-
-        return exits
-    return answer
 
 
 def _check(argv: Sequence[str], env: Mapping[str, str]) -> None:

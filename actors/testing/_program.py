@@ -135,14 +135,24 @@ class Program:
             return 0
         if isinstance(code, bool) or not isinstance(code, int):
             raise TypeError(f"a script returns an exit code or None, not {code!r}")
-        if not -64 <= code <= 255:
-            raise ValueError(
-                f"an exit code is 0 to 255, or -N for signal N, not {code!r}"
-            )
+        check_exit_code("what a script returns", code)
         return code
+
+
+def check_exit_code(what: str, code: int) -> None:
+    """Refuse a number that is no exit code.
+
+    Raises:
+        ValueError: naming ``what`` and the number.
+    """
+    if not -64 <= code <= 255:
+        raise ValueError(
+            f"{what} must be an exit code, 0 to 255, or -N for signal N, not {code!r}"
+        )
 
 
 Script: TypeAlias = Callable[[Program], Awaitable[int | None]]
 """An async function that plays a program. It returns the exit code (None is 0,
--N is an end by signal N). An error in it ends the program as it would end one
-written in Python: the traceback is printed and the exit code is 1."""
+-N is an end by signal N). An error in it, such as an assertion that fails, is a
+mistake of the test: the program has no exit code then, the task fails with the
+error's text, and leaving the runtime, which closes the processes, raises it."""

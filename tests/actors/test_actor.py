@@ -103,6 +103,26 @@ async def test_a_function_that_is_not_async_fails_it() -> None:
 
     exit = await run_to_exit(sync)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert isinstance(exit, Failed) and isinstance(exit.error, TypeError)
+    assert str(exit.error).endswith(
+        "sync returned an object of type int: an actor must be an async function"
+    )
+
+
+async def test_a_builtin_that_is_no_actor_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    exit = await run_to_exit(print)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert isinstance(exit, Failed) and isinstance(exit.error, TypeError)
+    assert str(exit.error) == "print returned None: an actor must be an async function"
+
+
+async def test_a_bad_await_of_the_actor_itself_is_told_as_python_does() -> None:
+    async def wrong(ctx: Context[Any]) -> None:
+        await None  # type: ignore[misc]  # pyright: ignore[reportGeneralTypeIssues]
+
+    exit = await run_to_exit(wrong)
+    assert isinstance(exit, Failed) and isinstance(exit.error, TypeError)
+    assert "an actor must be" not in str(exit.error)
 
 
 async def test_a_function_that_leaves_a_scope_of_its_own_open_fails_and_nobody_else() -> (
@@ -197,7 +217,7 @@ async def test_a_record_that_fails_still_lets_nobody_wait_for_ever() -> None:
         with trio.CancelScope(shield=True):
             exits.append(await child.wait_exit())
 
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         with pytest.RaisesGroup(pytest.RaisesExc(RuntimeError, match="a bug")):
             async with trio.open_nursery() as nursery:
                 child.start(nursery, fn)
@@ -643,7 +663,7 @@ async def test_what_an_earlier_incarnation_read_does_not_make_this_one_a_reader(
     child.tell(1)
     async with trio.open_nursery() as nursery:
         child.start(nursery, read_once_then_sleep)
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             child.start(nursery, read_once_then_sleep)
             await wait_all_tasks_blocked()

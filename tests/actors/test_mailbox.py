@@ -196,7 +196,7 @@ async def test_a_message_that_gets_room_wakes_a_second_receiver() -> None:
         await wait_all_tasks_blocked()
         mailbox.put_nowait("a")
         nursery.start_soon(mailbox.put, "b")
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await wait_all_tasks_blocked()
         assert sorted(taken) == ["a", "b"]
 
@@ -475,6 +475,42 @@ async def count_steps(done: trio.Event) -> int:
     return steps
 
 
+class StepsOf(trio.abc.Instrument):
+    """Counts the steps of one task."""
+
+    def __init__(self) -> None:
+        self.task: trio.lowlevel.Task | None = None
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += task is self.task
+
+
+async def test_a_receiver_that_waits_for_each_message_makes_no_other_checkpoint() -> (
+    None
+):
+    """A wait is a checkpoint; another one would cost more than the message."""
+    mailbox: Mailbox[int] = Mailbox()
+    steps = StepsOf()
+
+    async def receiver() -> None:
+        steps.task = trio.lowlevel.current_task()
+        for _ in range(200):
+            await mailbox.receive()
+
+    trio.lowlevel.add_instrument(steps)
+    try:
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receiver)
+                for n in range(200):
+                    await wait_all_tasks_blocked()
+                    mailbox.put_nowait(n)
+    finally:
+        trio.lowlevel.remove_instrument(steps)
+    assert steps.count <= 200
+
+
 @pytest.mark.parametrize("way", ["receive", "iterate", "put"])
 async def test_another_task_runs_at_least_once_in_64_messages(way: str) -> None:
     """D24."""
@@ -663,7 +699,7 @@ async def test_a_drain_ends_the_iteration_of_everybody_who_waits() -> None:
         handled.extend([message async for message in mailbox])
         ended += 1
 
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(iterate)
@@ -699,7 +735,7 @@ async def test_a_receiver_that_waits_when_the_drain_begins_is_cancelled(
     take: Take,
 ) -> None:
     mailbox: Mailbox[int] = Mailbox()
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(take, mailbox)
             await wait_all_tasks_blocked()
@@ -718,6 +754,21 @@ async def test_a_drain_takes_no_message_of_a_sender_that_waited_for_room() -> No
     assert drained(mailbox) == [2]
 
 
+async def test_while_somebody_waits_nothing_is_put_past_the_mailbox() -> None:
+    """Also in a drain, when messages are queued for later beside a receiver."""
+    mailbox: Mailbox[int] = Mailbox()
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            mailbox.begin_drain(lambda: None)
+            mailbox.put_nowait(1)
+            assert mailbox.open_queue == [1]
+            nursery.start_soon(mailbox.receive)
+            await wait_all_tasks_blocked()
+            assert mailbox.statistics().receivers_waiting == 1
+            assert mailbox.open_queue is None
+            mailbox.end_drain()
+
+
 async def test_the_end_of_a_drain_serves_those_who_wait() -> None:
     mailbox: Mailbox[int] = Mailbox()
     taken: list[int] = []
@@ -726,7 +777,7 @@ async def test_the_end_of_a_drain_serves_those_who_wait() -> None:
         with trio.CancelScope(shield=True):
             taken.append(await mailbox.receive())
 
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(receiver)
             await wait_all_tasks_blocked()

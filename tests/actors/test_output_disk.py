@@ -328,7 +328,7 @@ async def test_the_task_that_fills_the_directory_fails_and_no_other(
 async def test_a_removed_output_makes_room_for_another(tmp_path: Path) -> None:
     """P7: its bytes are given back, of the older file, too."""
     disk = output.DiskQuota(100)
-    report = Report("s00000000", real_env())
+    report = Report("s00000000", "s00000000-000001", real_env())
     report.disk = disk
     report.output_file = tmp_path / "s.output"
     report.env.files.reserve(report.output_file)

@@ -34,6 +34,7 @@ def log_in(
     *,
     quota: int = 2**30,
     used: int = 0,
+    older: int = 0,
     raw: bool = False,
     rotate: int | None = None,
     disk: DiskQuota | None = None,
@@ -51,6 +52,7 @@ def log_in(
         FILES.open_output(path),
         quota=quota,
         used=used,
+        older=older,
         raw=raw,
         rotate=rotate,
         on_rotate=on_rotate,
@@ -282,17 +284,44 @@ async def test_a_file_that_would_grow_too_large_becomes_the_older_one(
     assert sorted(os.listdir(tmp_path)) == ["s.output", "s.output.1"]
 
 
-async def test_a_second_run_goes_on_with_the_size_the_file_has(tmp_path: Path) -> None:
+async def test_a_second_run_goes_on_with_what_the_first_has_written(
+    tmp_path: Path,
+) -> None:
     """OF5"""
     path = tmp_path / "s.output"
     first = log_in(path, rotate=10)
     await first.write(b"1234567\n")
     await first.aclose()
-    second = log_in(path, rotate=10)
+    second = log_in(path, rotate=10, used=first.bytes_written)
     await second.write(b"89\n")
     await second.aclose()
     assert older_file(path).read_bytes() == b"1234567\n"
     assert path.read_bytes() == b"89\n"
+
+
+async def test_what_a_command_writes_to_the_files_itself_is_not_given_back(
+    tmp_path: Path,
+) -> None:
+    """P7, OF5: the directory's quota counts what was taken from it, so no command
+    can make room for itself, or break the count for others."""
+    path = tmp_path / "s.output"
+    disk = DiskQuota(1000)
+    rotations: list[tuple[int, int]] = []
+    first = log_in(path, rotate=8, disk=disk, rotations=rotations)
+    await first.write(b"1234567\n1234567\n")
+    assert rotations == [(8, 0)]
+    os.truncate(older_file(path), 100_000)
+    os.truncate(path, 100_000)
+    await first.write(b"123\n")
+    assert rotations == [(8, 0), (8, 8)]
+    await first.aclose()
+    assert disk.used == 12
+    second = log_in(path, rotate=8, disk=disk, rotations=rotations, used=12, older=8)
+    os.truncate(older_file(path), 100_000)
+    await second.write(b"12345\n")
+    assert rotations[2:] == [(4, 8)]
+    assert disk.used == 10
+    await second.aclose()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX modes")

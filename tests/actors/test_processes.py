@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -16,6 +17,7 @@ import trio
 import trio.testing
 
 from actors._posix import PosixProcesses, SystemClock, SystemIds
+from actors.env import Terminal
 from tests.actors.process_trees import (
     ESCAPES,
     ROOT,
@@ -706,6 +708,39 @@ async def test_nothing_is_left_when_both_guardians_are_killed_at_once() -> None:
         assert (await after.wait_exit()).code == 5
 
 
+async def test_nothing_is_left_of_what_was_starting_when_both_were_killed() -> None:
+    """P1: it has neither its own environment yet nor, on a terminal, a session."""
+    n = unused_seconds()
+    async with open_processes() as processes:
+        for attempt in range(6):
+            await (await shell(processes, "true")).aclose()
+            both = outer_guardian_of(processes), guardian_of(processes)
+
+            async def start(number: int, attempt: int = attempt) -> None:
+                with contextlib.suppress(OSError):
+                    await processes.spawn(
+                        ["sleep", n],
+                        cwd=None,
+                        env=os.environ,
+                        marker=f"{attempt}-{number}",
+                        terminal=Terminal() if number % 3 == 0 else None,
+                        nice=1 if number % 3 == 1 else None,
+                    )
+
+            async with trio.open_nursery() as nursery:
+                for number in range(12):
+                    nursery.start_soon(start, number)
+                while len(living(f"sleep\0{n}")) <= attempt % 3:
+                    await trio.lowlevel.checkpoint()
+                for pid in both:
+                    os.kill(pid, signal.SIGKILL)
+            await processes.aclose()
+            assert living(n) == []
+            # A terminal's holder is a fork of the guardian.
+            assert not any(map(alive, both))
+            assert living(processes._variable) == []
+
+
 async def test_a_spawn_right_after_the_death_of_the_guardian_works() -> None:
     async with open_processes() as processes:
         for i in range(10):
@@ -725,6 +760,19 @@ async def test_a_guardian_that_is_stopped_goes_on_by_itself() -> None:
             other = await shell(processes, "exit 5", marker="x")
             assert (await other.wait_exit()).code == 5
         assert (await tree.wait_exit()).code == 6
+
+
+async def test_a_guardian_that_was_stopped_whole_goes_on_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P1, P10: a command that stops it does not hold up the end of any other."""
+    monkeypatch.setattr("actors._process.PATIENCE", 0.5)
+    async with open_processes() as processes:
+        tree = await shell(processes, "sleep 1000")
+        stop_guardian(processes)
+        os.kill(tree.pid, signal.SIGKILL)
+        assert (await tree.wait_exit()).signal == signal.SIGKILL
+        await tree.wait_gone()
 
 
 async def test_a_guardian_that_was_stopped_whole_does_not_keep_a_tree_alive() -> None:

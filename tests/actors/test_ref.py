@@ -124,7 +124,7 @@ async def test_what_was_told_before_the_first_step_is_handled(
 ) -> None:
     """B76."""
     child = Child(actors_nursery, echo)
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
 
             async def ask() -> None:
@@ -525,7 +525,7 @@ async def test_questions_to_a_full_mailbox_wait_for_room_and_are_all_answered(
     async def ask(n: int) -> None:
         answers[n] = await child.ask(question(str(n)))
 
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             for n in range(20):
                 nursery.start_soon(ask, n)
@@ -552,7 +552,7 @@ async def test_a_question_that_got_room_and_was_taken_before_its_asker_ran_fails
         with pytest.raises(AskUnanswered):
             await child.ask(question())
 
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
             await wait_all_tasks_blocked()
@@ -707,17 +707,18 @@ async def test_everything_told_comes_once_and_in_order_however_it_is_read() -> N
                         got.append(ctx.mailbox.receive_nowait())  # noqa: B023
                 await trio.lowlevel.checkpoint()
 
-        async with trio.open_nursery() as nursery:
-            child = Child(nursery, read)
-            incarnation = child.start()
-            numbers = itertools.count()
-            for count in (1, 3, 2, 1, 5, 1, 1, 4):
-                for _ in range(count):
-                    child.tell(next(numbers))
-                await trio.lowlevel.checkpoint()
-            await wait_all_tasks_blocked()
-            assert got == list(range(18))
-            incarnation.stop("supervisor")
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                child = Child(nursery, read)
+                incarnation = child.start()
+                numbers = itertools.count()
+                for count in (1, 3, 2, 1, 5, 1, 1, 4):
+                    for _ in range(count):
+                        child.tell(next(numbers))
+                    await trio.lowlevel.checkpoint()
+                await wait_all_tasks_blocked()
+                assert got == list(range(18))
+                incarnation.stop("supervisor")
 
 
 async def test_an_actor_that_has_ended_with_messages_left_refuses_the_next_one() -> (

@@ -31,7 +31,7 @@ class Told(Report):
     __slots__ = ("prompted", "prompts", "warnings")
 
     def __init__(self, env: Env, path: Path) -> None:
-        super().__init__("s0000000", env)
+        super().__init__("s0000000", "s0000000-000001", env)
         self.output_file = path
         env.files.reserve(path)
         self.prompts: list[str | None] = []

@@ -6,8 +6,11 @@ import errno
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -53,6 +56,25 @@ async def stubborn(program: Program) -> None:
 
 
 # ---- Commands -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["bash", "-c", "make all"], "make all"),
+        (("bash", "-c", "make all"), "make all"),
+        (("bash", "-c"), "bash -c"),
+        (("make", "all of it"), "make 'all of it'"),
+    ],
+)
+async def test_a_command_is_known_by_its_line(
+    argv: Sequence[str], line: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    env = fake_env({line: 7})
+    tree = await env.processes.spawn(argv, cwd=None, env={}, marker="M")
+    assert tree.command == line
+    assert (await tree.wait_exit()).code == 7
+    await tree.aclose()
 
 
 async def test_a_string_is_printed_and_a_number_is_the_exit_code(
@@ -116,17 +138,44 @@ async def test_a_command_may_fail_to_start(
     assert env.processes.started == []
 
 
-async def test_a_mistake_in_a_script_is_printed_as_python_does(
+async def raises(program: Program) -> None:
+    raise AssertionError("so not")
+
+
+async def test_a_mistake_in_a_script_comes_out_of_the_runtime(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """P10."""
-
-    async def wrong(program: Program) -> None:
-        raise AssertionError("so not")
-
-    done = await run(fake_env({"x": wrong}), Shell("x"))
-    assert (done.status, done.exit_code) == (FAILED, 1)
+    """P10: it is the test that is wrong, and no command that fails."""
+    done = None
+    with pytest.raises(ExceptionGroup) as caught:
+        async with on(fake_env({"x": raises})) as runtime:
+            done = await (await runtime.launch(Shell("x"))).wait()
+    (error,) = caught.value.exceptions
+    assert isinstance(error, AssertionError) and str(error) == "so not"
+    assert done is not None and done.error is not None
+    assert (done.status, done.exit_code) == (FAILED, None)
+    assert "its script raised AssertionError: so not" in done.error.message
     assert "AssertionError: so not" in str(done.result)
+
+
+async def test_every_mistake_is_raised_once_when_all_is_closed(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def forks(program: Program) -> None:
+        program.fork(raises)
+        await trio.sleep_forever()
+
+    processes = fake_env({"x": raises, "y": forks}).processes
+    trees = [
+        await processes.spawn([line], cwd=None, env={}, marker="M") for line in "xy"
+    ]
+    await trio.testing.wait_all_tasks_blocked()
+    with pytest.raises(ExceptionGroup, match="scripts") as caught:
+        await processes.aclose()
+    assert [str(error) for error in caught.value.exceptions] == ["so not", "so not"]
+    for tree in trees:
+        assert await tree.members() == ()
+    await processes.aclose()
 
 
 @pytest.mark.parametrize("code", [True, "0", 256, -65])
@@ -136,9 +185,67 @@ async def test_what_is_no_exit_code_is_a_mistake(
     async def wrong(program: Program) -> int:
         return code
 
-    done = await run(fake_env({"x": wrong}), Shell("x"))
-    assert done.exit_code == 1
-    assert f"not {code!r}" in str(done.result)
+    with pytest.raises(ExceptionGroup) as caught:
+        await run(fake_env({"x": wrong}), Shell("x"))
+    (error,) = caught.value.exceptions
+    assert isinstance(error, TypeError | ValueError)
+    assert f"not {code!r}" in str(error)
+
+
+def not_async(program: Program) -> int:
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("commands", "error", "names"),
+    [
+        ({"make": 3.0}, TypeError, r"commands\['make'\].*3.0"),
+        ({"make": True}, TypeError, r"commands\['make'\].*True"),
+        ({"make": None}, TypeError, r"commands\['make'\].*None"),
+        ({"make": ["a"]}, TypeError, r"commands\['make'\].*\['a'\]"),
+        ({"make": b"out"}, TypeError, r"commands\['make'\].*b'out'"),
+        ({"make": not_async}, TypeError, r"commands\['make'\].*async.*not_async"),
+        ({"make": FileNotFoundError}, TypeError, r"commands\['make'\].*NotFound"),
+        ({"make": LookupError("x")}, TypeError, r"commands\['make'\].*LookupError"),
+        ({"make": 256}, ValueError, r"commands\['make'\].*256"),
+        ({"make": OSError("full")}, ValueError, r"commands\['make'\].*errno.*full"),
+        ({7: "out"}, TypeError, "commands.*key.*7"),
+        (["make"], TypeError, r"commands.*mapping.*\['make'\]"),
+        ("make", TypeError, "commands.*mapping.*'make'"),
+        (7, TypeError, "commands.*mapping.*7"),
+    ],
+)
+def test_what_no_command_does_is_refused_at_once(
+    commands: Any, error: type[Exception], names: str
+) -> None:
+    with pytest.raises(error, match=names):
+        fake_env(commands)
+
+
+async def test_a_script_may_be_an_object_or_have_arguments_already(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Exits:
+        async def __call__(self, program: Program) -> int:
+            return 4
+
+    async def exits(code: int, program: Program) -> int:
+        return code
+
+    env = fake_env({"object": Exits(), "partial": partial(exits, 5)})
+    assert (await run(env, Shell("object"))).exit_code == 4
+    env = fake_env({"object": Exits(), "partial": partial(exits, 5)})
+    assert (await run(env, Shell("partial"))).exit_code == 5
+
+
+async def test_what_a_function_of_the_command_line_returns_is_checked(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    commands: Any = lambda line: None  # noqa: E731
+    done = await run(fake_env(commands), Shell("make"))
+    assert done.status is FAILED and done.error is not None
+    assert done.error.type == "TypeError"
+    assert "commands['make']" in done.error.message
 
 
 async def test_a_script_sees_what_it_was_started_with(

@@ -1,0 +1,64 @@
+"""The guardian when more happens than it, or the runtime, can keep up with."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from actors._guardian.tree import Tree
+
+_STORM = """
+import os, signal, socket
+from actors._guardian.serving import _MOST_EXITS, Server
+
+control, _ = socket.socketpair()
+control.setblocking(False)
+server = Server(control, b"X", None, None)
+signal.signal(signal.SIGCHLD, lambda *_: None)
+children = 3 * _MOST_EXITS
+reading, writing = os.pipe()
+for _ in range(children):
+    if os.fork() == 0:
+        os._exit(0)
+os.close(writing)
+os.read(reading, 1)  # The end: they have all closed their side.
+assert server._reap(), "none is left"
+left = 0
+taken = server._take_exit
+def count(ended):
+    global left
+    left += 1
+    taken(ended)
+server._take_exit = count
+while server._reap():
+    server._wait(60)
+assert left >= children - _MOST_EXITS, left
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no subreaper elsewhere")
+def test_a_storm_of_ends_leaves_others_their_turn() -> None:
+    """P1, P10: some are taken, then others are heard, and the rest is not
+    forgotten."""
+    subprocess.run([sys.executable, "-c", _STORM], check=True, timeout=50)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no guardian")
+def test_a_runtime_that_hears_nothing_for_long_learns_of_the_end() -> None:
+    """P2: what orphans use meanwhile leaves room for the exit of the command."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        tree = Tree(theirs)
+        for _ in range(100_000):
+            tree.add_use(0.25)
+        tree.tell("exit 0 0 0 1.0")
+        tree.tell(f"{tree.use()}\ngone")
+        theirs.shutdown(socket.SHUT_WR)
+        with ours.makefile() as lines:
+            told = lines.read().splitlines()
+    assert told[-3:] == ["exit 0 0 0 1.0", "used 25000.000", "gone"]
+    assert told[0] == "used 0.250"

@@ -1,0 +1,149 @@
+"""How the outputs of many process trees are read."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from actors._process_output import (
+    _CHUNK,
+    _FULL_READS,
+    _LARGE_CHUNK,
+    _LARGE_PIPE,
+    _MOST_LARGE,
+    _READS_A_TURN,
+    OutputTurns,
+    ProcessOutput,
+)
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sizes of pipes")
+
+
+@contextmanager
+def open_pipe(
+    turns: OutputTurns,
+) -> Generator[tuple[int, int, ProcessOutput], None, None]:
+    """Yield both ends of a pipe, and what reads it."""
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    output = ProcessOutput(reading, turns)
+    try:
+        yield reading, writing, output
+    finally:
+        output.close()
+        os.close(writing)
+
+
+async def read_full(writing: int, output: ProcessOutput, times: int) -> None:
+    for _ in range(times):
+        assert os.write(writing, bytes(_CHUNK)) == _CHUNK
+        assert len(await output.receive(_CHUNK)) == _CHUNK
+
+
+def size_of(pipe: int) -> int:
+    import fcntl
+
+    size = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+    assert isinstance(size, int)
+    return size
+
+
+async def test_in_one_turn_of_the_loop_a_few_outputs_are_read() -> None:
+    """P6: many loud programs do not keep a task from its turn."""
+    turns = OutputTurns()
+    done = 0
+
+    async def read(output: ProcessOutput) -> None:
+        nonlocal done
+        assert await output.receive(_CHUNK) == b"x"
+        done += 1
+
+    with ExitStack() as stack, trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            for _ in range(10 * _READS_A_TURN):
+                _, writing, output = stack.enter_context(open_pipe(turns))
+                os.write(writing, b"x")
+                nursery.start_soon(read, output)
+            while done < 10 * _READS_A_TURN:
+                before = done
+                await trio.lowlevel.checkpoint()
+                # This task may be the first of one turn and the last of the next.
+                assert done - before <= 2 * _READS_A_TURN
+
+
+async def test_outputs_that_wait_and_those_that_are_not_read_keep_no_turn() -> None:
+    """P6: neither a silent program nor a slow disk holds up another's output."""
+    turns = OutputTurns()
+    with ExitStack() as stack, trio.fail_after(20):
+        pipes = [stack.enter_context(open_pipe(turns)) for _ in range(20)]
+        async with trio.open_nursery() as nursery:
+            for _, _, output in pipes[:-2]:
+                nursery.start_soon(output.receive, _CHUNK)
+            await trio.testing.wait_all_tasks_blocked()
+            for _, writing, output in pipes[-2:]:
+                os.write(writing, b"read and never dealt with")
+                assert await output.receive(_CHUNK)
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_reader_that_is_cancelled_in_line_loses_nothing() -> None:
+    """P7, P8: neither its output nor the place of another."""
+    turns = OutputTurns()
+    with open_pipe(turns) as (_, writing, output), trio.fail_after(20):
+        os.write(writing, b"kept")
+        for _ in range(2 * _READS_A_TURN):
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await output.receive(_CHUNK)
+            assert scope.cancelled_caught
+        assert await output.receive(_CHUNK) == b"kept"
+
+
+async def test_a_pipe_that_is_always_full_becomes_larger() -> None:
+    """PF9, and only for a program that fills it."""
+    turns = OutputTurns()
+    with open_pipe(turns) as (reading, writing, output), trio.fail_after(20):
+        await read_full(writing, output, _FULL_READS - 1)
+        assert size_of(reading) == _CHUNK
+        await read_full(writing, output, 1)
+        assert size_of(reading) == _LARGE_PIPE
+        assert os.write(writing, bytes(_LARGE_PIPE)) == _LARGE_PIPE
+        assert len(await output.receive(_LARGE_PIPE)) == _LARGE_CHUNK
+
+
+async def test_a_few_pipes_are_large_at_once() -> None:
+    """A user may have 64 MiB of pipes; beyond that, all new ones are tiny."""
+    turns = OutputTurns()
+    with ExitStack() as stack, trio.fail_after(60):
+        pipes = [stack.enter_context(open_pipe(turns)) for _ in range(_MOST_LARGE + 1)]
+        for _, writing, output in pipes:
+            await read_full(writing, output, 2 * _FULL_READS)
+        *large, (reading, writing, output) = pipes
+        assert all(size_of(pipe) == _LARGE_PIPE for pipe, _, _ in large)
+        assert size_of(reading) == _CHUNK
+        large[0][2].close()
+        large[0][2].close()
+        await read_full(writing, output, 1)
+        assert size_of(reading) == _LARGE_PIPE
+        assert turns.large == _MOST_LARGE
+
+
+async def test_what_cannot_become_larger_is_read_on() -> None:
+    """A terminal, or the pipe of a user who has too many."""
+    turns = OutputTurns()
+    ours, theirs = socket.socketpair()
+    with ours, theirs, trio.fail_after(60):
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * _CHUNK)
+        ours.setblocking(False)
+        output = ProcessOutput(os.dup(ours.fileno()), turns)
+        for _ in range(3 * _FULL_READS):
+            theirs.sendall(bytes(_CHUNK))
+            assert len(await output.receive(_CHUNK)) == _CHUNK
+        output.close()
+    assert turns.large == 0
