@@ -14,7 +14,7 @@ import logging
 from _thread import get_ident
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -42,12 +42,14 @@ from ._events import (
     Straggler,
     SupervisorEnded,
 )
+from ._group_restart import GroupRestart
 from ._restart import (
     Decision,
     GiveUp,
     History,
     Restart,
     ShutDown,
+    StayDown,
     count_failures,
     decide,
     needs_restart,
@@ -67,7 +69,7 @@ _STOPPED_AT_ONCE = 64
 class Children:
     """Starts, restarts and stops the children of one supervisor.
 
-    Its block in `_tree` sets ``nursery`` before anything else, and calls
+    Its block in `_block` sets ``nursery`` before anything else, and calls
     `start_list`, `stop_all` and `closed` in this order.
     """
 
@@ -110,7 +112,7 @@ class Children:
         self._last_ends: deque[tuple[str, str]] = deque(maxlen=5)
         self._opening: trio.CancelScope | None = None
         self._auto_shutdown_by: str | None = None
-        self._group: _GroupRestart | None = None
+        self._group: GroupRestart | None = None
         self._stragglers = Stragglers(self._report_straggler)
         self._clock = trio.lowlevel.current_clock()
         if self._child_above is not None:
@@ -276,7 +278,7 @@ class Children:
                 if restart_scope(self.flags) == "child":
                     self._restart_after(child, delay)
                 else:
-                    self._group = _GroupRestart(self, child, delay)
+                    self._group = GroupRestart(self, child, delay)
                     self.nursery.start_soon(self._group.run)
             case GiveUp():
                 self.give_up(child, exit)
@@ -284,7 +286,7 @@ class Children:
                 self.finish(child, None)
                 self._auto_shutdown_by = child.id
                 self._end_by_itself()
-            case _:
+            case StayDown():
                 self.finish(child, None)
 
     def decide(
@@ -300,7 +302,6 @@ class Children:
             self._clock.current_time(),
             failures=child.failures,
             chance=self.env.ids.uniform() if jitter else 0.0,
-            dynamic=self.dynamic,
             last_significant=spec.significant and self._is_last_significant(child),
         )
         if isinstance(decision, Restart | GiveUp):
@@ -581,107 +582,6 @@ class Children:
             self.events.close()
 
 
-class _GroupRestart:
-    """Stops the siblings that the strategy names, waits, and starts them again."""
-
-    def __init__(self, children: Children, trigger: Child[Any], delay: float) -> None:
-        self._children = children
-        self._failed = trigger
-        self._delay = delay
-        self._scope = trio.CancelScope()
-        # Ends that came meanwhile and ask for a restart of their own.
-        self._deferred: list[tuple[Child[Any], Incarnation[Any], Exit[object]]] = []
-
-    def cancel(self) -> None:
-        self._scope.cancel()
-
-    def defer(
-        self, child: Child[Any], incarnation: Incarnation[Any], exit: Exit[object]
-    ) -> None:
-        """Follow this end when the group runs, unless it was replaced by then."""
-        self._deferred.append((child, incarnation, exit))
-
-    @enable_ki_protection
-    async def run(self) -> None:
-        children = self._children
-        with self._scope:
-            while await self._try() == "failed" and not children.closing:
-                pass
-        if children.closing:
-            return
-        children.group_restarted()
-        while self._deferred:
-            child, incarnation, exit = self._deferred.pop(0)
-            if child.incarnation is not incarnation or child.state != "restarting":
-                continue  # replaced by this restart, or terminated
-            if not children.closing:
-                children.follow_or_defer(child, incarnation, exit)
-
-    async def _try(self) -> Literal["done", "failed"]:
-        group = self._children.group_of(self._failed)
-        for member in reversed(group):
-            await self._stop(member)
-        await trio.sleep(self._delay)
-        for index, member in enumerate(group):
-            if member.state != "restarting" or member.is_live:
-                continue  # terminated meanwhile, or temporary and gone
-            error = await self._start(member)
-            if error == "terminated":
-                for rest in group[index + 1 :]:
-                    if rest.state == "restarting" and not rest.is_live:
-                        self._children.finish(rest, None)
-                return "done"
-            if error is not None:
-                self._count(member, Failed(error))
-                return "failed"
-        return "done"
-
-    async def _stop(self, member: Child[Any]) -> None:
-        if self._children.closing:
-            return  # it may have begun to since the last checkpoint
-        if member.is_live:
-            incarnation = member.incarnation
-            self._children.ask_to_stop(
-                member, "supervisor", "a sibling is restarted", intent="group"
-            )
-            await incarnation.wait_ended()
-        elif member.state == "stopped" and self._children.knows(member):
-            # A group restart revives what had finished or was stopped by hand.
-            member.begin_again()
-            member.await_restart()
-
-    async def _start(
-        self, member: Child[Any]
-    ) -> SupervisorError | Literal["terminated"] | None:
-        """Start a member; return what went wrong, unless that is dealt with."""
-        awaited = member.awaited
-        if member.outcome is None:
-            member.outcome = trio.Event()
-        outcome = member.outcome
-        member.begin_next(self._children.nursery, member.incarnation.number + 1)
-        incarnation = member.incarnation
-        await outcome.wait()
-        if incarnation.was_started or awaited:
-            return None  # whoever waits for its first start was told
-        error, member.start_error = member.start_error, None
-        if isinstance(error, ChildIgnored):
-            self._children.finish(member, None)
-            return None
-        return error if member.state == "restarting" else "terminated"
-
-    def _count(self, child: Child[Any], exit: Exit[object]) -> None:
-        """Count a failed attempt like any restart."""
-        child.failures += 1
-        # Whatever its restart type: the group is not complete without it.
-        spec = child.spec.as_permanent()
-        decision = self._children.decide(child, spec, exit)
-        self._failed = child
-        if isinstance(decision, Restart):
-            self._delay = decision.delay
-        else:
-            self._children.give_up(child, exit)
-
-
 def _is_interrupted(incarnation: Incarnation[Any], exit: Exit[object]) -> bool:
     """Whether a KeyboardInterrupt, or the like, ended it. A supervisor itself
     stops on behalf of what is outside only when it is closing."""
@@ -713,8 +613,9 @@ def describe(exit: Exit[object]) -> str:
         return exit.by if exit.reason is None else f"{exit.by}: {exit.reason}"
     subject = exit.error if isinstance(exit, Failed) else exit.value
     try:
-        text = repr(subject)
-    except Exception:
-        # The boundary: whatever a stranger's __repr__ does, an end is recorded.
+        text = "".join((repr(subject), ""))  # a real str, whatever it returns
+    # The boundary: whatever a stranger's __repr__ does, an end is recorded. Our
+    # callers are protected from interrupts, so none that comes is anybody's wish.
+    except BaseException:  # noqa: ASYNC103
         text = f"<{type(subject).__name__} whose repr() fails>"
     return text if len(text) <= 1000 else text[:1000] + "..."

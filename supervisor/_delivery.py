@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import trio
-
 from actors import ActorRef
 from actors.envelope import Envelope
 
 from ._ends import bare_envelope, envelope
 from ._events import Acked, EventStream, Notified
-from ._outbox import Notification, Outbox
+from ._outbox import Ack, Notification, Outbox
 from ._table import Table, Task
 
 
@@ -35,8 +33,9 @@ class Delivery:
         self._notes = 0
         self.outbox = Outbox(self._on_ack, partial(on_warning, None))
 
-    def tell(self, task: Task) -> None:
-        """Record the end of a background task, in the step in which it ends."""
+    def tell(self, task: Task, remaining: int) -> None:
+        """Record the end of a background task, in the step in which it ends;
+        ``remaining`` others of its owner have not ended."""
         self._notes += 1
         note_id = f"n{self._notes:06}"
         self._events.emit(Notified, note_id, task.task_id)
@@ -47,7 +46,7 @@ class Delivery:
             task.owner,
             task.status,
             task.notify,
-            partial(self._facts, task, note_id, self._table.unfinished(task.owner)),
+            partial(self._facts, task, note_id, remaining),
         )
         if task.notify == "silent":
             return
@@ -59,20 +58,18 @@ class Delivery:
     def _facts(self, task: Task, note_id: str, remaining: int) -> Envelope:
         try:
             return envelope(task, note_id, remaining)
-        except (KeyboardInterrupt, trio.Cancelled):
-            raise
         # The boundary: whatever the work has written into its report, its end
         # is told. See `_ends.describe`.
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103
             self._on_warning(task, f"told without its details: {type(error)!r}")
-            return bare_envelope(task, note_id, remaining)
+            return bare_envelope(task, note_id, remaining)  # noqa: ASYNC104
 
     def consume(self, task: Task) -> bool:
         """See `Runtime.consume`."""
         return task.note is not None and self.outbox.consume(task.note)
 
-    def _on_ack(self, note: Notification) -> None:
-        self._events.emit(Acked, note.id, note.task_id, note.acked)
+    def _on_ack(self, note: Notification, how: Ack) -> None:
+        self._events.emit(Acked, note.id, note.task_id, how)
         task = self._table.find(note.task_id)
         if task is not None:
             task.note = None
@@ -82,5 +79,5 @@ class Delivery:
         """Nobody waits to hear of this ended task any more: it may be forgotten.
         One whose turn that is goes, with its output file."""
         forgotten = self._table.release(task)
-        if forgotten is not None:
+        if forgotten is not None and forgotten.rare is not None:
             forgotten.remove_output()

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import traceback
 
-import trio
-
 from actors import Exit, Failed, Stopped, TaskStatus
 from actors.envelope import Envelope
 
@@ -46,20 +44,18 @@ def describe_error(error: Exception) -> TaskError:
     """Return ``error`` as text, whatever its own methods do."""
     try:
         return _describe_error(error)
-    except (KeyboardInterrupt, trio.Cancelled):
-        raise
     # The boundary: even the class of an error may raise when it is looked at.
-    except BaseException:
-        return TaskError("Exception", "an error that cannot be shown", "")
+    except BaseException:  # noqa: ASYNC103 - see `describe`
+        return TaskError(  # noqa: ASYNC104
+            "Exception", "an error that cannot be shown", ""
+        )
 
 
 def _describe_error(error: Exception) -> TaskError:
     try:
         trace = "".join(traceback.format_exception(error))
-    except (KeyboardInterrupt, trio.Cancelled):
-        raise
     # The boundary: see `describe`.
-    except BaseException as second:
+    except BaseException as second:  # noqa: ASYNC103
         trace = f"a traceback that cannot be shown: {type(second).__name__}"
     if isinstance(error, RestartIntensityExceeded):
         # Of its runs, in the words of one who knows nothing of supervisors.
@@ -78,12 +74,12 @@ def describe(value: object) -> str:
         return value
     try:
         return "".join((str(value), ""))
-    except (KeyboardInterrupt, trio.Cancelled):
-        raise
-    # The boundary: somebody's __str__ must not cost the task its end. A
-    # SystemExit that comes out of it is nobody's wish to leave the program.
-    except BaseException as error:
-        return f"a {type(value).__name__} that cannot be shown: {type(error).__name__}"
+    # The boundary: somebody's __str__ must not cost the task its end, which is
+    # being recorded in this very step. No interrupt strikes here, so what looks
+    # like one, or like a SystemExit, is nobody's wish to leave the program.
+    except BaseException as error:  # noqa: ASYNC103
+        what, why = type(value).__name__, type(error).__name__
+        return f"a {what} that cannot be shown: {why}"  # noqa: ASYNC104
 
 
 def envelope(task: Task, notification_id: str, remaining: int) -> Envelope:
@@ -92,9 +88,9 @@ def envelope(task: Task, notification_id: str, remaining: int) -> Envelope:
     Raises:
         Exception: if the work has written nonsense into its report.
     """
-    error, output_file, progress = task.error, task.output_file, task.progress
+    error, progress = task.error, task.progress
     is_shell = task.task_type == "local_bash"
-    return Envelope(
+    facts = Envelope(
         notification_id=notification_id,
         task_id=task.task_id,
         run_id=task.run_id,
@@ -104,17 +100,23 @@ def envelope(task: Task, notification_id: str, remaining: int) -> Envelope:
         remaining=remaining,
         all_terminal=remaining == 0,
         tool_use_id=task.tool_use_id,
-        exit_code=task.exit_code,
-        signal=task.signal,
-        result=None if task.writes_output else task.result,
+        # What a work has printed is told as such.
+        result=(
+            None if task.writes_output and task.output_tail is not None else task.result
+        ),
         error=None if error is None else f"{error.type}: {error.message}",
-        output_tail=task.output_tail,
-        output_truncated=task.output_truncated,
-        output_file=None if output_file is None else str(output_file),
         total_tokens=None if is_shell or progress is None else progress.total_tokens,
         tool_uses=None if is_shell or progress is None else progress.tool_uses,
         duration_ms=task.duration_ms(),
     )
+    if task.rare is not None:
+        facts.exit_code = task.exit_code
+        facts.signal = task.signal
+        facts.output_tail = task.output_tail
+        facts.output_truncated = task.output_truncated
+        if task.output_file is not None:
+            facts.output_file = str(task.output_file)
+    return facts
 
 
 def bare_envelope(task: Task, notification_id: str, remaining: int) -> Envelope:
@@ -138,7 +140,7 @@ def _summary(task: Task) -> str:
         end = "was stopped" if why is None else f"was stopped: {why}"
     elif task.status is TaskStatus.FAILED:
         end = f"failed: {'unknown error' if task.error is None else task.error.message}"
-    elif task.exit_code is not None:
+    elif task.rare is not None and task.exit_code is not None:
         end = f"completed (exit code {task.exit_code})"
     else:
         end = "completed"

@@ -7,7 +7,7 @@ up; it sees a `Gap` with the number of events that it missed.
 
 from __future__ import annotations
 
-from typing import Self, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -109,6 +109,9 @@ class SupervisorEnded(Event):
 
 E = TypeVar("E", bound=Event)
 
+# The kind, the number and the time of an event, and its own fields.
+_Told: TypeAlias = tuple[type[Event], int, float, tuple[object, ...]]
+
 
 class Subscription:
     """One reader's view of an `EventStream`: an async iterator of events, which
@@ -128,8 +131,9 @@ class Subscription:
     def __init__(self, stream: EventStream, capacity: int) -> None:
         self._stream = stream
         self._capacity = capacity
-        self._pending: list[Event] = []
-        self._batch: list[Event] = []  # what is being read, last first
+        # Made into events when they are read: what they tell of goes on at once.
+        self._pending: list[_Told] = []
+        self._batch: list[_Told] = []  # what is being read, last first
         self._missed = 0
         self._news: trio.Event | None = None
         self._closed = False
@@ -146,7 +150,8 @@ class Subscription:
                     raise StopAsyncIteration
                 self._news = trio.Event()
                 await self._news.wait()
-        return self._batch.pop()
+        kind, seq, time, fields = self._batch.pop()
+        return kind(seq, time, *fields)
 
     def _take_batch(self) -> bool:
         if not self._pending and self._missed:
@@ -163,12 +168,12 @@ class Subscription:
 
     def drain(self) -> list[Event]:
         """Take every event that is there already, without waiting."""
-        events = self._batch[::-1]
+        told = self._batch[::-1]
         self._batch = []
         while self._take_batch():
-            events += self._batch[::-1]
+            told += self._batch[::-1]
             self._batch = []
-        return events
+        return [kind(seq, time, *fields) for kind, seq, time, fields in told]
 
     def close(self) -> None:
         """See no further events; those that are there already can be read."""
@@ -176,14 +181,15 @@ class Subscription:
         self._closed = True
         self._wake()
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: _Told) -> None:
         """Called by the stream with each event."""
         pending = self._pending
         if len(pending) >= self._capacity:
             self._missed += 1
             return
         if self._missed:
-            pending.append(Gap(event.seq, event.time, self._missed))
+            _, seq, time, _ = event
+            pending.append((Gap, seq, time, (self._missed,)))
             self._missed = 0
         pending.append(event)
         if self._news is not None:
@@ -191,7 +197,7 @@ class Subscription:
 
     def offer_gap(self, seq: int, time: float) -> None:
         """Called by the stream when the reader has caught up."""
-        self._pending.append(Gap(seq, time, self._missed))
+        self._pending.append((Gap, seq, time, (self._missed,)))
         self._missed = 0
 
     def _wake(self) -> None:
@@ -232,7 +238,7 @@ class EventStream:
         self._seq += 1
         readers = self._readers
         if readers:
-            event = kind(self._seq, self._now(), *fields)
+            event = (kind, self._seq, self._now(), fields)
             for reader in readers:
                 reader.offer(event)
 
@@ -272,6 +278,19 @@ class TaskProgress(Event):
     bytes_written: int
     tool_uses: int
     total_tokens: int
+
+
+@attrs.frozen
+class TaskRestartScheduled(Event):
+    """A run of a task has ended, and the task will run again, under the same id."""
+
+    task_id: str
+    run_id: str
+    """Of the run that has ended."""
+    delay: float
+    """The seconds until then."""
+    error: str | None
+    """What that run has failed with; None if it has not failed."""
 
 
 @attrs.frozen

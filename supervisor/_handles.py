@@ -140,7 +140,8 @@ class TaskHandle:
                 raise InputClosed(self.id, "it has ended")
             if not task.takes_input:
                 raise InputClosed(self.id, "it was launched without an input")
-            await task.wait_changed()
+            with self._runtime.lent_place((task,)):
+                await task.wait_changed()
         return stdin
 
     def _input_closed(self, error: Exception) -> InputClosed:
@@ -179,11 +180,17 @@ class TaskHandle:
         return follow(self._task, offset)
 
     async def wait_output(self, pattern: str | re.Pattern[str]) -> re.Match[str]:
-        """Wait until the output holds ``pattern``, for instance that a server is
-        ready, and return the match.
+        r"""Wait until the output holds ``pattern``, for instance that a server is
+        ready, and return the match::
+
+            await task.wait_output("ready")  # this text, as it stands
+            match = await task.wait_output(re.compile(r"listening on (\d+)"))
+
+        What was printed before the call counts, and so does an unfinished line.
+        Cancelling the wait does nothing to the task.
 
         Raises:
-            OutputEnded: if the task ends before.
+            OutputEnded: if the task ends before; it holds the snapshot.
         """
         from ._reading import wait_output
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import islice
+from math import inf
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import attrs
@@ -25,11 +26,11 @@ class Limits:
     """
 
     total: int | None = None
-    """Tasks of all types."""
+    """Tasks of all types that run at once; the others wait."""
     shells: int | None = None
-    """Shell tasks."""
+    """Of those, tasks of the type ``local_bash``."""
     agents: int | None = None
-    """Agent tasks, local and remote."""
+    """Of those, tasks of the types ``local_agent`` and ``remote_agent``."""
     backlog: int = 10_000
     """Notifications that are not acknowledged; beyond it nothing is launched."""
     disk: int | None = None
@@ -63,32 +64,33 @@ class Slots(Generic[T]):
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._running = 0
-        self._running_of: dict[_Kind, int] = {"shells": 0, "agents": 0}
+        # How many places are free; less than none after `occupy`.
+        self._free = _cap(limits.total)
+        self._free_of: dict[_Kind, float] = {
+            "shells": _cap(limits.shells),
+            "agents": _cap(limits.agents),
+        }
         # Each with its place in the order of all.
         self._waiting: dict[_Kind, OrderedDict[T, int]] = {
             "shells": OrderedDict(),
             "agents": OrderedDict(),
         }
         self._order = 0
+        self.waiting = 0
+        """How many wait."""
 
     def take(self, task: T) -> bool:
         """Give ``task`` a place, or put it in the queue and return False."""
         kind = _KINDS[task.task_type]
         queue = self._waiting[kind]
-        if not queue and self._has_room(kind):
-            self._running += 1
-            self._running_of[kind] += 1
+        if not queue and self._free > 0 and self._free_of[kind] > 0:
+            self._free -= 1
+            self._free_of[kind] -= 1
             return True
         self._order += 1
         queue[task] = self._order
+        self.waiting += 1
         return False
-
-    @property
-    def anybody_waits(self) -> bool:
-        """Whether there is a queue, in which `take_next` could find somebody."""
-        return bool(self._waiting["agents"] or self._waiting["shells"])
 
     def take_next(self) -> T | None:
         """Give a free place to the first of those who wait and may have one;
@@ -97,7 +99,7 @@ class Slots(Generic[T]):
             (order, task)
             for kind, queue in self._waiting.items()
             for task, order in islice(queue.items(), 1)
-            if self._has_room(kind)
+            if self._free > 0 and self._free_of[kind] > 0
         ]
         if not heads:
             return None
@@ -108,21 +110,19 @@ class Slots(Generic[T]):
 
     def leave_queue(self, task: T) -> None:
         """Wait no longer. Nothing happens if it does not wait."""
-        self._waiting[_KINDS[task.task_type]].pop(task, None)
+        if self._waiting[_KINDS[task.task_type]].pop(task, None) is not None:
+            self.waiting -= 1
 
     def occupy(self, task: T) -> None:
         """Give ``task`` a place, whether one is free or not."""
-        self._running += 1
-        self._running_of[_KINDS[task.task_type]] += 1
+        self._free -= 1
+        self._free_of[_KINDS[task.task_type]] -= 1
 
     def give_back(self, task: T) -> None:
         """Take the place of ``task`` back; `take_next` tells whose it is now."""
-        self._running -= 1
-        self._running_of[_KINDS[task.task_type]] -= 1
+        self._free += 1
+        self._free_of[_KINDS[task.task_type]] += 1
 
-    def _has_room(self, kind: _Kind) -> bool:
-        total = self._limits.total
-        own = self._limits.shells if kind == "shells" else self._limits.agents
-        return (total is None or self._running < total) and (
-            own is None or self._running_of[kind] < own
-        )
+
+def _cap(limit: int | None) -> float:
+    return inf if limit is None else limit

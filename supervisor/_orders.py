@@ -6,6 +6,7 @@ that a bad one is an error of the call and changes nothing.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TypeGuard
 
 import attrs
@@ -23,6 +24,8 @@ ID_PREFIXES = {"local_bash": "s", "local_agent": "", "remote_agent": "r"}
 
 # What `Runtime.launch` has when nothing is said about restarts.
 _RUN_ONCE = ("temporary", 1, 5.0, None)
+
+_TYPES = f"one of {', '.join(ID_PREFIXES)}"
 
 
 @attrs.define(eq=False)
@@ -54,9 +57,11 @@ def check_order(
     Raises:
         TypeError, ValueError: naming the argument and its value.
     """
-    task_type: object = getattr(work, "task_type", None)
+    if isinstance(work, type):
+        raise _refusal(work, "that is a class")
+    task_type = _member(work, "task_type")
     if not isinstance(task_type, str) or task_type not in ID_PREFIXES:
-        raise TypeError(f"a work such as Shell(...) is wanted, not {work!r}")
+        raise _refusal(work, f"its task_type must be {_TYPES}, not {task_type!r}")
     # What is a plain str, as nearly all are, needs no look.
     if description is not None and type(description) is not str:
         description = check_text("description", description)
@@ -66,20 +71,26 @@ def check_order(
         tool_use_id = check_text("tool_use_id", tool_use_id)
     if notify != "wake":
         check_notify(notify)
-    shutdown = work.shutdown
-    if not is_seconds(shutdown):
-        raise TypeError(f"the shutdown of a work must be seconds, not {shutdown!r}")
+    if not callable(_member(work, "run")):
+        raise _refusal(work, "its run is no method")
+    given = _member(work, "shutdown")
+    shutdown = given if type(given) is float else _plain_number(given)
+    if not isinstance(shutdown, float) or not is_seconds(shutdown):
+        raise TypeError(f"the shutdown of a work must be seconds, not {given!r}")
+    describe = _member(work, "describe")
+    if not callable(describe):
+        raise _refusal(work, "its describe is no method")
     if not description:
-        own: object = work.describe()
+        own: object = describe()
         if not isinstance(own, str):
             raise TypeError(f"the description of a work must be a str, not {own!r}")
         description = str.__str__(own)
     return Order(
         work,
         str.__str__(task_type),
-        float(shutdown),
-        bool(work.writes_output),
-        _takes_input(work),
+        shutdown,
+        bool(_member(work, "writes_output")),
+        bool(getattr(work, "takes_input", False)),
         description,
         owner,
         tool_use_id,
@@ -116,6 +127,31 @@ def check_text(name: str, value: object) -> str | None:
     return str.__str__(value)
 
 
+def _member(work: Work, name: str) -> object:
+    try:
+        return getattr(work, name)
+    except AttributeError as error:
+        of = f", which must be {_TYPES}" if name == "task_type" else ""
+        raise _refusal(work, f"it has no {name}{of}") from error
+
+
+def _refusal(work: object, why: str) -> TypeError:
+    return TypeError(f"a work such as Shell(...) is wanted, not {work!r}: {why}")
+
+
+def _plain_number(value: object) -> object:
+    """Return a number as a real float, so that none of its own methods runs
+    later, and whatever else it is as it is."""
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return int.__float__(value)
+        except OverflowError:
+            return inf
+    return value
+
+
 def check_notify(notify: object) -> None:
     """Refuse what is no policy."""
     if not _is_notify(notify):
@@ -130,12 +166,3 @@ def check_flag(name: str, value: object) -> None:
 
 def _is_notify(notify: object) -> TypeGuard[Notify]:
     return isinstance(notify, str) and notify in NOTIFY
-
-
-def _takes_input(work: object) -> bool:
-    takes = getattr(work, "takes_input", None)
-    if takes is None:
-        return getattr(work, "stdin", None) == "pipe" or bool(
-            getattr(work, "pty", False)
-        )
-    return bool(takes)

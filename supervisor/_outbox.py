@@ -121,7 +121,7 @@ class Notification:
         if self._acked is not None:
             return False
         self._acked = how
-        self._outbox.acknowledged(self)
+        self._outbox.acknowledged(self, how)
         return True
 
 
@@ -172,7 +172,9 @@ class Outbox:
     """Every notification of a runtime that is not acknowledged yet."""
 
     def __init__(
-        self, on_ack: Callable[[Notification], None], on_warning: Callable[[str], None]
+        self,
+        on_ack: Callable[[Notification, Ack], None],
+        on_warning: Callable[[str], None],
     ) -> None:
         self._on_ack = on_ack
         self._on_warning = on_warning
@@ -211,7 +213,7 @@ class Outbox:
         be woken."""
         return len(self._unsent) == 1
 
-    def acknowledged(self, note: Notification) -> None:
+    def acknowledged(self, note: Notification, how: Ack) -> None:
         """Called by the notification itself, once."""
         self.unacknowledged -= 1
         place, note._place = note._place, _ACKED
@@ -220,7 +222,7 @@ class Outbox:
             del self._taken[note]
         else:
             self._leave(note)
-        self._on_ack(note)
+        self._on_ack(note, how)
 
     def consume(self, note: Notification) -> bool:
         """Acknowledge it as consumed, unless a reader has taken it."""

@@ -168,7 +168,7 @@ class Follower(AsyncIterator[str]):
                 return text
             if self._task.status.is_terminal:
                 raise StopAsyncIteration
-            await self._task.growth.wait()
+            await self._task.wait_growth()
 
     def _next(self) -> str:
         """Return what there is; nothing only if there is nothing yet."""
@@ -265,7 +265,7 @@ async def wait_output(task: Task, pattern: str | re.Pattern[str]) -> re.Match[st
         elif ended:
             raise OutputEnded(task.snapshot())
         else:
-            await task.growth.wait()
+            await task.wait_growth()
 
 
 def _compile(pattern: str | re.Pattern[str]) -> tuple[re.Pattern[str], int]:
@@ -312,10 +312,9 @@ def _read(task: Task, offset: int, limit: int) -> bytes:
 
 
 def _end(task: Task) -> int:
-    size = None
-    if task.output_file is not None:
-        size = task.env.files.size(task.output_file)
-    return task.output_start + (size or 0)
+    if task.output_file is None:
+        return 0  # Nothing is left, also not of what a rotation had kept.
+    return task.output_start + (task.env.files.size(task.output_file) or 0)
 
 
 def _unfinished(task: Task) -> str:

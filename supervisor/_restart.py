@@ -44,18 +44,13 @@ class ShutDown:
 
 
 @attrs.frozen
-class Keep:
-    """Leave the child stopped and known."""
+class StayDown:
+    """Nothing follows."""
 
 
-@attrs.frozen
-class Forget:
-    """The child is gone, and its spec with it."""
+_GIVE_UP, _SHUT_DOWN, _STAY_DOWN = GiveUp(), ShutDown(), StayDown()
 
-
-_GIVE_UP, _SHUT_DOWN, _KEEP, _FORGET = GiveUp(), ShutDown(), Keep(), Forget()
-
-Decision: TypeAlias = Restart | GiveUp | ShutDown | Keep | Forget
+Decision: TypeAlias = Restart | GiveUp | ShutDown | StayDown
 
 
 def needs_restart(spec: ChildSpec[object], exit: Exit[object]) -> bool:
@@ -74,7 +69,6 @@ def decide(
     *,
     failures: int = 1,
     chance: float = 0.0,
-    dynamic: bool = False,
     last_significant: bool = True,
 ) -> tuple[Decision, History]:
     """Return what follows the end of a child, and the history that includes it.
@@ -87,7 +81,6 @@ def decide(
         now: the time, on a monotonic clock.
         failures: how often in a row this child has ended, for its backoff.
         chance: a random number from 0.0 to 1.0, for the jitter.
-        dynamic: whether the supervisor forgets children that end.
         last_significant: whether no other significant child is active.
     """
     if needs_restart(spec, exit):
@@ -102,7 +95,7 @@ def decide(
         or (flags.auto_shutdown == "all_significant" and last_significant)
     ):
         return _SHUT_DOWN, history
-    return (_FORGET if dynamic or spec.restart == "temporary" else _KEEP), history
+    return _STAY_DOWN, history
 
 
 def count_failures(backoff: Backoff | None, failures: int, ran_for: float) -> int:

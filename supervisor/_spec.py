@@ -43,12 +43,12 @@ KINDS: tuple[Kind, ...] = ("worker", "supervisor")
 
 def is_seconds(value: object, *, zero: bool = True) -> bool:
     """Whether ``value`` is a finite number of seconds (no bool, no NaN)."""
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and (value >= 0 if zero else value > 0)
-    )
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value) and (value >= 0 if zero else value > 0)
+    except OverflowError:  # an int that no float can hold
+        return False
 
 
 @attrs.frozen

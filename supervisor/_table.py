@@ -7,7 +7,8 @@ costs the same however much has happened.
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from datetime import datetime
 from heapq import heappop, heappush
 from pathlib import Path
@@ -18,7 +19,7 @@ import trio
 
 from actors import ActorRef, Progress, TaskStatus
 from actors.env import Env, ProcessUsage
-from actors.work import Input, Report, Work
+from actors.work import Report, Work
 
 from ._outbox import Notification, Notify
 from ._spec import Backoff, Restart
@@ -35,8 +36,11 @@ class TaskError:
     """What went wrong, as text."""
 
     type: str
+    """The name of the exception's class."""
     message: str
+    """What the exception says; at most 65,536 characters."""
     traceback: str
+    """Where it was raised, as Python prints it, cut likewise; for developers."""
 
 
 @attrs.frozen
@@ -64,14 +68,21 @@ class TaskSnapshot:
     """A task at one moment."""
 
     id: str
+    """The task id, which no other task of the runtime has."""
     run_id: str
     """Of the latest run; a restarted task keeps its id and gets a new run id."""
     type: str
     """``local_bash``, ``local_agent`` or ``remote_agent``."""
     status: TaskStatus
+    """``pending`` until it has a place, then ``running``, then one of the three
+    terminal ones for good."""
     description: str
+    """A few words for people: what `Runtime.launch` was given, or else the
+    work's own."""
     owner: str | None
+    """Whose task it is; None is nobody's."""
     tool_use_id: str | None
+    """The model's tool call, as `Runtime.launch` was given it."""
     background: bool
     """Whether its end is told by a notification."""
     notify: Notify
@@ -81,20 +92,32 @@ class TaskSnapshot:
     restarting: bool
     """Whether it is between two runs."""
     progress: Progress | None
+    """The latest that the work has said; None if it has said nothing."""
     result: str | None
-    """Of a shell: the tail of its output, cleaned."""
+    """What the work returned, as text, or None. Of a shell, and of whatever else
+    has written output: the tail of that, cleaned."""
     error: TaskError | None
+    """What went wrong; None unless it is ``failed``."""
     exit_code: int | None
+    """Of a shell; None if it has not ended, or a signal has ended it."""
     signal: int | None
+    """The number of the signal that ended a shell, or None."""
     pid: int | None
+    """Of a shell: the process id of its leader, which may be another's once it
+    has ended."""
     prompt: str | None
     """The unfinished last line of a shell that probably waits for an answer."""
+    left_behind: int
+    """Of a shell that has ended: how many processes it had left in the background,
+    which were ended with it."""
     output_file: Path | None
-    """Removed when the task is forgotten."""
+    """Where the output is; None for a task that writes none. Removed when the task is forgotten."""
     started_at: datetime | None
     """When it got its place; aware, in UTC."""
     ended_at: datetime | None
+    """When its end was recorded; aware, in UTC; None while it has not ended."""
     usage: Usage
+    """What it has used so far, or in all."""
 
 
 @attrs.frozen(kw_only=True)
@@ -122,12 +145,15 @@ class Host(Protocol):
         """``task`` probably waits for an answer."""
         ...
 
+    def lent_place(self, tasks: Iterable[Task]) -> AbstractContextManager[None]:
+        """While whoever calls waits for one of ``tasks``, its place is free."""
+        ...
+
 
 class Task(Report):
     """The record of one task."""
 
     __slots__ = (
-        "_input",
         "background",
         "changed",
         "context",
@@ -142,7 +168,6 @@ class Task(Report):
         "owner",
         "policy",
         "ref",
-        "run_id",
         "runs",
         "sets",
         "shutdown",
@@ -177,8 +202,7 @@ class Task(Report):
         launched_by: Task | None,
         host: Host,
     ) -> None:
-        super().__init__(task_id, env)
-        self.run_id = run_id
+        super().__init__(task_id, run_id, env)
         self.work = work
         self.task_type = task_type
         self.shutdown = shutdown
@@ -226,13 +250,8 @@ class Task(Report):
         if pids:
             self.warn(f"still there after SIGKILL: {', '.join(map(str, pids))}")
 
-    def _get_input(self) -> Input | None:
-        return self._input
-
-    def _set_input(self, value: Input | None) -> None:
-        self._input = value
-        if value is not None:
-            self.tell_change()
+    def on_input(self) -> None:
+        self.tell_change()
 
     async def wait_changed(self) -> None:
         """Wait for the end of the task, for its move to the background, or for
@@ -249,10 +268,20 @@ class Task(Report):
 
     def tell_end(self) -> None:
         """Wake all who wait for its end, alone or in a set."""
-        self.tell_change()
-        sets, self.sets = self.sets, None
-        for task_set in sets or ():
-            task_set.task_ended(self)
+        if self.changed is not None:
+            self.tell_change()
+        if self.rare is not None:
+            # Whoever follows the output waits for the end as well.
+            self.output_changed()
+        if self.sets is not None:
+            sets, self.sets = self.sets, None
+            for task_set in sets:
+                task_set.task_ended(self)
+
+    async def wait_growth(self) -> None:
+        """Wait for more output, or for the end."""
+        with self.host.lent_place((self,)):
+            await self.growth.wait()
 
     def begin_again(self, run_id: str) -> None:
         """Forget what the last run has left, but not its progress."""
@@ -260,6 +289,7 @@ class Task(Report):
         self.exit_code = self.signal = self.pid = self.own_exit = None
         self.result = self.output_tail = None
         self.output_truncated = False
+        self.left_behind = 0
 
     def let_go(self) -> None:
         """It has ended: keep the record, but nothing that it ran with."""
@@ -267,11 +297,14 @@ class Task(Report):
             # Or a chain of tasks, each launched by the one before, is never freed.
             self.ref.spawned_by = None
         self.ref = self.runs = self.launched_by = self.own_exit = None
-        self._input = self.measure = None
+        if self.rare is not None:
+            self.input = self.measure = None
         del self.work
 
     def snapshot(self) -> TaskSnapshot:
         """Return what is known now."""
+        # As they lie there: most tasks have none of them.
+        rare = self.rare or {}
         return TaskSnapshot(
             id=self.task_id,
             run_id=self.run_id,
@@ -287,11 +320,12 @@ class Task(Report):
             progress=self.progress,
             result=self.result,
             error=self.error,
-            exit_code=self.exit_code,
-            signal=self.signal,
-            pid=self.pid,
-            prompt=self.prompt,
-            output_file=self.output_file,
+            exit_code=rare.get("exit_code"),
+            signal=rare.get("signal"),
+            pid=rare.get("pid"),
+            prompt=rare.get("prompt"),
+            left_behind=rare.get("left_behind", 0),
+            output_file=rare.get("output_file"),
             started_at=self.started_at,
             ended_at=self.ended_at,
             usage=self.usage(),
@@ -302,6 +336,8 @@ class Task(Report):
         tokens = tools = None
         if isinstance(self.progress, Progress) and self.task_type != "local_bash":
             tokens, tools = self.progress.total_tokens, self.progress.tool_uses
+        if self.rare is None:
+            return Usage(self.duration_ms(), tokens, tools)
         now = _measure(self.measure)
         if now is None:
             return Usage(self.duration_ms(), tokens, tools, self.cpu_seconds)
@@ -323,10 +359,6 @@ class Task(Report):
         return max(0, round((end - self.started_at).total_seconds() * 1000))
 
 
-# The work sets it, and there may be somebody who waits to write.
-Task.input = property(Task._get_input, Task._set_input)  # type: ignore[assignment, misc]  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
-
-
 def _measure(measure: Callable[[], ProcessUsage | None] | None) -> ProcessUsage | None:
     # The boundary: a work's own function, and a question must not fail.
     try:
@@ -341,9 +373,10 @@ class Table:
     def __init__(self) -> None:
         self.live: dict[str, Task] = {}
         self._ended: dict[str, Task] = {}
-        # Those of the ended that may go, by type, as heaps: the first to end
+        # Those of the ended that may go, by type and apart those of which nobody
+        # was to hear, which would drive out the others, as heaps: the first to end
         # goes first, whatever was heard of first.
-        self._evictable: dict[str, list[tuple[int, str]]] = {}
+        self._evictable: dict[tuple[str, bool], list[tuple[int, str]]] = {}
         self._ends = 0
         # Background tasks, by owner; nobody has none.
         self._unfinished: dict[str | None, int] = {}
@@ -367,35 +400,34 @@ class Table:
 
     def add(self, task: Task) -> None:
         """Enter a new task."""
-        if task.background:
-            self.moved_to_background(task)
         self.live[task.task_id] = task
+        if task.background:
+            self._unfinished[task.owner] = self._unfinished.get(task.owner, 0) + 1
 
     def moved_to_background(self, task: Task) -> None:
         """Count it among those whose end is told."""
         self._unfinished[task.owner] = self._unfinished.get(task.owner, 0) + 1
 
-    def end(self, task: Task) -> None:
-        """Move a task that ended to the history."""
+    def end(self, task: Task) -> int:
+        """Move a task that ended to the history; return how many background
+        tasks of its owner have not ended."""
         del self.live[task.task_id]
         self._ends += 1
         task.end_number = self._ends
         self._ended[task.task_id] = task
+        left = self._unfinished.get(task.owner, 0)
         if task.background:
-            left = self._unfinished[task.owner] - 1
+            left -= 1
             if left:
                 self._unfinished[task.owner] = left
             else:
                 del self._unfinished[task.owner]
-
-    def unfinished(self, owner: str | None) -> int:
-        """Return how many background tasks of ``owner`` have not ended."""
-        return self._unfinished.get(owner, 0)
+        return left
 
     def release(self, task: Task) -> Task | None:
         """Nobody waits to hear of this ended task any more: it may be forgotten.
         Return the one that is, which has ended first of those that may."""
-        evictable = self._evictable.setdefault(task.task_type, [])
+        evictable = self._evictable.setdefault((task.task_type, task.background), [])
         heappush(evictable, (task.end_number, task.task_id))
         if len(evictable) <= HISTORY:
             return None

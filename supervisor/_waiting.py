@@ -66,6 +66,8 @@ class TaskSet:
         if task.sets is None:
             task.sets = []
         task.sets.append(self)
+        # A task that reads may have to lend its place for this one.
+        self._readers.unpark_all()
 
     def _has(self, task: Task) -> bool:
         return task in self._unfinished or any(task is t for _, t in self._ended)
@@ -122,8 +124,9 @@ class TaskSet:
         """
         self._runtime.refuse_own_end(self._unfinished)
         await trio.lowlevel.checkpoint()
-        with self._runtime.lent_place(self._unfinished):
-            while self and not self._ended:
+        while self and not self._ended:
+            # Those of this moment: the set may grow meanwhile.
+            with self._runtime.lent_place(self._unfinished):
                 await self._readers.park()
         if not self:
             raise StopAsyncIteration

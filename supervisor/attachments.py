@@ -22,6 +22,14 @@ from ._table import TaskSnapshot
 if TYPE_CHECKING:
     from .runtime import Runtime
 
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "LISTED",
+    "ProgressReports",
+    "after_compaction",
+    "reminder",
+]
+
 _PATH_SHOWN: Final = 4_096
 
 LISTED: Final = 50

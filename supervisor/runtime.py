@@ -20,18 +20,20 @@ from typing import TYPE_CHECKING, Any
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors import ActorRef, Exit, TaskStatus
+from actors import ActorRef, Completed, Exit, TaskStatus
 from actors.env import Env, real_env
+from actors.lowlevel import current_actor
 from actors.notifier import notifier
 from actors.output import DiskQuota
 from actors.work import Work
 
+from ._child import Child
 from ._delivery import Delivery
 from ._display import DisplayItem as DisplayItem
 from ._display import DisplayQueue as DisplayQueue
 from ._display import Folded as Folded
 from ._display import cap_lines as cap_lines
-from ._ends import conclude, describe_error
+from ._ends import conclude, describe, describe_error
 from ._errors import BacklogFull as BacklogFull
 from ._errors import InputClosed as InputClosed
 from ._errors import OutputEnded as OutputEnded
@@ -47,6 +49,7 @@ from ._events import TaskEnded as TaskEnded
 from ._events import TaskProgress as TaskProgress
 from ._events import TaskPrompted as TaskPrompted
 from ._events import TaskRestarted as TaskRestarted
+from ._events import TaskRestartScheduled as TaskRestartScheduled
 from ._events import TaskStarted as TaskStarted
 from ._events import TaskStopRequested as TaskStopRequested
 from ._events import Warned as Warned
@@ -67,7 +70,7 @@ from ._orders import (
 from ._outbox import Notification as Notification
 from ._outbox import Notifications as Notifications
 from ._outbox import Notify, Outbox
-from ._runs import Runs, current_task
+from ._runs import Runs
 from ._spec import Backoff, ChildSpec, Restart, child
 from ._table import Table, Task
 from ._table import TaskError as TaskError
@@ -83,7 +86,44 @@ from ._waiting import TaskSet as TaskSet
 from ._waiting import refuse_own_end, wait_all, wait_any
 
 if TYPE_CHECKING:
+    from .settings import Settings
     from .tools import Tool
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "Acked",
+    "BacklogFull",
+    "DisplayItem",
+    "DisplayQueue",
+    "Folded",
+    "InputClosed",
+    "Limits",
+    "Notification",
+    "Notifications",
+    "Notified",
+    "OutputEnded",
+    "Runtime",
+    "RuntimeStopping",
+    "StopResult",
+    "TaskBackgrounded",
+    "TaskEnded",
+    "TaskError",
+    "TaskHandle",
+    "TaskProgress",
+    "TaskPrompted",
+    "TaskRestartScheduled",
+    "TaskRestarted",
+    "TaskSet",
+    "TaskSnapshot",
+    "TaskStarted",
+    "TaskStopRequested",
+    "UnknownTask",
+    "Usage",
+    "Warned",
+    "WouldDeadlock",
+    "cap_lines",
+    "open_runtime",
+]
 
 _IS_STOPPING = "the runtime is stopping and starts no task"
 _ID_ATTEMPTS = 1_000
@@ -124,6 +164,8 @@ class Runtime:
         self._specs: dict[float, ChildSpec[Any]] = {}
         self.root: Supervisor
         """The supervisor at the top of the tree, for a look at it."""
+        # Of the tools, once they were read from the environment.
+        self._settings: Settings | None = None
         # Refs, because a pool that crashed comes back as another object.
         self._pools: dict[str, ActorRef[Any]]
 
@@ -207,13 +249,14 @@ class Runtime:
         return TaskHandle(self, self._register(order, background=True))
 
     @enable_ki_protection
-    async def run(
+    async def run(  # noqa: ASYNC114
         self,
         work: Work,
         *,
         description: str | None = None,
         owner: str | None = None,
         tool_use_id: str | None = None,
+        task_status: trio.TaskStatus[TaskHandle] = trio.TASK_STATUS_IGNORED,
     ) -> TaskSnapshot:
         """Run ``work`` in the foreground and return it when it has ended.
 
@@ -224,6 +267,9 @@ class Runtime:
         task's budget, for its end. A task that calls it lends its place to those
         who wait for one.
 
+        ``handle = await nursery.start(runtime.run, work)`` gives the handle as
+        soon as the task has its id, also while it waits for its place.
+
         Raises:
             RuntimeStopping, TypeError, InvalidChildSpec: as `launch`.
         """
@@ -233,6 +279,7 @@ class Runtime:
             raise RuntimeStopping(_IS_STOPPING)
         task = self._register(order, background=False)
         try:
+            task_status.started(TaskHandle(self, task))
             with self.lent_place((task,)):
                 while not task.background and task.ended_at is None:
                     await task.wait_changed()
@@ -244,20 +291,20 @@ class Runtime:
             raise
         return task.snapshot()
 
-    def background(self, task_id: str) -> bool:
-        """Move a foreground task to the background, without restarting it;
-        whoever waits in `run` returns. A task that only waits for its place, or
-        is being stopped, can be moved as well.
+    def background(self, task: TaskHandle | str) -> bool:
+        """Move a foreground task, by its handle or id, to the background,
+        without restarting it; whoever waits in `run` returns. A task that only
+        waits for its place, or is being stopped, can be moved as well.
 
         Returns True once, and False afterwards, for tasks that have ended and
         for ids that are unknown.
         """
-        task = self._table.find(task_id)
-        return task is not None and self._move(task)
+        found = self.known(task)
+        return found is not None and self._move(found)
 
     def background_all(self, owner: str | None = None) -> list[str]:
-        """Move every foreground task to the background, those of ``owner`` or
-        all, and return their ids in the order of launch."""
+        """Move every foreground task to the background, those of ``owner`` or,
+        with None, all, and return their ids in the order of launch."""
         return [task.task_id for task in self._foreground(owner) if self._move(task)]
 
     @enable_ki_protection
@@ -300,8 +347,9 @@ class Runtime:
             launched_by=self._current_task(),
             host=self,
         )
-        task.output_file = output_file
-        task.disk = self._disk
+        if output_file is not None:
+            task.output_file = output_file
+            task.disk = self._disk
         self._table.add(task)
         if error is not None:
             self._conclude(task, TaskStatus.FAILED, error)
@@ -335,14 +383,22 @@ class Runtime:
 
     def _current_task(self) -> Task | None:
         """Return the task of this runtime from which the call comes, if any."""
-        task = current_task()
-        return task if task is not None and self._table.is_live(task) else None
+        actor = current_actor()
+        while isinstance(actor, Child):
+            task = self._table.live.get(actor.id)
+            if task is not None and task.ref is actor:
+                return task
+            actor = actor.home.actor
+        return None
 
     def _start(self, task: Task) -> None:
         """Start a task that has a place."""
         try:
             ref = self._pool(task).start_child_nowait(
-                self._spec(task.shutdown), task, id=task.task_id, watcher=self._on_end
+                self._specs.get(task.shutdown) or self._make_spec(task.shutdown),
+                task,
+                id=task.task_id,
+                watcher=self._on_end,
             )
         except SupervisorStopping as error:
             # An interrupt in a task ends its pool before the runtime knows, or
@@ -363,11 +419,8 @@ class Runtime:
             task.owner,
         )
 
-    def _spec(self, shutdown: float) -> ChildSpec[Any]:
+    def _make_spec(self, shutdown: float) -> ChildSpec[Any]:
         # One spec for all tasks with the same budget: there may be 100,000.
-        known = self._specs.get(shutdown)
-        if known is not None:
-            return known
         # The task itself is appended to its arguments.
         spec: ChildSpec[Any] = ChildSpec(
             "task", self._runs.body, restart="temporary", shutdown=shutdown
@@ -401,6 +454,14 @@ class Runtime:
     def _on_end(self, ref: ActorRef[Any], exit: Exit[object]) -> None:
         """Called in the last step of a task's actor."""
         task = self._table.live[ref.id]
+        if (
+            isinstance(exit, Completed)
+            and exit.value is not None
+            and task.policy is None
+        ):
+            # As text, so that nothing else of it is kept, or shown by its own
+            # methods.
+            task.result = describe(exit.value)
         status, error = conclude(exit, task.own_exit)
         self._conclude(task, status, error)
 
@@ -418,20 +479,20 @@ class Runtime:
         task.transition(status)
         status = task.status
         task.ended_at = self._env.clock.now()
-        if task.writes_output:
+        if task.writes_output and task.output_tail is not None:
             task.result = task.output_tail
         task.let_go()
-        self._table.end(task)
+        remaining = self._table.end(task)
         self.events.emit(
             TaskEnded,
             task.task_id,
             status._value_,
-            task.exit_code,
-            task.signal,
+            None if task.rare is None else task.exit_code,
+            None if task.rare is None else task.signal,
             None if task.error is None else task.error.message,
         )
         if task.background:
-            self._delivery.tell(task)
+            self._delivery.tell(task, remaining)
         task.tell_end()
         if self._idle is not None and not self._table.live:
             self._idle.set()
@@ -440,7 +501,7 @@ class Runtime:
             # A task that lent its place has none to give back.
             if not task.waits:
                 self._slots.give_back(task)
-            if self._slots.anybody_waits:
+            if self._slots.waiting:
                 self._start_pending()
         if not task.background:
             # Nobody waits to hear of it.
@@ -454,17 +515,17 @@ class Runtime:
             assert context is not None
             context.run(self._start, task)
 
-    def consume(self, task_id: str) -> bool:
-        """Say that the result of an ended task was read in another way, for
-        instance by the model's own tool call: its notification is acknowledged
-        as ``consumed`` and no reader gets it.
+    def consume(self, task: TaskHandle | str) -> bool:
+        """Say that the result of an ended task, given by its handle or id, was
+        read in another way, for instance by the model's own tool call: its
+        notification is acknowledged as ``consumed`` and no reader gets it.
 
         Returns False, and changes nothing, if a reader has it already, or if
         there is none: the task has not ended, ran in the foreground, or is
         unknown.
         """
-        task = self._table.find(task_id)
-        return task is not None and self._delivery.consume(task)
+        found = self.known(task)
+        return found is not None and self._delivery.consume(found)
 
     def on_progress(self, task: Task) -> None:
         """Called by a task whose progress is worth telling."""
@@ -490,13 +551,14 @@ class Runtime:
 
     # Asking
 
-    def get(self, task_id: str) -> TaskSnapshot:
+    def get(self, task: TaskHandle | str) -> TaskSnapshot:
         """Return a task that has not ended, or one of the last that did.
 
         Raises:
             UnknownTask: listing the running ones.
+            ValueError: for a handle of another runtime.
         """
-        return self._find(task_id).snapshot()
+        return self._find(task).snapshot()
 
     def handle(self, task_id: str) -> TaskHandle:
         """Return the handle of a task, as `launch` did.
@@ -507,32 +569,52 @@ class Runtime:
         return TaskHandle(self, self._find(task_id))
 
     def tasks(self, owner: str | None = None) -> list[TaskSnapshot]:
-        """Return every task that is known, of ``owner`` or of all: first the
-        ended ones in order of their end, then the others in order of launch."""
+        """Return every task that is known, of ``owner`` or, with None, of all:
+        first the ended ones in order of their end, then the others in order of
+        launch."""
         owner = check_text("owner", owner)
         return [
             t.snapshot() for t in self._table.all() if owner is None or t.owner == owner
         ]
 
-    def _find(self, task_id: str) -> Task:
-        task = self._table.find(task_id)
-        if task is None:
+    def _find(self, task: TaskHandle | str) -> Task:
+        if isinstance(task, TaskHandle):
+            return self.member(task)
+        found = self._table.find(task)
+        if found is None:
             raise UnknownTask(
-                task_id, [(t.task_id, t.description) for t in self._table.live.values()]
+                task, [(t.task_id, t.description) for t in self._table.live.values()]
             )
-        return task
+        return found
 
     def notifications_for(self, owner: str | None) -> Notifications:
         """Return the view of one owner's notifications, of which None is one too."""
         owner = check_text("owner", owner)
         return Notifications(self._outbox, owner, everyone=False)
 
-    def tools_for(self, owner: str | None) -> list[Tool]:
+    def tools_for(
+        self, owner: str | None, settings: Settings | None = None
+    ) -> list[Tool]:
         """Return the tools with which the model of ``owner`` runs, reads and
-        stops tasks: see `supervisor.tools`."""
+        stops tasks: see `supervisor.tools`.
+
+        Without ``settings`` they are as the variables ``TRIO_SUPERVISOR_*`` of
+        the environment say, which are read at the first call.
+
+        Raises:
+            TypeError: for a bad argument.
+            ValueError: for a bad variable, naming it.
+        """
+        from .settings import read_settings
         from .tools import tools_for
 
-        return tools_for(self, check_text("owner", owner))
+        owner = check_text("owner", owner)
+        if settings is None:
+            if self._settings is None:
+                environ = self._env.processes.environment()
+                self._settings = read_settings(environ)
+            settings = self._settings
+        return tools_for(self, owner, settings)
 
     # Waiting
 
@@ -650,17 +732,17 @@ class Runtime:
 
     async def stop(
         self,
-        task_id: str,
+        task: TaskHandle | str,
         reason: str | None = None,
         *,
         now: bool = False,
         notify: Notify | None = None,
     ) -> StopResult:
-        """Stop a task and wait until it has really ended.
+        """Stop a task, by its handle or id, and wait until it has really ended.
 
         A task that has ended already is left as it is. If something outlives
         the task's budget the result names it; it is waited for and reported,
-        and the task's end is told when it comes. With ``now`` a shell gets no
+        and the task's end is told when it comes, as `launch` said. With ``now`` a shell gets no
         time for cleaning up, also one that is being stopped already. ``notify``
         replaces what `launch` said: ``silent`` is for a caller that tells of the
         end itself.
@@ -674,8 +756,8 @@ class Runtime:
         check_flag("now", now)
         if notify is not None:
             check_notify(notify)
-        task = self._find(task_id)
-        return await self.stop_task(task, reason, now=now, notify=notify)
+        found = self._find(task)
+        return await self.stop_task(found, reason, now=now, notify=notify)
 
     async def stop_task(
         self,
@@ -696,7 +778,8 @@ class Runtime:
         *,
         now: bool = False,
     ) -> list[StopResult]:
-        """Stop every unfinished task together, those of ``owner`` or all.
+        """Stop every unfinished task together, those of ``owner`` or, with None,
+        all.
 
         Raises:
             WouldDeadlock: if one of them asks.
@@ -711,8 +794,8 @@ class Runtime:
         return await self._stop(tasks, reason, now=now)
 
     async def stop_foreground(self, owner: str | None = None) -> list[StopResult]:
-        """Stop the foreground tasks, those of ``owner`` or all, and keep those
-        in the background: what a host does when its user begins afresh.
+        """Stop the foreground tasks, those of ``owner`` or, with None, all, and
+        keep those in the background: what a host does when its user begins afresh.
 
         Raises:
             WouldDeadlock: if one of them asks.
@@ -739,15 +822,23 @@ class Runtime:
         now: bool = False,
         notify: Notify | None = None,
     ) -> list[StopResult]:
+        policies: list[Notify] = [task.notify for task in tasks]
         by_pool = self._ask_to_stop(tasks, reason, now=now, notify=notify)
-        if len(by_pool) == 1:
-            # Not through a nursery, which would wrap an interrupt.
-            ((pool, refs),) = by_pool.items()
-            await pool.terminate_children(refs, reason)
-        else:
-            async with trio.open_nursery() as nursery:
-                for pool, refs in by_pool.items():
-                    nursery.start_soon(pool.terminate_children, refs, reason)
+        try:
+            if len(by_pool) == 1:
+                # Not through a nursery, which would wrap an interrupt.
+                ((pool, refs),) = by_pool.items()
+                await pool.terminate_children(refs, reason)
+            else:
+                async with trio.open_nursery() as nursery:
+                    for pool, refs in by_pool.items():
+                        nursery.start_soon(pool.terminate_children, refs, reason)
+        finally:
+            if notify is not None:
+                # Whoever wanted to tell of the end itself has not seen it.
+                for task, policy in zip(tasks, policies, strict=True):
+                    if not task.status.is_terminal:
+                        task.notify = policy
         return [StopResult(task) for task in tasks]
 
     @enable_ki_protection

@@ -13,6 +13,17 @@ from typing import Final
 
 import attrs
 
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "BASH_DEFAULT_TIMEOUT_MS",
+    "BASH_MAX_TIMEOUT_MS",
+    "DISABLE_BACKGROUND_TASKS",
+    "MAX_OUTPUT_LENGTH",
+    "VARIABLES",
+    "Settings",
+    "read_settings",
+]
+
 DISABLE_BACKGROUND_TASKS: Final = "TRIO_SUPERVISOR_DISABLE_BACKGROUND_TASKS"
 MAX_OUTPUT_LENGTH: Final = "TRIO_SUPERVISOR_MAX_OUTPUT_LENGTH"
 BASH_DEFAULT_TIMEOUT_MS: Final = "TRIO_SUPERVISOR_BASH_DEFAULT_TIMEOUT_MS"

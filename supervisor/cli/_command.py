@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -81,6 +82,9 @@ def _backoff(
 
 class _Run(click.Command):
     """A command that leaves alone what stands after ``--``."""
+
+    # After a program without its --, its own options are no options of ours.
+    allow_interspersed_args = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -202,12 +206,14 @@ def run(
 
     The words after -- are one program and its arguments; -c takes a line for the
     shell. On a terminal a table shows how things are, elsewhere there is a line
-    for each change.
+    for each change. The output of each command is kept, in a file of its own in
+    the directory that the table names at the end.
 
     The exit code is 0 if every command completed, else 1, and 2 for a mistake in
     the call. Ctrl+C, SIGTERM and SIGHUP stop every command, SIGKILL following
     after the grace; a second one kills at once. The exit code is then 128 and
-    the number of the signal.
+    the number of the signal. When whoever read this output has gone, as in
+    "| head -1", every command is stopped likewise, and the exit code is 141.
     """
     from actors.env import real_env
     from actors.shell import Shell
@@ -215,6 +221,13 @@ def run(
     from .run import Order, new_directory
     from .run import run as do
 
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise click.UsageError(
+            "The working directory does not exist any more, so no command can run in"
+            f" it: {error.strerror}."
+        ) from error
     if words:
         raise click.UsageError(
             f"Unexpected {words[0]!r}: a program stands after --, a line for the shell after -c."

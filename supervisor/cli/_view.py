@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import orjson
 import trio
+from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -23,10 +24,10 @@ from .._events import (
     SCHEMA_VERSION,
     Event,
     Gap,
-    RestartScheduled,
     Straggler,
     TaskEnded,
     TaskRestarted,
+    TaskRestartScheduled,
     TaskStarted,
     TaskStopRequested,
     Warned,
@@ -43,6 +44,15 @@ _LAST_LINES = 10
 """Lines of output shown of each command that failed."""
 _DETAIL = 100
 """Characters of what is said besides, on a line."""
+_COMMAND = 10
+"""The least characters for a command line; else other columns go."""
+_BETWEEN = 2
+"""Characters between two columns."""
+_FRAME_COLUMNS = {"status": 10, "time": 8, "output": 8, "cpu": 8, "memory": 8}
+"""Those after the command line, and the least width of each, so that nothing
+jumps. Where there is no room the last ones go; the status stays."""
+_END_COLUMNS = ("status", "exit code", "time", "output file")
+"""Likewise, of the table at the end."""
 _STYLES = {
     "completed": "green",
     "failed": "bold red",
@@ -133,9 +143,10 @@ class PlainView:
                 what, detail = "started", ""
             case TaskRestarted(task_id=task_id):
                 what, detail = "restarted", ""
-            case RestartScheduled(supervisor=path, child="run", delay=delay):
-                task_id = path.rpartition("/")[2]
+            case TaskRestartScheduled(task_id=task_id, delay=delay, error=error):
                 what, detail = "will restart", f"in {delay:.3g} s"
+                if error is not None:
+                    detail += f": {error}"
             case TaskStopRequested(task_id=task_id, reason=reason):
                 what, detail = "stopping", reason or ""
             case TaskEnded(task_id=task_id, status=what, error=error):
@@ -216,24 +227,23 @@ class LiveView:
             order = {id(task): place for place, task in enumerate(tasks)}
             first = sorted(tasks, key=_importance)[: room - 1]
             shown = sorted(first, key=lambda task: order[id(task)])
+        rows = [self._row(task) for task in shown]
+        widths = {
+            name: max(least, *(cell_len(row[name].plain) for row in rows), 0)
+            for name, least in _FRAME_COLUMNS.items()
+        }
         table = Table(box=None, pad_edge=False, expand=True, header_style="dim")
         table.add_column("command", ratio=1, no_wrap=True, overflow="ellipsis")
-        # Of one width, so that nothing jumps.
-        table.add_column("status", no_wrap=True, min_width=10)
-        for name in ("time", "cpu", "memory", "output"):
-            table.add_column(name, no_wrap=True, min_width=8, justify="right")
-        for task in shown:
-            word = state_of(task)
-            runs = self._runs[task.id]
-            usage = task.usage
-            table.add_row(
-                Text(one_line(task.description)),
-                Text(f"{word} (run {runs + 1})" if runs else word, style=_STYLES[word]),
-                seconds(task),
-                "-" if usage.cpu_seconds is None else f"{usage.cpu_seconds:.1f} s",
-                "-" if usage.memory_bytes is None else _bytes(usage.memory_bytes),
-                _bytes(0 if task.progress is None else task.progress.bytes_written),
+        columns = _fitting(widths, self._console.width)
+        for name in columns:
+            table.add_column(
+                name,
+                no_wrap=True,
+                min_width=widths[name],
+                justify="left" if name == "status" else "right",
             )
+        for row in rows:
+            table.add_row(row["command"], *(row[name] for name in columns))
         lines: list[Table | Text] = [table]
         if len(shown) < len(tasks):
             lines.append(Text(f"and {len(tasks) - len(shown)} more", style="dim"))
@@ -244,6 +254,35 @@ class LiveView:
         if counts["stopping"]:
             lines.append(Text("Ctrl+C again kills at once", style="dim"))
         return Group(*lines)
+
+    def _row(self, task: TaskSnapshot) -> dict[str, Text]:
+        word = state_of(task)
+        runs = self._runs[task.id]
+        usage = task.usage
+        written = 0 if task.progress is None else task.progress.bytes_written
+        cpu, memory = usage.cpu_seconds, usage.memory_bytes
+        return {
+            "command": Text(one_line(task.description)),
+            "status": Text(
+                f"{word} (run {runs + 1})" if runs else word, style=_STYLES[word]
+            ),
+            "time": Text(seconds(task)),
+            "output": Text(_bytes(written)),
+            "cpu": Text("-" if cpu is None else f"{cpu:.1f} s"),
+            "memory": Text("-" if memory is None else _bytes(memory)),
+        }
+
+
+def _fitting(widths: Mapping[str, int], room: int) -> list[str]:
+    """Return those columns for which there is room beside a command line: the
+    last ones go, the first stays."""
+    columns = [*widths]
+    while len(columns) > 1:
+        used = sum(widths[name] + _BETWEEN for name in columns)
+        if used + _COMMAND <= room:
+            break
+        columns.pop()
+    return columns
 
 
 class _Buffer(io.StringIO):
@@ -279,21 +318,19 @@ def summary(
         width=None if live else 10_000,
         highlight=False,
     )
+    rows = [_end_row(task) for task in tasks]
+    widths = {
+        name: max(len(name), *(cell_len(row[name].plain) for row in rows), 0)
+        for name in _END_COLUMNS
+    }
     table = Table(box=None, pad_edge=False)
     table.add_column("command", overflow="fold", ratio=1 if live else None)
-    table.add_column("status", no_wrap=True)
-    table.add_column("exit code", no_wrap=True, justify="right")
-    table.add_column("time", no_wrap=True, justify="right")
-    table.add_column("output file", no_wrap=True)
-    for task in tasks:
-        word = state_of(task)
-        table.add_row(
-            Text(one_line(task.description)),
-            Text(word, style=_STYLES[word]),
-            how_it_exited(task),
-            seconds(task),
-            task.output_file.name if task.output_file is not None else "-",
-        )
+    columns = _fitting(widths, console.width)
+    for name in columns:
+        right = name in ("exit code", "time")
+        table.add_column(name, no_wrap=True, justify="right" if right else "left")
+    for row in rows:
+        table.add_row(row["command"], *(row[name] for name in columns))
     console.print()
     console.print(table)
     for task in tasks:
@@ -308,6 +345,18 @@ def summary(
     if live:
         return text
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def _end_row(task: TaskSnapshot) -> dict[str, Text]:
+    word = state_of(task)
+    file = task.output_file
+    return {
+        "command": Text(one_line(task.description)),
+        "status": Text(word, style=_STYLES[word]),
+        "exit code": Text(how_it_exited(task)),
+        "time": Text(seconds(task)),
+        "output file": Text("-" if file is None else file.name),
+    }
 
 
 def _failure(task: TaskSnapshot) -> Text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -70,6 +71,10 @@ async def run(order: Order) -> int:
             nursery.cancel_scope.cancel()
     if stdout.failure is not None and stopping.number == 0:
         _say_aside(f"trio-supervisor: standard output: {stdout.failure.strerror}\n")
+    elif stopping.number == signal.SIGPIPE:
+        stopped = any(task.status is TaskStatus.KILLED for task in ended)
+        therefore = ": the commands were stopped" if stopped else ""
+        _say_aside(f"trio-supervisor: whoever read the output has gone{therefore}\n")
     if stopping.number is not None:
         return stopping.exit_code
     return int(any(task.status is not TaskStatus.COMPLETED for task in ended))

@@ -8,7 +8,8 @@
 # _arguments     the fields of a tool: their schema, and the check of what came
 # _owned         the tasks of an owner: finding one, describing one
 # _bash _task_output _task_stop _task_list _task_write      one tool a file
-# _self_kill     commands that would end the host
+# _host          the processes of the host
+# _self_kill     commands that would end them
 # _set           all of them together
 
 from __future__ import annotations
@@ -16,3 +17,10 @@ from __future__ import annotations
 from ._set import tools_for as tools_for
 from ._tool import Tool as Tool
 from ._tool import ToolResult as ToolResult
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "Tool",
+    "ToolResult",
+    "tools_for",
+]

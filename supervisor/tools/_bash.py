@@ -7,26 +7,30 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
 
-from actors import Context, TaskStatus
+from actors import TaskStatus
 from actors.envelope import clean_text
 from actors.shell import Shell
-from actors.work import Report
 
 from .._errors import SupervisorError, UnknownTask
 from .._line import one_line
 from .._table import TaskSnapshot
 from ..settings import Settings
 from ._arguments import Field, Refused
-from ._owned import ending
-from ._self_kill import ends_host
-from ._task_output import end_of, read_end
+from ._host import host_processes
+from ._owned import ending, leftovers
+from ._self_kill import ends_host, killed_process
+from ._task_output import OutputEnd, end_of, read_end
 from ._tool import Call, Tool, ToolResult
 
 if TYPE_CHECKING:
-    from ..runtime import Runtime
+    from ..runtime import Runtime, TaskHandle
 
 _REFUSAL_SHOWN: Final = 300
-_STEPS: Final = 5
+_PATH_SHOWN: Final = 4096
+_NO_DIRECTORY: Final = {
+    "FileNotFoundError": "the directory '{}' does not exist",
+    "NotADirectoryError": "'{}' is no directory",
+}
 _HOSTS: Final = ("python", "python3", "trio-supervisor")
 
 _DESCRIPTION: Final = """\
@@ -34,7 +38,7 @@ Runs a command with bash (with sh where there is no bash) and returns its output
 
 - Each call is a shell of its own: a cd or a variable does not last until the next. Use cwd, or absolute paths.
 - stdout and stderr come together, in the order in which they were written, without colours. Of long output only the END is returned, at most {length} characters, after a line that names the file with all of it.
-- The first line of the answer is the exit code, or how else the command ended; the output follows. A command that does not exit with 0 is an error.
+- The first line of the answer is the exit code, or how else the command ended, with whatever else there is to say of it; all that follows is output. A command that does not exit with 0 is an error.
 """
 _INPUT_CLOSED: Final = """\
 - The command has no input: it reads the end of it at once. Pass options that keep it from asking.
@@ -43,11 +47,13 @@ _IN_BACKGROUND: Final = """\
 - The command has no input, unless stdin is true: it reads the end of it at once. Pass options that keep it from asking, or set stdin and answer with TaskWrite.
 - A foreground command that has not ended after timeout milliseconds is not stopped: it moves to the background, and the answer says so. The user may move it, too.
 - With run_in_background the answer comes at once, with the id of the task and the file that its output goes to. Use it for servers, and for what takes longer than you want to wait. You are told when the task ends; do other work meanwhile. TaskOutput reads its output or waits for its end, TaskStop stops it. There is no need for an & at the end.
-- When a command ends, what it has started in the background itself is ended, too: start servers with run_in_background, not with &.
+- An & at the end of a command is dropped: without run_in_background the call waits for the command all the same.
+- When a command ends, what it has started in the background itself is ended, too, and the answer says so: start servers with run_in_background, not with &.
 """
 _FOREGROUND_ONLY: Final = """\
 - A command that has not ended after timeout milliseconds is stopped.
-- When a command ends, what it has started in the background is ended, too.
+- An & at the end of a command is dropped, and the call waits for the command all the same.
+- When a command ends, what it has started in the background is ended, too, and the answer says so.
 """
 
 _Moved = Literal["request", "timeout", "user"]
@@ -127,7 +133,7 @@ class _Bash:
         snapshot = await self._runtime.run(
             shell, description=description, owner=self._owner, tool_use_id=tool_use_id
         )
-        return self._ended(snapshot, milliseconds)
+        return self._ended(snapshot, shell, milliseconds)
 
     def _shell(self, arguments: dict[str, Any]) -> Shell:
         command: str = arguments["command"]
@@ -137,6 +143,14 @@ class _Bash:
                 f"Nothing was run: this would end every {name} process, and with them "
                 "the program that runs your tasks. Use TaskStop to end a task, or kill "
                 "with the id of one process.",
+            )
+        if pid := killed_process(command, host_processes):
+            whom = "every process there is" if pid < 0 else f"process {pid}"
+            raise Refused(
+                "ends_host",
+                f"Nothing was run: this would signal {whom}, and so the program that "
+                "runs your tasks. Use TaskStop to end a task, or kill with the id of "
+                "one of its processes.",
             )
         may_go_on = self._settings.background_tasks
         try:
@@ -164,10 +178,9 @@ class _Bash:
             shell, description=description, owner=self._owner, tool_use_id=tool_use_id
         )
         snapshot = task.snapshot()
-        if snapshot.status.is_terminal:
-            # It had no file for its output.
-            return self._told(self._ended(snapshot, milliseconds))
-        return self._moved(snapshot, by, milliseconds)
+        # If it has ended, there was no file for its output.
+        answer = self._told(snapshot, shell, milliseconds)
+        return answer or self._moved(snapshot, by, milliseconds)
 
     async def _run(
         self,
@@ -177,39 +190,32 @@ class _Bash:
         milliseconds: int,
     ) -> ToolResult:
         """Run it in the foreground until it ends or its time is over."""
-        work = _Observed(shell)
-        mover = _Mover(self._runtime, work, milliseconds / 1000)
         snapshot: TaskSnapshot | None = None
+        answer: ToolResult | None = None
         failure: BaseException | None = None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(mover.run)
+            mover = _Mover(nursery, self._runtime, milliseconds / 1000)
             try:
-                with mover.waiting:
-                    snapshot = await self._runtime.run(
-                        work,
-                        description=description,
-                        owner=self._owner,
-                        tool_use_id=tool_use_id,
-                    )
+                snapshot = await self._runtime.run(
+                    shell,
+                    description=description,
+                    owner=self._owner,
+                    tool_use_id=tool_use_id,
+                    task_status=mover,
+                )
+                # Before anybody else runs, who could tell of its end as well.
+                answer = self._told(snapshot, shell, milliseconds)
             except (SupervisorError, KeyboardInterrupt, SystemExit) as error:
                 # Raised below: the nursery would wrap it.
                 failure = error
             nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        if snapshot is None:
-            if work.task_id is not None:
-                return _stopped_early(milliseconds)
-            # Nothing of it has happened, so it may as well be another task.
-            return await self._launch(
-                shell, description, tool_use_id, "timeout", milliseconds
-            )
-        if snapshot.status.is_terminal:
-            # It may have been moved in its last steps.
-            return self._told(self._ended(snapshot, milliseconds))
-        return self._moved(snapshot, "timeout" if mover.moved else "user", milliseconds)
+        assert snapshot is not None
+        by: _Moved = "timeout" if mover.moved else "user"
+        return answer or self._moved(snapshot, by, milliseconds)
 
-    def _output(self, snapshot: TaskSnapshot) -> str:
+    def _output(self, snapshot: TaskSnapshot) -> OutputEnd:
         limit = self._settings.max_output_length
         try:
             task = self._runtime.handle(snapshot.id)
@@ -218,9 +224,24 @@ class _Bash:
             return end_of(snapshot.result or "", limit)
         return read_end(task, limit)
 
-    def _ended(self, snapshot: TaskSnapshot, milliseconds: int) -> ToolResult:
-        output = self._output(snapshot)
-        how = ending(snapshot)
+    def _told(
+        self, snapshot: TaskSnapshot, shell: Shell, milliseconds: int
+    ) -> ToolResult | None:
+        """Return the answer that tells of the end of a task, after which no
+        notification will; None if it has not ended or one has told already."""
+        if not snapshot.status.is_terminal:
+            return None
+        # Read first: what is consumed may be forgotten, and its output with it.
+        answer = self._ended(snapshot, shell, milliseconds)
+        if snapshot.background and not self._runtime.consume(snapshot.id):
+            return None
+        return answer
+
+    def _ended(
+        self, snapshot: TaskSnapshot, shell: Shell, milliseconds: int
+    ) -> ToolResult:
+        end = self._output(snapshot)
+        how = _without_directory(snapshot, shell) or ending(snapshot)
         timed_out = (
             not self._settings.background_tasks
             and snapshot.error is not None
@@ -228,25 +249,30 @@ class _Bash:
         )
         if timed_out:
             how = f"was stopped, because it did not end within {milliseconds} ms"
-        text = how[0].upper() + how[1:]
+        # All on one line, after which there is nothing but output: what a command
+        # prints cannot pass for it.
+        said = [how[0].upper() + how[1:]]
+        data: dict[str, Any] = {
+            "task_id": snapshot.id,
+            "status": snapshot.status.value,
+            "exitCode": snapshot.exit_code,
+            "signal": snapshot.signal,
+            "interrupted": snapshot.status is TaskStatus.KILLED or timed_out,
+            "output": end.text,
+        }
+        if leftover := leftovers(snapshot):
+            data["leftBehind"] = snapshot.left_behind
+            if self._settings.background_tasks:
+                leftover += "; use run_in_background for what is to go on"
+            said.append(leftover)
+        if end.is_cut:
+            data["truncated"] = True
+            said.append("Only the end of its output follows")
         return ToolResult(
-            f"{text}\n{output or '(no output)'}",
+            f"{'. '.join(said)}\n{end.text or '(no output)'}",
             is_error=snapshot.status is not TaskStatus.COMPLETED,
-            data={
-                "task_id": snapshot.id,
-                "status": snapshot.status.value,
-                "exitCode": snapshot.exit_code,
-                "signal": snapshot.signal,
-                "interrupted": snapshot.status is TaskStatus.KILLED or timed_out,
-                "output": output,
-            },
+            data=data,
         )
-
-    def _told(self, result: ToolResult) -> ToolResult:
-        """Return an answer that tells of the end of a task: no notification need
-        do so. What was forgotten with that has been read before."""
-        self._runtime.consume(result.data["task_id"])
-        return result
 
     def _moved(
         self, snapshot: TaskSnapshot, by: _Moved, milliseconds: int
@@ -281,60 +307,45 @@ class _Bash:
         }
         if by != "request":
             data[f"backgroundedBy{by.capitalize()}"] = True
-            if output := self._output(snapshot):
-                data["output"] = output
-                text += f"\n\nOutput so far:\n{output}"
+            end = self._output(snapshot)
+            if end.text:
+                data["output"] = end.text
+                what = "Output so far"
+                if end.is_cut:
+                    data["truncated"] = True
+                    what = "The end of the output so far"
+                text += f"\n\n{what}:\n{end.text}"
         return ToolResult(text, data=data)
+
+
+def _without_directory(snapshot: TaskSnapshot, shell: Shell) -> str | None:
+    """Return a sentence if the command could not begin for want of its directory."""
+    error = snapshot.error
+    if shell.cwd is None or error is None or error.type not in _NO_DIRECTORY:
+        return None
+    if not error.message.endswith(f": {str(shell.cwd)!r}"):
+        return None
+    path = one_line(str(shell.cwd), _PATH_SHOWN)
+    return f"{_NO_DIRECTORY[error.type].format(path)}: nothing was run"
 
 
 class _Mover:
     """Moves a command to the background when its time is over."""
 
-    def __init__(self, runtime: Runtime, work: _Observed, seconds: float) -> None:
+    def __init__(self, nursery: trio.Nursery, runtime: Runtime, seconds: float) -> None:
+        self._nursery = nursery
         self._runtime = runtime
-        self._work = work
         self._seconds = seconds
-        self.waiting = trio.CancelScope()
         self.moved = False
 
-    async def run(self) -> None:
+    def started(self, value: TaskHandle | None = None) -> None:
+        """Called by `Runtime.run` as soon as the task has its id."""
+        assert value is not None
+        self._nursery.start_soon(self._move, value.id)
+
+    async def _move(self, task_id: str) -> None:
         await trio.sleep(self._seconds)
-        for _ in range(_STEPS):
-            # One that has its place says so in its next steps.
-            await trio.lowlevel.checkpoint()
-        if self._work.task_id is None:
-            # It has no place yet, and so no id that is known here.
-            self.waiting.cancel()
-        else:
-            self.moved = self._runtime.background(self._work.task_id)
-
-
-class _Observed:
-    """A shell that says which task runs it. Nobody else can, before that ends."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
-        self.task_type = shell.task_type
-        self.shutdown = shell.shutdown
-        self.writes_output = shell.writes_output
-        self.takes_input = shell.stdin is not None
-        self.task_id: str | None = None
-
-    def describe(self) -> str:
-        return self._shell.describe()
-
-    async def run(self, ctx: Context[object], report: Report) -> object:
-        self.task_id = report.task_id
-        return await self._shell.run(ctx, report)
-
-
-def _stopped_early(milliseconds: int) -> ToolResult:
-    return ToolResult(
-        "The command was stopped as it began: before that, other tasks had held every "
-        f"place for {milliseconds} ms. Run it again, or use run_in_background.",
-        is_error=True,
-        data={"error": "no_place", "interrupted": True},
-    )
+        self.moved = self._runtime.background(task_id)
 
 
 def _program() -> str:

@@ -1,10 +1,10 @@
-"""Commands that would end the host itself, by its name."""
+"""Commands that would end the host itself, by its name or by its process id."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
 _KILLERS: Final = frozenset({"pkill", "killall"})
@@ -36,6 +36,47 @@ def ends_host(command: str, programs: Iterable[str]) -> str | None:
                 if _matches(pattern, name):
                     return name
     return None
+
+
+def killed_process(
+    command: str, processes: Callable[[], Collection[int]]
+) -> int | None:
+    """Return the id among ``processes`` to which ``command`` would send a signal,
+    -1 if to every process there is, or None.
+
+    It finds an id, or that of a group, that stands in the command as a number.
+    ``processes`` is called if there is a plain ``kill`` at all.
+    """
+    if "kill" not in command:
+        return None
+    for words in _commands(command[:_READ]):
+        targets = list(_targets(_without_prefixes(words)))
+        if -1 in targets:
+            return -1
+        if targets:
+            ours = processes()
+            for target in targets:
+                if abs(target) in ours:
+                    return abs(target)
+    return None
+
+
+def _targets(words: list[str]) -> Iterator[int]:
+    """Yield the numbers of those to which a ``kill`` sends a signal."""
+    if not words or words[0].rpartition("/")[2] != "kill":
+        return
+    words = words[1:]
+    signal = "TERM"
+    if words and words[0] in ("-s", "-n", "--signal"):
+        signal, words = "".join(words[1:2]), words[2:]
+    elif words and words[0].startswith("-") and words[0] != "--":
+        signal, words = words[0].lstrip("-"), words[1:]
+    # 0 only looks whether it is there, and -l translates names.
+    if signal in ("0", "l", "L", "list", "table"):
+        return
+    for word in words:
+        if re.fullmatch(r"-?[0-9]{1,10}", word):
+            yield int(word)
 
 
 def _commands(command: str) -> Iterator[list[str]]:

@@ -22,6 +22,10 @@ def tools_for(
 ) -> list[Tool]:
     """Return the tools that work on the tasks of ``owner``, and on no others.
 
+    They are five, Bash, TaskOutput, TaskStop, TaskList and TaskWrite, and after
+    them KillShell: the older name of TaskStop, for models that were trained on
+    it. A host may leave that one out.
+
     Args:
         runtime: where the tasks are.
         owner: whose; None is one too, that of tasks without one.

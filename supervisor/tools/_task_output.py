@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import trio
 
 from actors.envelope import clean_text
@@ -13,7 +14,7 @@ from .._line import one_line
 from .._table import TaskSnapshot
 from ..settings import Settings
 from ._arguments import Field
-from ._owned import find, state
+from ._owned import find, leftovers, state
 from ._tool import Call, Tool, ToolResult
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ def task_output(runtime: Runtime, owner: str | None, settings: Settings) -> Tool
         # what its notification says are of one moment.
         place: dict[str, Any] = {}
         if call.arguments["offset"] is None:
-            output = read_end(task, settings.max_output_length)
+            end = read_end(task, settings.max_output_length)
+            output = end.text
+            if end.is_cut:
+                place = {"truncated": True}
         else:
             output, place = _read_on(
                 task, call.arguments["offset"], settings.max_output_length
@@ -90,23 +94,38 @@ def task_output(runtime: Runtime, owner: str | None, settings: Settings) -> Tool
     return Tool("TaskOutput", description, fields, act)
 
 
-def read_end(task: TaskHandle, limit: int) -> str:
-    """Return the end of what a task has printed or answered, with a first line
-    that says so when something precedes it: at most ``limit`` characters."""
+@attrs.frozen
+class OutputEnd:
+    """The end of what a task has printed or answered."""
+
+    text: str
+    """With a first line that says so when something precedes it."""
+    is_cut: bool
+    """Whether something does: a task can print such a line itself."""
+
+
+def read_end(task: TaskHandle, limit: int) -> OutputEnd:
+    """Return the end of what a task has printed or answered: at most ``limit``
+    characters."""
     snapshot = task.snapshot()
     if snapshot.output_file is not None and (text := task.read_tail(limit)):
-        return clean_text(text)
+        is_cut = (
+            len(task.read_tail(limit + 1)) > limit
+            # The beginning of a rotated file is not kept.
+            or task.read(0, 1).offset > 0
+        )
+        return OutputEnd(clean_text(text), is_cut)
     # It has no file, or one that cannot be read: then the last is in memory.
     return end_of(snapshot.result or "", limit)
 
 
-def end_of(answer: str, limit: int) -> str:
+def end_of(answer: str, limit: int) -> OutputEnd:
     """Return the end of ``answer``, likewise."""
     answer = clean_text(answer)
     if len(answer) <= limit:
-        return answer
+        return OutputEnd(answer, is_cut=False)
     header = f"[Truncated. The last of {len(answer)} characters]\n"
-    return header + answer[len(header) - limit :]
+    return OutputEnd(header + answer[len(header) - limit :], is_cut=True)
 
 
 def _read_on(task: TaskHandle, offset: int, limit: int) -> tuple[str, dict[str, Any]]:
@@ -167,6 +186,10 @@ def _text(task: TaskSnapshot, data: dict[str, Any], asked: dict[str, Any]) -> st
         lines.append(f"signal: {data['signal']}")
     if data.get("error") is not None:
         lines.append(f"error: {data['error']}")
+    if leftover := leftovers(task):
+        lines.append(f"left_behind: {leftover}")
+    if "truncated" in data:
+        lines.append("truncated: what follows is the end of the output")
     if "waitingFor" in data:
         lines.append(f"It seems to wait for an answer: {data['waitingFor']}")
     if "next_offset" in data:

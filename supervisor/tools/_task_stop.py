@@ -12,14 +12,14 @@ from ._tool import Call, Tool, ToolResult
 if TYPE_CHECKING:
     from ..runtime import Runtime
 
-_REASON: Final = "stopped by TaskStop"
+_REASON: Final = "the model asked for it"
 
 _DESCRIPTION: Final = """\
 Stops a running task, and waits until it has really ended.
 
 - Use it to end a background task that you need no longer, such as a server, or one that does not end by itself.
 - All processes that the task has started are ended: first they are asked to, some seconds later they are killed.
-- Returns how the task ended. If something could not be ended, the answer is an error that names it. A task that had ended before is left as it is, and you are told so.
+- Returns how the task ended; you are not told of that end again. If something could not be ended, the answer is an error that names it. A task that had ended before is left as it is, and you are told so.
 - Takes task_id, from the answer that started the task or from TaskList. Only your own tasks can be stopped.
 """
 
@@ -71,6 +71,8 @@ def _stop(
                 data={"error": "survivors", **data},
             )
         data["stopped"] = True
+        # This answer tells of the end.
+        runtime.consume(task.id)
         return ToolResult(f"Task {task.id} has ended: {state(after)}.", data=data)
 
     fields = (Field(id_field, "string", "The id of the task to stop."),)

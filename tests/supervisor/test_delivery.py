@@ -97,7 +97,7 @@ class Crashes(trio.abc.Instrument):
 async def deliver(crashes: Crashes, records: int, *, kill: int = 0) -> list[str]:
     """Send that many records through a supervised notifier, to a reader that
     reads while they come; return the ids as the reader saw them."""
-    outbox = Outbox(lambda note: None, lambda warning: None)
+    outbox = Outbox(lambda note, how: None, lambda warning: None)
     read: list[str] = []
 
     async def reader() -> None:
@@ -332,6 +332,27 @@ async def test_whoever_waits_for_a_task_goes_on_before_its_envelope_is_made(
 
 
 # Policies
+
+
+@pytest.mark.parametrize("how", ["survives", "cancelled"])
+async def test_an_end_that_a_silent_stop_has_not_seen_is_told(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, how: str
+) -> None:
+    """P4: whoever wanted to tell of it could not."""
+
+    async def shielded(ctx: Context[object], report: Report) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+
+    async with open_runtime(tmp_path) as runtime:
+        task = await runtime.launch(Job(shielded, shutdown=1.0))
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.move_on_after(0.5 if how == "cancelled" else 10):
+            result = await runtime.stop(task, notify="silent")
+            assert result.survivors
+        await task.wait()
+        (note,) = runtime.notifications.drain()
+        assert note.task_id == task.id
 
 
 async def test_a_silent_task_is_on_record_and_reaches_no_reader(tmp_path: Path) -> None:

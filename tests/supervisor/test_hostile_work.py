@@ -211,6 +211,13 @@ class Leaves(Exception):
         raise SystemExit(3)
 
 
+class Interrupts(Exception):
+    """An error that looks like Ctrl+C when it is asked what it says."""
+
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
 class Odd(BaseException):
     pass
 
@@ -220,7 +227,7 @@ class Breaks(Exception):
         raise Odd
 
 
-@pytest.mark.parametrize("error", [Leaves(), Breaks()])
+@pytest.mark.parametrize("error", [Leaves(), Breaks(), Interrupts()])
 async def test_an_error_that_raises_what_is_no_error_when_shown_ends_one_task(
     tmp_path: Path, error: Exception
 ) -> None:
@@ -242,14 +249,15 @@ async def test_an_error_that_raises_what_is_no_error_when_shown_ends_one_task(
         assert len(runtime.notifications.drain()) == 2
 
 
+@pytest.mark.parametrize("text", [Leaves(), Interrupts()])
 @pytest.mark.parametrize("field", ["result", "output_tail", "output_file", "exit_code"])
 async def test_a_report_that_wants_to_leave_the_program_ends_one_task(
-    tmp_path: Path, field: str
+    tmp_path: Path, field: str, text: Exception
 ) -> None:
     """P4, P10: the notifier looks at it, and goes on."""
 
     async def spoils(ctx: Context[object], report: Report) -> None:
-        setattr(report, field, Leaves())
+        setattr(report, field, text)
 
     async with open_runtime(tmp_path) as runtime:
         task = await runtime.launch(Job(spoils))
@@ -281,3 +289,107 @@ async def test_a_work_that_calls_itself_ended_is_waited_for(tmp_path: Path) -> N
             go.set()
         assert ended == [task.id]
         assert (await task.wait()).ended_at is not None
+
+
+class OddInt(int):
+    """A number with its own idea of its value."""
+
+    def __float__(self) -> float:
+        return float("nan")
+
+
+class OddFloat(float):
+    def __float__(self) -> float:
+        return -1.0
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("shutdown", [OddInt(5), OddFloat(5), OddFloat(-5), 10**400])
+async def test_an_odd_number_as_a_budget_is_taken_for_what_it_is_or_refused(
+    tmp_path: Path, shutdown: float
+) -> None:
+    """CO10: a launch that fails leaves nothing behind."""
+
+    async def ends(ctx: Context[object], report: Report) -> None:
+        pass
+
+    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+        if shutdown == 5:
+            task = await runtime.launch(Job(ends, shutdown=shutdown))
+            assert (await task.wait()).status is TaskStatus.COMPLETED
+        else:
+            with pytest.raises(TypeError, match="the shutdown of a work"):
+                await runtime.launch(Job(ends, shutdown=shutdown))
+        with trio.fail_after(10):
+            await runtime.wait_idle()
+        done = await (await runtime.launch(Job(ends))).wait()
+        assert done.status is TaskStatus.COMPLETED
+
+
+class Panic(BaseException):
+    """What an extension module raises in place of an Exception."""
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["alone", "in a group"])
+async def test_a_cancellation_that_somebody_kept_ends_only_who_raises_it(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, wrapped: bool
+) -> None:
+    """P8, P10: it would cancel every task of the pool."""
+    kept: list[BaseException] = []
+    is_kept = trio.Event()
+
+    async def keeps(ctx: Context[object], report: Any) -> None:
+        try:
+            await trio.sleep_forever()
+        except BaseException as error:
+            kept.append(error)
+            is_kept.set()
+            raise
+
+    async def raises_it(ctx: Context[object], report: Any) -> None:
+        await is_kept.wait()
+        if wrapped:
+            raise BaseExceptionGroup("", [ValueError("no"), *kept])
+        raise kept[0]
+
+    async def works(ctx: Context[object], report: Any) -> str:
+        await trio.sleep(100)
+        return "fine"
+
+    async with open_runtime(tmp_path) as runtime:
+        bystander = await runtime.launch(Job(works))
+        keeper = await runtime.launch(Job(keeps))
+        raiser = await runtime.launch(Job(raises_it))
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await keeper.stop()).snapshot.status is TaskStatus.KILLED
+        failed = await raiser.wait()
+        assert failed.status is TaskStatus.FAILED
+        assert failed.error is not None
+        assert ("no" if wrapped else "a cancellation of another scope") in (
+            failed.error.traceback
+        )
+        assert (await bystander.wait()).result == "fine"
+
+
+async def test_what_is_no_exception_is_a_failure_of_one_task(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """P10: only interrupts end the runtime."""
+
+    async def panics(ctx: Context[object], report: Any) -> None:
+        raise Panic("out of bounds")
+
+    async def works(ctx: Context[object], report: Any) -> str:
+        await trio.sleep(100)
+        return "fine"
+
+    async with open_runtime(tmp_path) as runtime:
+        bystander = await runtime.launch(Job(works))
+        failed = await (await runtime.launch(Job(panics))).wait()
+        assert failed.status is TaskStatus.FAILED
+        assert failed.error is not None
+        assert failed.error.message == "the actor raised what is no Exception, Panic"
+        assert "out of bounds" in failed.error.traceback
+        assert (await bystander.wait()).result == "fine"

@@ -22,6 +22,7 @@ from supervisor._events import (
     TaskBackgrounded,
     TaskEnded,
     TaskRestarted,
+    TaskRestartScheduled,
     TaskStarted,
     TaskStopRequested,
 )
@@ -383,4 +384,12 @@ async def test_a_restart_while_the_caller_of_another_task_moves_changes_nothing(
             await runner.done.wait()
         assert (await task.wait()).status is COMPLETED
         told = kinds(events.drain(), task.id)
-        assert told == [TaskStarted, TaskRestarted, TaskRestarted, TaskEnded, Notified]
+        assert told == [
+            TaskStarted,
+            TaskRestartScheduled,
+            TaskRestarted,
+            TaskRestartScheduled,
+            TaskRestarted,
+            TaskEnded,
+            Notified,
+        ]

@@ -25,7 +25,7 @@ class Box:
         self.acks: list[tuple[str, Ack | None]] = []
         self.warnings: list[str] = []
         self.outbox = Outbox(
-            lambda n: self.acks.append((n.id, n.acked)), self.warnings.append
+            lambda n, how: self.acks.append((n.id, how)), self.warnings.append
         )
 
     def add(

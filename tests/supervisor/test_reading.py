@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -68,6 +68,14 @@ class Deaf:
 
     def on_warning(self, task: Task | None, text: str) -> None: ...
 
+    def lent_place(self, tasks: Iterable[Task]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def end(task: Task, status: TaskStatus) -> None:
+    task.transition(status)
+    task.tell_end()
+
 
 NUMBERS = itertools.count()
 
@@ -122,7 +130,7 @@ class Writer:
     async def finish(self, *, failed: bool = False) -> None:
         await self.log.aclose()
         self.task.log = None
-        self.task.transition(TaskStatus.FAILED if failed else TaskStatus.COMPLETED)
+        end(self.task, TaskStatus.FAILED if failed else TaskStatus.COMPLETED)
 
 
 async def written(directory: Path, data: bytes, *, ended: bool = True) -> Task:
@@ -252,7 +260,7 @@ async def test_the_unfinished_line_is_not_seen_before_what_precedes_it(
         await trio.testing.wait_all_tasks_blocked()
         assert read_tail(task) == seen.text == "one\n$ "
         await task.log.aclose()
-        task.transition(TaskStatus.KILLED)
+        end(task, TaskStatus.KILLED)
     assert seen.pieces == ["one\n", "$ "]
 
 
@@ -477,7 +485,7 @@ async def test_a_task_that_has_ended_can_be_followed(tmp_path: Path) -> None:
         async with collecting(follow(killed)) as (collected,):
             await trio.testing.wait_all_tasks_blocked()
             assert not collected.ended
-            killed.transition(TaskStatus.KILLED)
+            end(killed, TaskStatus.KILLED)
         assert collected.pieces == []
 
 
@@ -552,7 +560,7 @@ async def test_a_line_of_which_a_part_is_in_the_file_is_not_repeated(
         file.go_on.set()
         await trio.testing.wait_all_tasks_blocked()
         await task.log.aclose()
-        task.transition(TaskStatus.KILLED)
+        end(task, TaskStatus.KILLED)
     assert seen.pieces == ["abcdef", "gh\n", "ij"]
 
 
@@ -687,6 +695,19 @@ async def test_an_older_file_that_somebody_took_away_is_a_gap(tmp_path: Path) ->
         assert (await wait_output(task, "2")).group() == "2"
         with pytest.raises(OutputEnded):
             await wait_output(task, "1")
+
+
+async def test_reading_what_was_rotated_and_forgotten_is_done_at_once(
+    tmp_path: Path,
+) -> None:
+    """OF2: or whoever reads until it is done never is."""
+    task = pending(tmp_path)
+    writer = Writer(task, rotate=10)
+    await writer.write("1111111\n", "2222222\n")
+    await writer.finish()
+    task.remove_output()
+    part = read_from(task)
+    assert part.text == "" and part.done
 
 
 # ---- Until it says so --------------------------------------------------------

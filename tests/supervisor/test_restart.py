@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from actors import Completed, Exit, Failed, Stopped
 from supervisor._restart import (
-    Forget,
     GiveUp,
     History,
-    Keep,
     Restart,
     ShutDown,
+    StayDown,
     count_failures,
     decide,
     needs_restart,
@@ -58,7 +57,7 @@ class Model:
     period: float
     restarted_at: list[float] = attrs.Factory(list)
 
-    def follow(self, restart, exit, now, *, significant, auto, last, dynamic) -> str:
+    def follow(self, restart, exit, now, *, significant, auto, last) -> str:
         comes_back = {
             "permanent": True,
             "transient": exit in ABNORMAL,
@@ -74,15 +73,14 @@ class Model:
             auto == "any_significant" or (auto == "all_significant" and last)
         ):
             return "shut down"
-        return "forget" if restart == "temporary" or dynamic else "keep"
+        return "stay down"
 
 
 NAMES = {
     Restart: "restart",
     GiveUp: "give up",
     ShutDown: "shut down",
-    Keep: "keep",
-    Forget: "forget",
+    StayDown: "stay down",
 }
 
 
@@ -90,7 +88,6 @@ NAMES = {
     intensity=st.integers(0, 4),
     period=quarters.filter(bool),
     auto=st.sampled_from(AUTO_SHUTDOWNS),
-    dynamic=st.booleans(),
     ends=st.lists(
         st.tuples(
             st.sampled_from(RESTARTS),
@@ -102,9 +99,7 @@ NAMES = {
         max_size=40,
     ),
 )
-def test_a_run_of_decisions_agrees_with_the_model(
-    intensity, period, auto, dynamic, ends
-):
+def test_a_run_of_decisions_agrees_with_the_model(intensity, period, auto, ends):
     """B18, B19, B20, B31, B32, B34, B44, B45: the decision is pure, and a
     supervisor's history of many children's ends is judged as the model does."""
     flags = Flags(intensity=intensity, period=period, auto_shutdown=auto)
@@ -120,7 +115,6 @@ def test_a_run_of_decisions_agrees_with_the_model(
             history,
             exit,
             now,
-            dynamic=dynamic,
             last_significant=last,
         )
         assert history == before
@@ -132,7 +126,6 @@ def test_a_run_of_decisions_agrees_with_the_model(
             significant=significant,
             auto=auto,
             last=last,
-            dynamic=dynamic,
         )
         assert NAMES[type(decision)] == expected
         assert len(history.restarts) <= intensity

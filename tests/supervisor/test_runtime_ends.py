@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -14,6 +15,7 @@ from actors.work import Report
 from supervisor._events import (
     TaskStopRequested,
 )
+from supervisor._spec import Restart
 from supervisor.runtime import (
     Limits,
     RuntimeStopping,
@@ -49,6 +51,54 @@ async def test_an_exception_is_a_failed_task_with_its_error(tmp_path: Path) -> N
         (note,) = runtime.notifications.drain()
         assert ET.fromstring(note.xml).findtext("error") == "LookupError: not there"
         assert note.display == 'Agent "a job" failed: not there'
+
+
+@pytest.mark.parametrize("restart", ["temporary", "transient"])
+async def test_what_a_work_returns_is_kept_if_it_has_written_no_output(
+    tmp_path: Path, restart: Restart
+) -> None:
+    """It opened no log, so there is no tail to be the result instead."""
+
+    async def body(ctx: Context[object], report: Report) -> int:
+        return 42
+
+    async with open_runtime(tmp_path) as runtime:
+        task = await runtime.launch(Job(body, writes_output=True), restart=restart)
+        assert (await task.wait()).result == "42"
+        (note,) = runtime.notifications.drain()
+        assert ET.fromstring(note.xml).findtext("result") == "42"
+
+
+@pytest.mark.parametrize("restart", ["temporary", "transient"])
+async def test_what_a_work_has_written_is_its_result_and_told_once(
+    tmp_path: Path, restart: Restart
+) -> None:
+    async def body(ctx: Context[object], report: Report) -> int:
+        report.output_tail = "printed"
+        return 42
+
+    async with open_runtime(tmp_path) as runtime:
+        task = await runtime.launch(Job(body, writes_output=True), restart=restart)
+        assert (await task.wait()).result == "printed"
+        (note,) = runtime.notifications.drain()
+        xml = ET.fromstring(note.xml)
+        assert xml.findtext("output-tail") == "printed"
+        assert xml.find("result") is None
+
+
+@pytest.mark.parametrize("restart", ["temporary", "permanent"])
+async def test_a_work_whose_run_is_not_async_fails_by_its_name(
+    tmp_path: Path, restart: Restart
+) -> None:
+    class Sync(Job):
+        def run(self, ctx: Context[object], report: Report) -> Any:
+            return "done"
+
+    async with open_runtime(tmp_path) as runtime:
+        task = await runtime.launch(Sync(forever), restart=restart)
+        done = await task.wait()
+        assert done.status is FAILED and done.error is not None
+        assert "Sync.run is no async function: it returned a str" in done.error.message
 
 
 async def test_an_agent_that_returns_after_its_stop_has_completed(

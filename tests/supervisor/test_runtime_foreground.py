@@ -15,6 +15,7 @@ from supervisor._events import (
 )
 from supervisor.runtime import (
     Limits,
+    RuntimeStopping,
     TaskHandle,
     TaskSnapshot,
     open_runtime,
@@ -25,6 +26,7 @@ from supervisor.tree import (
 from tests.supervisor.jobs import (
     COMPLETED,
     KILLED,
+    PENDING,
     RUNNING,
     Job,
     forever,
@@ -71,6 +73,34 @@ async def test_a_foreground_task_moves_to_the_background_once(tmp_path: Path) ->
         assert not runtime.background(snapshot.id)
         assert told(runtime) == [(snapshot.id, "completed")]
         assert runtime.get(snapshot.id).run_id == early.run_id
+
+
+async def test_a_nursery_gives_the_handle_of_a_foreground_task_at_once(
+    tmp_path: Path,
+) -> None:
+    """BG1: whoever has it can move the task, also before that has its place."""
+    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+        end = trio.Event()
+        async with trio.open_nursery() as nursery:
+            first: TaskHandle = await nursery.start(runtime.run, waits_for(end))
+            second: TaskHandle = await nursery.start(runtime.run, returns("x"))
+            assert [first.status, second.status] == [RUNNING, PENDING]
+            assert runtime.background(second.id)
+            end.set()
+        assert first.status is COMPLETED and not first.snapshot().background
+        assert (await second.wait()).status is COMPLETED
+        assert told(runtime) == [(second.id, "completed")]
+
+
+async def test_a_foreground_task_that_cannot_be_started_is_an_error_of_its_start(
+    tmp_path: Path,
+) -> None:
+    """P10: the error comes out of ``nursery.start`` as itself."""
+    async with open_runtime(tmp_path) as runtime:
+        runtime.close()
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(RuntimeStopping):
+                await nursery.start(runtime.run, returns(1))
 
 
 @pytest.mark.parametrize("move_first", [True, False])
@@ -244,3 +274,16 @@ async def test_a_task_may_launch_stop_and_await_others(tmp_path: Path) -> None:
 
         task = await runtime.launch(Job(body))
         assert (await task.wait()).result == "killed"
+
+
+async def test_a_handle_is_as_good_as_an_id(tmp_path: Path) -> None:
+    async with open_runtime(tmp_path) as runtime, trio.open_nursery() as nursery:
+        task: TaskHandle = await nursery.start(runtime.run, Job(forever))
+        assert runtime.background(task)
+        assert not runtime.background(task)
+        assert runtime.get(task) == runtime.get(task.id)
+        assert (await runtime.stop(task)).snapshot.status is KILLED
+        assert runtime.consume(task)
+        async with open_runtime(tmp_path) as other:
+            with pytest.raises(ValueError, match="a task of another runtime"):
+                other.get(task)

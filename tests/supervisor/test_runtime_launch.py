@@ -248,6 +248,21 @@ class Bad:
         raise AssertionError("never runs")
 
 
+class NoDescription:
+    task_type = "local_agent"
+    shutdown = 5.0
+    writes_output = False
+
+    async def run(self, ctx: object, report: object) -> None:
+        raise AssertionError("never runs")
+
+
+class NoShutdown(Bad):
+    @property
+    def shutdown(self) -> float:  # type: ignore[override]
+        return self.patience  # type: ignore[attr-defined, no-any-return]
+
+
 class Unreadable(Bad):
     @property
     def task_type(self) -> str:  # type: ignore[override]
@@ -259,8 +274,25 @@ class Unreadable(Bad):
     [
         (None, {}, TypeError, "None"),
         ("make test", {}, TypeError, "make test"),
-        (Bad(task_type="local_cat"), {}, TypeError, "Bad"),
-        (Bad(task_type=["unhashable"]), {}, TypeError, "Bad"),
+        (
+            "make test",
+            {},
+            TypeError,
+            "no task_type.*local_bash, local_agent, remote_agent",
+        ),
+        (Bad, {}, TypeError, "a work such as Shell.*Bad.*is a class"),
+        (
+            Bad(task_type="local_cat"),
+            {},
+            TypeError,
+            "Bad.*task_type.*local_bash, local_agent, remote_agent, not 'local_cat'",
+        ),
+        (Bad(task_type=["unhashable"]), {}, TypeError, "Bad.*unhashable"),
+        (NoDescription(), {}, TypeError, "NoDescription.*has no describe"),
+        (NoDescription(), {"description": "x"}, TypeError, "has no describe"),
+        (NoShutdown(), {}, TypeError, "NoShutdown.*has no shutdown"),
+        (Bad(run=None), {}, TypeError, "Bad.*run is no method"),
+        (Bad(describe="words"), {}, TypeError, "Bad.*describe is no method"),
         (Bad(shutdown=float("nan")), {}, TypeError, "nan"),
         (Bad(shutdown=-1), {}, TypeError, "-1"),
         (Bad(shutdown="soon"), {}, TypeError, "soon"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import trio
 import trio.testing
 
 from actors import Context
+from actors.shell import Shell
+from actors.testing import Program, fake_env
 from actors.work import Report
 from supervisor._events import (
     Notified,
@@ -18,6 +21,7 @@ from supervisor._events import (
 from supervisor._spec import Backoff
 from supervisor.runtime import (
     Limits,
+    TaskHandle,
     open_runtime,
 )
 from tests.supervisor.jobs import (
@@ -151,7 +155,81 @@ async def test_a_place_is_given_back_once_whatever_ends_the_task(
             PENDING,
         ]
         await runtime.stop_all()
-        assert not runtime._slots.anybody_waits and runtime._slots._running == 0
+        assert runtime._slots.waiting == 0
+        assert runtime._slots.take_next() is None
+
+
+async def waits_for_output(child: TaskHandle) -> None:
+    await child.wait_output("ready")
+
+
+async def follows(child: TaskHandle) -> None:
+    assert [piece async for piece in child.follow()] == ["ready\n"]
+
+
+async def writes(child: TaskHandle) -> None:
+    await child.write("go\n")
+
+
+async def closes_its_input(child: TaskHandle) -> None:
+    await child.close_input()
+
+
+@pytest.mark.parametrize("waits", [waits_for_output, follows, writes, closes_its_input])
+async def test_whoever_waits_for_what_a_child_does_lends_it_the_place(
+    waits: Callable[[TaskHandle], Awaitable[None]],
+    tmp_path: Path,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The brief, section 4: or the two would wait for each other for ever."""
+
+    async def script(program: Program) -> int:
+        await program.print("ready\n")
+        await trio.sleep(1)
+        return 0
+
+    async with open_runtime(
+        tmp_path, limits=Limits(total=1), env=fake_env({"work": script})
+    ) as runtime:
+
+        async def parent(ctx: Context[object], report: Report) -> str:
+            child = await runtime.launch(Shell("work", stdin="pipe"))
+            assert child.status is PENDING
+            await waits(child)
+            return "waited"
+
+        task = await runtime.launch(Job(parent))
+        with trio.fail_after(60):
+            assert (await task.wait()).result == "waited"
+            await runtime.wait_idle()
+        # The place was given back exactly once.
+        tasks = [await runtime.launch(Job(forever)) for _ in range(2)]
+        assert [task.status for task in tasks] == [RUNNING, PENDING]
+
+
+async def test_a_set_that_grows_while_it_is_waited_for_lends_the_place(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The brief, section 4: for the members of each moment."""
+    async with open_runtime(tmp_path, limits=Limits(total=2)) as runtime:
+        other = await runtime.launch(Job(forever))
+
+        async def parent(ctx: Context[object], report: Report) -> str:
+            members = runtime.task_set(other)
+
+            async def add_a_child() -> None:
+                await trio.testing.wait_all_tasks_blocked()
+                members.add(await runtime.launch(returns("the child's")))
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(add_a_child)
+                ended = await anext(members)
+            return str(ended.result)
+
+        task = await runtime.launch(Job(parent))
+        with trio.fail_after(60):
+            assert (await task.wait()).result == "the child's"
+        await runtime.stop_all()
 
 
 async def test_a_task_stopped_while_it_waits_ends_without_a_start(

@@ -10,17 +10,22 @@ import trio
 import trio.testing
 
 from actors import Context
+from actors.shell import Shell
+from actors.testing import FakeProcesses, fake_env
 from actors.work import Report
 from supervisor._events import (
     Notified,
+    RestartScheduled,
     TaskEnded,
     TaskRestarted,
+    TaskRestartScheduled,
     TaskStarted,
 )
 from supervisor._spec import Backoff
 from supervisor.runtime import (
     open_runtime,
 )
+from supervisor.tree import child, open_supervisor
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,
@@ -78,13 +83,70 @@ async def test_a_transient_task_is_run_again_until_it_succeeds(
         seen = events.drain()
         assert kinds(seen, task.id) == [
             TaskStarted,
+            TaskRestartScheduled,
             TaskRestarted,
+            TaskRestartScheduled,
             TaskRestarted,
             TaskEnded,
             Notified,
         ]
+        scheduled = [e for e in seen if isinstance(e, TaskRestartScheduled)]
+        assert [(e.time, e.run_id, e.delay, e.error) for e in scheduled] == [
+            (1.0, first.run_id, 10.0, "failure 1"),
+            (12.0, again.run_id, 20.0, "failure 2"),
+        ]
         (note,) = runtime.notifications.drain()
         assert ET.fromstring(note.xml).findtext("run-id") == snapshot.run_id
+
+
+async def test_only_the_runs_of_a_task_itself_are_told_as_scheduled(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """P10: not what a supervisor inside of the work restarts, by whatever name;
+    a run that was good is no error, and one that was too long is."""
+
+    async def body(ctx: Context[object], report: Report) -> None:
+        if ctx.number == 1:
+            return
+        if ctx.number == 2:
+            ctx.deadline = trio.current_time() + 1
+            await trio.sleep_forever()
+        async with open_supervisor(
+            [child("run", fail_once)], name=report.task_id, intensity=3
+        ):
+            await trio.sleep_forever()
+
+    async def fail_once(ctx: Context[object]) -> None:
+        if ctx.number == 1:
+            raise ValueError("inside")
+        await trio.sleep_forever()
+
+    async with open_runtime(tmp_path) as runtime:
+        with runtime.events.subscribe() as events:
+            task = await runtime.launch(Job(body), restart="permanent", intensity=3)
+            await trio.sleep(5)
+            seen = events.drain()
+        await task.stop()
+    scheduled = [e for e in seen if isinstance(e, TaskRestartScheduled)]
+    assert [(e.task_id, e.delay, e.error) for e in scheduled] == [
+        (task.id, 0.0, None),
+        (task.id, 0.0, "the deadline of the task passed"),
+    ]
+    assert len([e for e in seen if isinstance(e, RestartScheduled)]) == 3
+
+
+async def test_the_processes_of_each_run_are_marked_with_its_own_id(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """P1: what one run has left behind is not taken for the next one's."""
+    env = fake_env({"work": 1})
+    assert isinstance(env.processes, FakeProcesses)
+    async with open_runtime(tmp_path, env=env) as runtime:
+        task = await runtime.launch(Shell("work"), restart="transient", intensity=1)
+        first = task.snapshot().run_id
+        snapshot = await task.wait()
+    assert [tree.marker for tree in env.processes.started] == [first, snapshot.run_id]
+    assert first != snapshot.run_id
 
 
 async def test_a_permanent_task_runs_until_it_is_stopped(

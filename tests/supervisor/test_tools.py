@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 import trio.testing
@@ -22,32 +21,9 @@ from supervisor.runtime import Limits, Runtime, open_runtime
 from supervisor.settings import BASH_MAX_TIMEOUT_MS, Settings
 from supervisor.tools import Tool, ToolResult, tools_for
 from supervisor.tools._arguments import Field, Refused, object_schema, read_arguments
+from tests.supervisor.jobs import Job, forever, returns
 
 NAMES = ["Bash", "TaskOutput", "TaskStop", "TaskList", "TaskWrite", "KillShell"]
-
-
-@attrs.define(eq=False)
-class Job:
-    """A work that runs in this process."""
-
-    body: Callable[[Report], Awaitable[object]]
-    task_type: str = "local_agent"
-    shutdown: float = 5.0
-    writes_output: bool = False
-
-    def describe(self) -> str:
-        return "a job"
-
-    async def run(self, ctx: Context[object], report: Report) -> object:
-        return await self.body(report)
-
-
-async def forever(report: Report) -> None:
-    await trio.sleep_forever()
-
-
-async def done(report: Report) -> str:
-    return "done"
 
 
 def tool(runtime: Runtime, name: str, owner: str | None = None) -> Tool:
@@ -109,14 +85,17 @@ async def test_settings_reach_the_tools(tmp_path: Path) -> None:
 async def test_the_environment_is_read_when_the_tools_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CO4: a bad variable is told by name, and not to the model."""
+    """CO4: a bad variable is told by name, and not to the model; what was read
+    holds for the runtime."""
     async with open_runtime(tmp_path) as runtime:
-        monkeypatch.setenv(BASH_MAX_TIMEOUT_MS, "9000")
-        bash = runtime.tools_for(None)[0]
         monkeypatch.setenv(BASH_MAX_TIMEOUT_MS, "0x10")
-        assert bash.schema["properties"]["timeout"]["maximum"] == 9000
         with pytest.raises(ValueError, match=rf"{BASH_MAX_TIMEOUT_MS}.*'0x10'"):
             runtime.tools_for(None)
+        monkeypatch.setenv(BASH_MAX_TIMEOUT_MS, "9000")
+        for owner in (None, "main"):
+            bash = runtime.tools_for(owner)[0]
+            assert bash.schema["properties"]["timeout"]["maximum"] == 9000
+            monkeypatch.setenv(BASH_MAX_TIMEOUT_MS, "8000")
 
 
 async def test_bad_arguments_of_the_host_are_named(tmp_path: Path) -> None:
@@ -385,7 +364,7 @@ async def test_a_stopping_runtime_is_told_as_such(tmp_path: Path) -> None:
 async def test_a_full_backlog_is_told_as_such(tmp_path: Path) -> None:
     """P6: the model can still work in the foreground."""
     async with open_runtime(tmp_path, limits=Limits(backlog=1)) as runtime:
-        await (await runtime.launch(Job(done))).wait()
+        await (await runtime.launch(returns("done"))).wait()
         before = runtime.tasks()
         result = await tool(runtime, "Bash").call(
             {"command": "true", "run_in_background": True}
@@ -403,7 +382,7 @@ async def test_a_task_that_would_wait_for_itself_is_told_as_such(
 
     async with open_runtime(tmp_path) as runtime:
 
-        async def ask(report: Report) -> None:
+        async def ask(ctx: Context[object], report: Report) -> None:
             for name in ("TaskOutput", "TaskStop"):
                 call = tool(runtime, name).call
                 results.append(await call({"task_id": report.task_id}))

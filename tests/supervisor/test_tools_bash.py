@@ -18,10 +18,18 @@ from hypothesis import strategies as st
 from actors import TaskStatus
 from actors.shell import Shell
 from actors.testing import Program, fake_env
-from supervisor.runtime import Limits, Runtime, TaskBackgrounded, open_runtime
+from supervisor.runtime import (
+    Limits,
+    Notification,
+    Notifications,
+    Runtime,
+    TaskBackgrounded,
+    open_runtime,
+)
 from supervisor.settings import Settings
-from supervisor.tools import ToolResult, tools_for
-from supervisor.tools._self_kill import ends_host
+from supervisor.tools import Tool, ToolResult, tools_for
+from supervisor.tools._host import host_processes
+from supervisor.tools._self_kill import ends_host, killed_process
 
 # Generous: machines are slow.
 LONG = 100_000
@@ -32,18 +40,21 @@ class Bash:
 
     def __init__(self, runtime: Runtime, settings: Settings) -> None:
         self.runtime = runtime
-        self._tool = tools_for(runtime, "main", settings)[0]
+        self._tools = {t.name: t for t in tools_for(runtime, "main", settings)}
 
     async def __call__(
         self, command: str, tool_use_id: str | None = None, **arguments: Any
     ) -> ToolResult:
-        result = await self._tool.call(
+        result = await self._tools["Bash"].call(
             {"command": command} | arguments, tool_use_id=tool_use_id
         )
         assert not re.search(
             r"(end|finish|stop) (your|the) (turn|response)", result.text
         )
         return result
+
+    def tool(self, name: str) -> Tool:
+        return self._tools[name]
 
 
 @asynccontextmanager
@@ -120,8 +131,25 @@ async def test_a_directory_that_is_not_there_is_a_failed_command(
     """SH11: it has an id, so it is a failed task."""
     async with bash(tmp_path) as run:
         result = await run("pwd", cwd=str(tmp_path / "gone"), timeout=LONG)
-    assert result.is_error and result.text.startswith("FileNotFoundError: ")
-    assert "gone" in result.text and result.data["exitCode"] is None
+        plain = await run("pwd", cwd=__file__, timeout=LONG)
+    gone = tmp_path / "gone"
+    assert result.text.splitlines()[0] == (
+        f"The directory '{gone}' does not exist: nothing was run"
+    )
+    assert result.is_error and result.data["exitCode"] is None
+    assert result.data["status"] == "failed"
+    assert (
+        plain.text.splitlines()[0] == f"'{__file__}' is no directory: nothing was run"
+    )
+
+
+async def test_a_file_that_the_command_misses_is_not_taken_for_its_directory(
+    tmp_path: Path,
+) -> None:
+    """SH11: only what kept it from beginning is told so."""
+    async with bash(tmp_path) as run:
+        result = await run("cd ./gone", cwd=str(tmp_path), timeout=LONG)
+    assert result.text.startswith("Exit code 1\n")
 
 
 @pytest.mark.parametrize(
@@ -156,7 +184,73 @@ async def test_long_output_keeps_its_end_and_names_the_file(tmp_path: Path) -> N
     assert output.startswith(f"[Truncated. Full output: {file}]\n")
     assert output.endswith("\n99999\n100000\n")
     assert len(output) == 1000
-    assert result.text == f"Exit code 0\n{output}"
+    assert result.text == f"Exit code 0. Only the end of its output follows\n{output}"
+    assert result.data["truncated"] is True
+
+
+@pytest.mark.parametrize("length", [999, 1000])
+async def test_a_header_that_a_command_prints_is_told_apart(
+    length: int, tmp_path: Path
+) -> None:
+    """OF1: output that is there in full is never told as truncated, though it has
+    the very form, and the length, of output that is."""
+    header = (
+        "[Truncated. Full output: /dev/null]\\nOnly the end of its output follows\\n"
+    )
+    async with bash(tmp_path, max_output_length=1000) as run:
+        result = await run(
+            f"printf '{header}'; printf %0{length - len(header) + 2}d 0", timeout=LONG
+        )
+    assert len(result.data["output"]) == length
+    first, _, rest = result.text.partition("\n")
+    assert first == "Exit code 0" and rest == result.data["output"]
+    assert "truncated" not in result.data
+
+
+async def test_what_a_command_left_behind_is_told_with_its_end(tmp_path: Path) -> None:
+    """SH2: a server that was started with & has not survived, and the model must
+    know; a restarted task would tell of its last run."""
+    (tmp_path / "once").touch()
+    async with bash(tmp_path) as run:
+        one = await run("sleep 1000 & echo ok", timeout=LONG)
+        two = await run("sleep 1000 & sleep 1000 & exit 3", timeout=LONG)
+        task = await run.runtime.launch(Shell("sleep 1000 & true"), owner="main")
+        read = await run.tool("TaskOutput").call({"task_id": task.id})
+        assert task.snapshot().left_behind == 1
+        again = await run.runtime.launch(
+            Shell("rm once || exit 0; sleep 1000 & exit 1", cwd=str(tmp_path)),
+            restart="transient",
+        )
+        assert (await again.wait()).left_behind == 0
+    assert one.text == (
+        "Exit code 0. 1 process that it left in the background was ended with it; "
+        "use run_in_background for what is to go on\nok\n"
+    )
+    assert one.data["leftBehind"] == 1 and not one.is_error
+    assert two.text.startswith("Exit code 3. 2 processes that it left ")
+    assert two.data["leftBehind"] == 2
+    head = read.text.partition("\n\noutput:\n")[0]
+    assert "\nleft_behind: 1 process that it left in the background was " in head
+
+
+async def test_without_background_tasks_no_answer_points_to_them(
+    tmp_path: Path,
+) -> None:
+    """BG1: what is switched off is not offered."""
+    async with bash(tmp_path, background_tasks=False) as run:
+        result = await run("sleep 1000 & true", timeout=LONG)
+    assert result.text.splitlines()[0] == (
+        "Exit code 0. 1 process that it left in the background was ended with it"
+    )
+
+
+@pytest.mark.parametrize("background_tasks", [False, True])
+async def test_the_description_says_what_becomes_of_an_ampersand(
+    background_tasks: bool, tmp_path: Path
+) -> None:
+    """SH2: the call waits for a command that ends with one."""
+    async with bash(tmp_path, background_tasks=background_tasks) as run:
+        assert "An & at the end of a command is dropped" in run.tool("Bash").description
 
 
 async def test_no_output_can_pass_for_the_exit_code(tmp_path: Path) -> None:
@@ -344,11 +438,12 @@ async def test_a_move_by_the_user_is_told_apart_from_a_timeout(tmp_path: Path) -
         assert run.runtime.get(task_id).status is TaskStatus.RUNNING
 
 
+@pytest.mark.parametrize("reads_meanwhile", [False, True])
 async def test_an_end_during_the_move_is_told_exactly_once(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock
+    reads_meanwhile: bool, tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     """P4, BG2, BG7: by the answer or by a notification, at whichever step the
-    command ends."""
+    command ends, and whether or not a reader waits for the notification."""
     told: set[bool] = set()
 
     for steps in range(40):
@@ -362,19 +457,32 @@ async def test_an_end_during_the_move_is_told_exactly_once(
             run = Bash(runtime, Settings())
             results: list[ToolResult] = []
 
+            notes: list[Notification] = []
+
             async def call(run: Bash = run, to: list[ToolResult] = results) -> None:
                 to.append(await run("work", timeout=1000))
 
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(call)
+            async def read(
+                view: Notifications = runtime.notifications,
+                to: list[Notification] = notes,
+            ) -> None:
+                while True:
+                    to.append(await anext(view))
+
+            async with trio.open_nursery() as readers:
+                if reads_meanwhile:
+                    readers.start_soon(read)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(call)
+                    await trio.testing.wait_all_tasks_blocked()
+                    end.set()
+                    for _ in range(steps):
+                        await trio.lowlevel.checkpoint()
+                    runtime.background_all("main")
+                await runtime.wait_idle()
                 await trio.testing.wait_all_tasks_blocked()
-                end.set()
-                for _ in range(steps):
-                    await trio.lowlevel.checkpoint()
-                runtime.background_all("main")
-            await runtime.wait_idle()
-            await trio.testing.wait_all_tasks_blocked()
-            notes = runtime.notifications.drain()
+                readers.cancel_scope.cancel()
+            notes += runtime.notifications.drain()
             by_answer = results[0].data["status"] == "completed"
             assert len(notes) + by_answer == 1
             told.add(by_answer)
@@ -423,6 +531,8 @@ async def test_a_command_that_gets_no_place_in_time_waits_in_the_background(
         assert result.data["backgroundedByTimeout"] is True
         assert "It has not begun" in result.text
         assert task.status is TaskStatus.PENDING
+        # It is the same task, not another one in its place.
+        assert [t.id for t in run.runtime.tasks()] == [other.id, task.id]
         await other.stop(now=True)
         assert (await task.wait()).result == "ran\n"
 
@@ -517,6 +627,69 @@ def test_other_commands_are_left_alone(command: str) -> None:
 def test_any_command_is_looked_at_without_an_error(command: str) -> None:
     """SH31."""
     assert ends_host(command + "pkill", ("python",)) in (None, "python")
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("kill 4711", 4711),
+        ("kill -9 4711", 4711),
+        ("kill -KILL 1 4711", 4711),
+        ("kill -s TERM 4711", 4711),
+        ("kill -n 15 4711", 4711),
+        ("kill -9 -4711", 4711),
+        ("kill -- -4711", 4711),
+        ("sleep 1; /bin/kill -STOP 4711", 4711),
+        ("sudo -n kill 4711 || true", 4711),
+        ("kill -9 -1", -1),
+        ("kill 4712", None),
+        ("kill -0 4711", None),
+        ("kill -l 4711", None),
+        ("kill %1", None),
+        ("kill $!", None),
+        ("kill", None),
+        ("kill -9", None),
+        ("kill -s", None),
+        ("kill -4711", None),
+        ("kill " + "9" * 5000, None),
+        ("echo kill 4711", None),
+        ("kill 47110", None),
+        ("echo 4711 | xargs echo", None),
+    ],
+)
+def test_an_id_of_the_host_is_found_where_it_stands_plainly(
+    command: str, found: int | None
+) -> None:
+    """SH31: also a group, and everything at once; to look is no harm."""
+    assert killed_process(command, lambda: {4711}) == found
+
+
+@given(st.text(alphabet="kill 0123;&|()\n'\"\\#-={}! "))
+def test_any_kill_is_looked_at_without_an_error(command: str) -> None:
+    """SH31."""
+    assert killed_process(command + " kill", lambda: {1}) in (None, 1, -1)
+
+
+def test_the_host_is_this_process_and_its_parents() -> None:
+    """SH31."""
+    found = host_processes()
+    assert {os.getpid(), os.getppid(), os.getpgrp()} <= found
+    if Path("/proc/self/status").exists() and os.getppid():
+        status = Path(f"/proc/{os.getppid()}/status").read_text()
+        (parent,) = re.findall(r"^PPid:\s*(\d+)$", status, re.MULTILINE)
+        assert int(parent) in found | {0}
+
+
+async def test_a_kill_of_the_host_or_of_a_parent_is_refused(tmp_path: Path) -> None:
+    """SH31. A SIGCONT would harm nobody, if this fails."""
+    async with bash(tmp_path) as run:
+        for pid in (os.getpid(), os.getppid(), -1):
+            result = await run(f"kill -CONT {pid}")
+            assert result.is_error and result.data == {"error": "ends_host"}
+            assert "TaskStop" in result.text
+        assert run.runtime.tasks() == []
+        result = await run("sleep 1000 & kill $!; kill -0 $$", timeout=LONG)
+        assert result.data["exitCode"] == 0
 
 
 async def test_a_command_that_would_end_the_host_is_refused_and_points_to_task_stop(

@@ -269,3 +269,52 @@ async def test_the_tree_as_text(autojump_clock):
     assert sup.tree().splitlines()[0] == "top (rest_for_one, 3 restarts in 5 s)"
     assert "running" not in sup.tree()
     assert repr(sup) == "<Supervisor top, 4 children>"
+
+
+class Leaving:
+    """Wants to end the program when it is looked at."""
+
+    def __repr__(self):
+        raise SystemExit("no repr")
+
+
+class LeavingError(Leaving, Exception):
+    pass
+
+
+class Odd:
+    """Shows itself as a str with its own opinions."""
+
+    def __repr__(self):
+        class Text(str):
+            def __len__(self):
+                raise SystemExit("no length")
+
+        return Text("odd")
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (Leaving(), "<Leaving whose repr() fails>"),
+        (LeavingError(), "<LeavingError whose repr() fails>"),
+        (Odd(), "odd"),
+    ],
+)
+async def test_whatever_an_end_shows_itself_as_it_is_told_and_ends_nobody_else(
+    end, told
+):
+    """P10: an event about a child costs the tree nothing."""
+
+    async def ends(ctx):
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    async with open_supervisor([child("other", member)]) as sup:
+        with sup.events.subscribe() as events:
+            await sup.start_child(child("a", ends, restart="temporary"))
+            await wait_all_tasks_blocked()
+            (exited,) = (e for e in events.drain() if isinstance(e, ChildExited))
+        assert exited.detail == told
+        assert refs(sup)["other"].state == "running"

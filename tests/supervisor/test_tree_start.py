@@ -641,7 +641,7 @@ async def test_every_waiter_is_told_once_also_afterwards():
         await wait_all_tasks_blocked()
         assert sorted(n for n, _ in told) == [0, 2]
         assert {exit for _, exit in told} == {Stopped("stop")}
-        with trio.fail_after(1):
+        with trio.fail_after(30):
             assert await ref.wait_exit() == Stopped("stop")
             assert await ref.wait_stopped() == Stopped("stop")
 

@@ -787,7 +787,7 @@ async def test_a_child_may_ask_its_stopping_supervisor_without_a_deadlock():
 
     holder = []
     specs = [child("sibling", idle), child("asks", asks, holder)]
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with open_supervisor(specs) as sup:
             holder.append(sup)
     assert done == [{"sibling": "stopped", "asks": "stopping"}]
