@@ -3,7 +3,6 @@ between them."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
 
 import trio
@@ -44,8 +43,5 @@ async def main(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        trio.run(main, sys.argv[1])
-    else:
-        with tempfile.TemporaryDirectory() as directory:
-            trio.run(main, directory)
+    with tempfile.TemporaryDirectory() as directory:
+        trio.run(main, directory)

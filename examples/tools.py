@@ -5,7 +5,6 @@ The "model" here is a script of what it would ask for in each turn.
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Generator
 from typing import Any, TypeAlias
@@ -66,8 +65,5 @@ async def main(directory: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        trio.run(main, sys.argv[1])
-    else:
-        with tempfile.TemporaryDirectory() as directory:
-            trio.run(main, directory)
+    with tempfile.TemporaryDirectory() as directory:
+        trio.run(main, directory)

@@ -54,6 +54,14 @@ def test_the_notifications_example_hears_of_each_task(tmp_path: Path) -> None:
     assert '"a closer look" completed' in shown
 
 
+def test_the_example_of_a_work_shows_its_result_and_its_output(tmp_path: Path) -> None:
+    assert run(ROOT / "examples" / "work.py", tmp_path).splitlines() == [
+        "the sum of 3 numbers: 3 of 3, result '6'",
+        r"the sum of 3 numbers: 3 of 3, result '1\n3\n6\n'",
+        "output: ['1', '3', '6']",
+    ]
+
+
 def test_the_example_in_the_readme_runs_and_is_short(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     (code,) = re.findall(r"<!-- example -->\n```python\n(.*?)```", readme, re.DOTALL)

@@ -1,0 +1,88 @@
+"""help() shows what a public module offers, and nothing else of it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pydoc
+from types import ModuleType
+from typing import TypeVar
+
+import pytest
+
+MODULES = (
+    "actors",
+    "actors.env",
+    "actors.envelope",
+    "actors.lowlevel",
+    "actors.output",
+    "actors.shell",
+    "actors.testing",
+    "actors.work",
+    "supervisor.attachments",
+    "supervisor.runtime",
+    "supervisor.settings",
+    "supervisor.tools",
+    "supervisor.tree",
+)
+
+
+def offered(module: ModuleType) -> set[str]:
+    """Return the names that it imports as themselves (``X as X``) or defines."""
+    names: list[str] = []
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.ImportFrom):
+            names += [a.name for a in node.names if a.asname == a.name]
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names += [target.id for target in targets if isinstance(target, ast.Name)]
+    return {
+        name
+        for name in names
+        if not name.startswith("_") and not isinstance(getattr(module, name), TypeVar)
+    }
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_help_lists_what_a_module_offers_and_nothing_private(name: str) -> None:
+    """Names of private modules are left out of it otherwise."""
+    module = importlib.import_module(name)
+    listed = list(module.__all__)
+    assert sorted(listed) == sorted(offered(module))
+    shown = pydoc.plain(pydoc.render_doc(module))
+    assert [public for public in listed if public not in shown] == []
+
+
+def test_the_help_of_actors_names_its_public_modules() -> None:
+    import actors
+
+    text = actors.__doc__ or ""
+    assert [
+        name for name in MODULES if name[:7] == "actors." and name not in text
+    ] == []
+
+
+def test_the_help_of_fake_env_says_what_a_command_may_be() -> None:
+    from actors.testing import fake_env
+
+    shown = pydoc.plain(pydoc.render_doc(fake_env))
+    assert [it for it in ("script", "str", "int", "OSError") if it not in shown] == []
+
+
+def test_every_field_of_what_a_caller_reads_is_documented() -> None:
+    """As a docstring below it, which an editor shows."""
+    from supervisor import _limits, _table
+
+    bare: list[str] = []
+    for module, names in ((_limits, {"Limits"}), (_table, {"TaskSnapshot", "Usage"})):
+        for node in ast.parse(inspect.getsource(module)).body:
+            if isinstance(node, ast.ClassDef) and node.name in names:
+                for field, below in zip(node.body, [*node.body[1:], None], strict=True):
+                    if isinstance(field, ast.AnnAssign) and not isinstance(
+                        below, ast.Expr
+                    ):
+                        bare.append(ast.unparse(field.target))
+    assert bare == []
