@@ -32,6 +32,7 @@ signal.pause()
 
 _FORK_CHAIN = """
 import os, time
+os.setsid()
 while True:
     if os.fork():
         os._exit(0)
