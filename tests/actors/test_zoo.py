@@ -65,10 +65,13 @@ ESCAPES = {
 
 async def test_the_animals_escape_as_they_should(tmp_path: Path) -> None:
     """Or ending them would prove nothing."""
-    meetings = await meet("stop", ANIMALS, tmp_path)
-    escaped = {meeting.animal: set(meeting.escaped) for meeting in meetings}
-    for animal, ways in ESCAPES.items():
-        assert ways <= escaped[animal]
+    missing = {(animal, way) for animal, ways in ESCAPES.items() for way in ways}
+    # The observer may look at one that is still on its way out.
+    for attempt in range(5):
+        if missing:
+            for meeting in await meet("stop", ANIMALS, tmp_path / str(attempt)):
+                missing -= {(meeting.animal, way) for way in meeting.escaped}
+    assert missing == set()
 
 
 @pytest.mark.parametrize("animal", ANIMALS, ids=lambda animal: animal.name)
