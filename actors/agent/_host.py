@@ -1,0 +1,142 @@
+"""What an agent asks of whoever runs it: tools, its own tasks, hooks, a record.
+
+The runtime implements it; an agent that runs under no host has none of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from ..work import Work
+from ._budget import Budget
+from ._events import Message, ToolAnswer, ToolUse
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["AgentHost", "AgentTool", "OwnTask"]
+
+
+class AgentTool(Protocol):
+    """A tool that the agent may show to its model."""
+
+    @property
+    def name(self) -> str:
+        """What the model calls it by."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What the model is told of it."""
+        ...
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of its arguments."""
+        ...
+
+
+class OwnTask(Protocol):
+    """A task that the agent has started."""
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        ...
+
+    async def wait(self) -> Any:
+        """Wait for its end; return it as it is then."""
+        ...
+
+    async def stop(self, reason: str | None = None) -> Any:
+        """Stop it and wait for its end."""
+        ...
+
+
+class AgentHost(Protocol):
+    """The host of one agent, for one run."""
+
+    @property
+    def depth(self) -> int:
+        """How many agents are above it: 0 for one that the program has started."""
+        ...
+
+    @property
+    def owner(self) -> str | None:
+        """Whose task it is."""
+        ...
+
+    @property
+    def permission_mode(self) -> str:
+        """The mode that its tool calls are judged by."""
+        ...
+
+    @property
+    def history(self) -> Sequence[Message]:
+        """The messages of the runs before this one; none for the first."""
+        ...
+
+    @property
+    def tools(self) -> Sequence[AgentTool]:
+        """The tools that it may use: those of the host, by the agent's own
+        restrictions."""
+        ...
+
+    @property
+    def budget(self) -> Budget | None:
+        """What it may use; charged by the agent with what it has used."""
+        ...
+
+    async def use_tool(self, use: ToolUse) -> ToolAnswer:
+        """Judge one tool call and, if it is allowed, make it. A refusal, an
+        unknown tool and a failure are answers; cancellation stops the call."""
+        ...
+
+    async def launch(
+        self,
+        work: Work,
+        *,
+        description: str | None = None,
+        tool_use_id: str | None = None,
+    ) -> OwnTask:
+        """Start a task of the agent's own in the background."""
+        ...
+
+    async def run(self, work: Work, *, description: str | None = None) -> Any:
+        """Run a task of the agent's own and return it when it has ended."""
+        ...
+
+    def own_tasks(self) -> int:
+        """Return how many tasks of the agent's own have not ended."""
+        ...
+
+    async def wait_own_tasks(self) -> None:
+        """Wait until `own_tasks` is 0."""
+        ...
+
+    def record(self, message: Message) -> None:
+        """Put a message into the transcript. It never waits and never fails."""
+        ...
+
+    async def flush(self) -> None:
+        """Wait until what was recorded is in the transcript, or cannot be. Cancelled,
+        it gives up the wait only."""
+        ...
+
+    async def starting(self) -> str | None:
+        """Called before the first event of a run; what it returns is added to the
+        prompt."""
+        ...
+
+    async def finishing(self, answer: str, attempt: int) -> str | None:
+        """Called when the run has an answer and nothing else to do, for the
+        ``attempt``-th time, from 1; the agent goes on with what it returns, and
+        is done if that is None."""
+        ...
+
+    def waiting(self, what: Literal["tasks", "approval"] | None) -> None:
+        """Called when the agent begins and ends (None) to wait."""
+        ...
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return what a transcript says of the agent besides: cwd and session."""
+        ...
