@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import trio
 
@@ -26,6 +27,11 @@ _COMMON: Final = (
 _CREATE: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | _COMMON
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | getattr(os, "O_NONBLOCK", 0) | _COMMON
 _READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _COMMON
+_LINES: Final = (
+    os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | _COMMON
+)
+
+T = TypeVar("T")
 
 SLOW: Final = 0.05
 """Seconds; a write that takes longer moves the next ones to a thread."""
@@ -38,9 +44,15 @@ CALM: Final = 8
 # makes a checkpoint of its own for each.
 _CHECKPOINT_EVERY: Final = 8
 
+# More of them only wait for each other, and for the loop's own turn.
+_THREADS: Final = 4
+
 
 class PosixFiles:
     """The operating system's files, as `Files`."""
+
+    def __init__(self) -> None:
+        self._threads = trio.CapacityLimiter(_THREADS)
 
     def make_directory(self, path: Path) -> Path:
         """Make ``path`` (mode 0700) and its parents; return it absolute.
@@ -139,6 +151,77 @@ class PosixFiles:
             OSError: if it is there and cannot be removed.
         """
         path.unlink(missing_ok=True)
+
+    def names(self, directory: Path) -> list[str]:
+        """Return the names of what is in a directory, sorted; none if it is not
+        there.
+
+        Raises:
+            OSError: if it cannot be read.
+        """
+        try:
+            return sorted(os.listdir(directory))
+        except FileNotFoundError:
+            return []
+
+    def append_lines(self, path: Path, lines: bytes, *, durable: bool = False) -> None:
+        """Append whole lines to the regular file at ``path``, all or none of them.
+
+        A missing file is created (mode 0600), no link is followed, and a line that
+        was left unfinished there is ended first. With ``durable`` it returns once
+        the disk has the lines, and the name of a new file.
+
+        Raises:
+            OSError: with ``path`` as its filename; the file is as long as before.
+        """
+        try:
+            fd = os.open(path, _LINES, 0o600)
+            try:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode):
+                    raise _error(errno.EINVAL, path)
+                _append_lines(fd, path, status.st_size, lines, durable)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            error.filename = str(path)
+            raise
+
+    def replace(self, path: Path, contents: bytes) -> None:
+        """Give ``path`` a new file (mode 0600) with these contents, in one step.
+
+        A link that is there is replaced, not followed.
+
+        Raises:
+            OSError: with ``path`` as its filename; what was there is as before.
+        """
+
+        def make(new: Path) -> None:
+            fd = os.open(new, _CREATE, 0o600)
+            try:
+                _write(fd, contents, path)
+            finally:
+                os.close(fd)
+
+        _put_in_place(path, make)
+
+    def link(self, path: Path, target: str) -> None:
+        """Make ``path`` a symbolic link to ``target``, in one step.
+
+        Raises:
+            OSError: with ``path`` as its filename; what was there is as before.
+        """
+        _put_in_place(path, lambda new: os.symlink(target, new))
+
+    async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
+        """Return ``fn(*args)``, called in a worker thread, of which a few run at a
+        time. A cancellation is met by the caller's next checkpoint."""
+        results: list[T] = []
+        with trio.CancelScope(shield=True):
+            results.append(
+                await trio.to_thread.run_sync(fn, *args, limiter=self._threads)
+            )
+        return results[0]
 
 
 class AppendedFile:
@@ -273,6 +356,57 @@ def _write(fd: int, data: bytes, path: Path) -> None:
     except OSError as error:
         error.filename = str(path)
         raise
+
+
+def _append_lines(fd: int, path: Path, size: int, lines: bytes, durable: bool) -> None:
+    if size and _read(fd, size - 1, 1) != b"\n":
+        lines = b"\n" + lines
+    try:
+        _write(fd, lines, path)
+        if durable:
+            _sync(fd)
+            if size == 0:
+                _sync_directory(path.parent)
+    except BaseException:
+        # What a full disk took of it would be in the way of the next attempt.
+        try:
+            os.ftruncate(fd, size)
+        except OSError:
+            pass
+        raise
+
+
+# Where the length is all that is needed of the file's own data.
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Have the disk keep the name of a new file. Windows cannot, and need not."""
+    if os.name == "posix":
+        fd = os.open(directory, os.O_RDONLY | _COMMON)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _put_in_place(path: Path, make: Callable[[Path], None]) -> None:
+    """Make something new and move it to ``path``, or leave nothing of it."""
+    new = path.with_name(f"{path.name}.new")
+    try:
+        try:
+            make(new)
+        except FileExistsError:
+            # Left by a crash, or planted.
+            os.unlink(new)
+            make(new)
+        os.replace(new, path)
+    except OSError as error:
+        try:
+            os.unlink(new)
+        except OSError:
+            pass
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _open_regular(path: Path) -> int | None:

@@ -101,6 +101,7 @@ class PosixProcesses:
         env: Mapping[str, str],
         marker: str,
         stdin: Literal["null", "pipe"] = "null",
+        stderr: Literal["stdout", "pipe"] = "stdout",
         terminal: Terminal | None = None,
         nice: int | None = None,
         rlimits: Mapping[str, int] | None = None,
@@ -119,7 +120,7 @@ class PosixProcesses:
             raise OSError(errno.ENOSYS, "shell tasks need a Unix system", argv[0])
         from ._guardian.requests import encode_request
 
-        _check(stdin, terminal, nice, rlimits or {})
+        _check(stdin, stderr, terminal, nice, rlimits or {})
         mark = next(self._marks)
         request = encode_request(
             argv,
@@ -128,13 +129,16 @@ class PosixProcesses:
             mark,
             self._encode(env),
             writable=stdin == "pipe" and terminal is None,
+            errors=stderr == "pipe",
             terminal=None if terminal is None else (terminal.rows, terminal.columns),
             nice=nice,
             limits=rlimits,
         )
         await trio.lowlevel.checkpoint_if_cancelled()
         for _ in range(_ATTEMPTS):
-            tree = await self._ask(argv[0], request, marker, mark, stdin, terminal)
+            tree = await self._ask(
+                argv[0], request, marker, mark, stdin, stderr, terminal
+            )
             try:
                 if await tree.wait_started(argv[0], cwd):
                     return tree
@@ -174,6 +178,7 @@ class PosixProcesses:
         marker: str,
         mark: int,
         stdin: str,
+        stderr: str,
         terminal: Terminal | None,
     ) -> PosixProcess:
         for attempt in range(_ATTEMPTS):
@@ -191,6 +196,7 @@ class PosixProcesses:
                 guardian,
                 self._turns,
                 writable=stdin == "pipe" or terminal is not None,
+                errors=stderr == "pipe",
                 terminal=terminal is not None,
             )
             try:
@@ -327,12 +333,20 @@ def _absolute(directory: str | None) -> str:
 
 
 def _check(
-    stdin: str, terminal: Terminal | None, nice: int | None, rlimits: Mapping[str, int]
+    stdin: str,
+    stderr: str,
+    terminal: Terminal | None,
+    nice: int | None,
+    rlimits: Mapping[str, int],
 ) -> None:
     import resource
 
     if stdin not in ("null", "pipe"):
         raise ValueError(f"stdin must be 'null' or 'pipe', not {stdin!r}")
+    if stderr not in ("stdout", "pipe"):
+        raise ValueError(f"stderr must be 'stdout' or 'pipe', not {stderr!r}")
+    if stderr == "pipe" and terminal is not None:
+        raise ValueError("stderr must be 'stdout' on a terminal, not 'pipe'")
     if terminal is not None:
         for what in ("rows", "columns"):
             _check_number(f"terminal.{what}", getattr(terminal, what), 1, 0xFFFF)

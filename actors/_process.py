@@ -53,12 +53,14 @@ class PosixProcess:
         turns: OutputTurns,
         *,
         writable: bool,
+        errors: bool,
         terminal: bool,
     ) -> None:
         channel.setblocking(False)
         self._guardian = guardian
-        self._streams = 1 + writable
+        self._streams = 1 + writable + errors
         """The number of descriptors that we are given."""
+        self._has_errors = errors
         self._terminal = terminal
         self._channel = channel
         self._registry = registry
@@ -75,6 +77,7 @@ class PosixProcess:
         """The process that adopts what of the tree has lost its parent."""
         self._turns = turns
         self._output: ProcessOutput | None = None
+        self._errors: ProcessOutput | None = None
         self._input: ProcessInput | None = None
         self._failure: tuple[int, str] | None = None
         self._exit: ProcessExit | None = None
@@ -157,6 +160,13 @@ class PosixProcess:
         if self._output is None:
             raise trio.ClosedResourceError
         return await self._output.receive(max_bytes)
+
+    async def receive_stderr(self, max_bytes: int = 262_144) -> bytes:
+        """Return the next bytes of a stderr apart; see
+        `actors.env.Process.receive_stderr`."""
+        if self._errors is None:
+            raise trio.ClosedResourceError("there is no stderr apart")
+        return await self._errors.receive(max_bytes)
 
     async def send(self, data: bytes) -> None:
         """Write to the standard input; see `actors.env.Process.send`."""
@@ -274,6 +284,8 @@ class PosixProcess:
             self._input.close()
         if self._output is not None:
             self._output.close()
+        if self._errors is not None:
+            self._errors.close()
         self._announce()
 
     def _stop(self, wish: bytes, *signals: int) -> None:
@@ -323,7 +335,7 @@ class PosixProcess:
             if self._pid:
                 data = self._channel.recv(65536)
             else:
-                data, descriptors, _, _ = socket.recv_fds(self._channel, 65536, 2)
+                data, descriptors, _, _ = socket.recv_fds(self._channel, 65536, 3)
                 self._take(descriptors)
         except BlockingIOError:
             return
@@ -345,10 +357,12 @@ class PosixProcess:
             for descriptor in descriptors:
                 os.close(descriptor)
         elif descriptors:
-            output, *inputs = descriptors
+            output, *others = descriptors
             self._output = ProcessOutput(output, self._turns)
-            if inputs:
-                self._input = ProcessInput(inputs[0], terminal=self._terminal)
+            if self._has_errors:
+                self._errors = ProcessOutput(others.pop(), self._turns)
+            if others:
+                self._input = ProcessInput(others[0], terminal=self._terminal)
 
     def _learn(self, what: str, *values: str) -> None:
         if what == "started":

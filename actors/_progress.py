@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
+
+ACTIVITIES: Final = 5
+"""Activities of an agent that are kept."""
 
 
 @attrs.frozen
@@ -18,3 +23,5 @@ class Progress:
     """Tools used so far, of an agent."""
     total_tokens: int = 0
     """Tokens spent so far, of an agent."""
+    activities: tuple[str, ...] = ()
+    """The last few of an agent, newest last, each one line."""

@@ -11,10 +11,10 @@ a test holds the rest of the project to that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import attrs
 
@@ -32,6 +32,8 @@ __all__ = [
     "Terminal",
     "real_env",
 ]
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -109,10 +111,20 @@ class Process(Protocol):
         ...
 
     async def receive(self, max_bytes: int = 262_144) -> bytes:
-        """Return the next output (stdout and stderr in order of arrival).
+        """Return the next output (stdout and stderr in order of arrival, or only
+        stdout if the tree was started so).
 
         Waits for at least one byte; ``b""`` is the end, when no process holds
         the pipe or the terminal any more. Cancellation loses nothing.
+        """
+        ...
+
+    async def receive_stderr(self, max_bytes: int = 262_144) -> bytes:
+        """Return the next bytes of a stderr apart, as `receive` does of stdout.
+
+        Raises:
+            trio.ClosedResourceError: after `aclose`, and if the tree was started
+                without one.
         """
         ...
 
@@ -195,6 +207,7 @@ class Processes(Protocol):
         env: Mapping[str, str],
         marker: str,
         stdin: Literal["null", "pipe"] = "null",
+        stderr: Literal["stdout", "pipe"] = "stdout",
         terminal: Terminal | None = None,
         nice: int | None = None,
         rlimits: Mapping[str, int] | None = None,
@@ -202,9 +215,10 @@ class Processes(Protocol):
         """Start ``argv`` in a session of its own and return the tree.
 
         Standard input is ``/dev/null``, or with ``"pipe"`` what `Process.send`
-        writes; stdout and stderr are one pipe. With a ``terminal`` all three are
-        a new pseudo-terminal of that size, without echo, the controlling one of
-        the session, and `Process.send` types on it.
+        writes; stdout and stderr are one pipe, or with ``stderr="pipe"`` two.
+        With a ``terminal`` all three are a new pseudo-terminal of that size,
+        without echo, the controlling one of the session, and `Process.send`
+        types on it.
 
         ``nice`` is the niceness of the leader. ``rlimits`` sets its resource
         limits, soft and hard: the names are those of the module `resource`
@@ -222,7 +236,8 @@ class Processes(Protocol):
                 ``"terminal"``, ``"nice"`` or ``"rlimit NAME"``.
             ValueError: if ``argv`` is empty, a string cannot be given to any
                 program (a NUL, a variable without a name), a limit has no such
-                name here, or a number is out of range.
+                name here, a number is out of range, or there is a terminal and
+                stderr is to be apart.
         """
         ...
 
@@ -334,6 +349,54 @@ class Files(Protocol):
         Raises:
             OSError: if it is there and cannot be removed.
         """
+        ...
+
+    def names(self, directory: Path) -> list[str]:
+        """Return the names of what is in a directory, sorted; none if it is not
+        there.
+
+        Raises:
+            OSError: if it cannot be read.
+        """
+        ...
+
+    def append_lines(self, path: Path, lines: bytes, *, durable: bool = False) -> None:
+        """Append whole lines to the regular file at ``path``, all of them or none.
+
+        A file that is missing is created (mode 0600). No link is followed and
+        nothing blocks. What is there may end in the middle of a line, after a
+        crash: a newline is put first then. After an error the file is as long as
+        before. With ``durable`` it returns once the disk has the lines. One at a
+        time may append to a file; it may be called in any thread.
+
+        Raises:
+            OSError: with ``path`` as its filename.
+        """
+        ...
+
+    def replace(self, path: Path, contents: bytes) -> None:
+        """Give ``path`` a new file (mode 0600) with these contents, in one step
+        for whoever reads; what was there, also a link, is replaced. After an error
+        it is as before, and nothing else is left in the directory.
+
+        Raises:
+            OSError: with ``path`` as its filename, for instance of a directory.
+        """
+        ...
+
+    def link(self, path: Path, target: str) -> None:
+        """Make ``path`` a symbolic link to ``target``, in place of whatever file or
+        link is there, in one step for whoever looks.
+
+        Raises:
+            OSError: if it could not be done; what was there is still there.
+        """
+        ...
+
+    async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
+        """Return ``fn(*args)``, called where it holds nobody up: for large files,
+        and for disks that may be slow. A cancellation is met only afterwards, by
+        the caller's next checkpoint, so that nothing is lost of what it did."""
         ...
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import trio
 
@@ -19,6 +19,11 @@ from ._progress import Progress
 from ._status import Guard, TaskStatus
 from .env import Env, ProcessUsage
 from .output import DiskQuota, Growth, OutputLog, older_file
+
+if TYPE_CHECKING:
+    from .agent._events import AgentEvent, Terminate, TodoList
+    from .agent._host import AgentHost
+    from .agent._inbox import Inbox
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
@@ -180,6 +185,8 @@ class Report(Guard):
       if there is none.
     - ``hurry``: whether a stop is to grant no time for cleaning up; `wait_hurry`
       waits for that.
+    - of an agent: ``agent_host`` and ``inbox``, what it asks and where messages
+      to it wait; None without a runtime.
 
     What it may set, by itself, for `TaskSnapshot` and whoever asks:
 
@@ -193,6 +200,8 @@ class Report(Guard):
     - ``measure``: a function that returns the `ProcessUsage` of now, or None if
       that cannot be known; ``cpu_seconds``: the CPU time of a run that has ended.
     - ``input``: an `Input` while the run takes any, else None.
+    - of an agent: ``waiting``, what it waits for, ``todos``, its plan, and
+      ``terminate``, why its run has ended.
 
     The other attributes are for the host. All are for the event loop's thread.
     """
@@ -240,6 +249,12 @@ class Report(Guard):
     progress_told_at = _Rare[float](-PROGRESS_EVERY)
     # While a run takes input: what to write to.
     input = _RareInput(None)
+    # Of an agent.
+    agent_host: _Rare[AgentHost | None] = _Rare(None)
+    inbox: _Rare[Inbox | None] = _Rare(None)
+    waiting: _Rare[Literal["tasks", "approval"] | None] = _Rare(None)
+    terminate: _Rare[Terminate | None] = _Rare(None)
+    todos: _Rare[TodoList | None] = _Rare(None)
     _hurried = _Rare[trio.Event | None](None)
     _growth = _Rare[Growth | None](None)
 
@@ -277,6 +292,9 @@ class Report(Guard):
 
     def on_progress(self) -> None:
         """The progress is worth telling."""
+
+    def on_agent_event(self, event: AgentEvent) -> None:
+        """An agent has yielded ``event``, or was given that message."""
 
     @property
     def growth(self) -> Growth:

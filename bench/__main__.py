@@ -6,11 +6,11 @@ import argparse
 import json
 from pathlib import Path
 
-from . import capture, idle, messages, shells, stops, tasks
+from . import agents, capture, idle, messages, shells, stops, tasks, transcripts
 from ._case import Case, Result, run_case
 from ._report import describe_machine, format_table, to_json
 
-_THEMES = (messages, tasks, idle, shells, stops, capture)
+_THEMES = (messages, tasks, idle, shells, stops, capture, transcripts, agents)
 
 
 def all_cases(*, small: bool) -> list[Case]:

@@ -1,20 +1,41 @@
-"""Let a model run commands: the tools, the reminder, and the notifications.
+"""Let a model run commands and agents: the tools, the reminder, and the
+notifications.
 
-The "model" here is a script of what it would ask for in each turn.
+The "model" here is a script of what it would ask for in each turn, and so is that
+of its agents.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator
 from typing import Any, TypeAlias
 
 import trio
 
+from actors.agent import (
+    AgentContext,
+    AgentEvent,
+    AssistantMessage,
+    FinalResult,
+    ToolUse,
+)
+from supervisor.agents import AgentPolicy
 from supervisor.attachments import reminder
+from supervisor.definitions import parse_definition
+from supervisor.permissions import Permissions
 from supervisor.runtime import Runtime, open_runtime
 
 OWNER = "main"
+
+COUNTER = parse_definition("""\
+---
+name: counter
+description: Counts the files of a directory
+tools: Bash
+---
+You count files.
+""")
 
 Calls: TypeAlias = list[tuple[str, dict[str, Any]]]
 Answers: TypeAlias = list[dict[str, Any]]
@@ -33,9 +54,26 @@ def model() -> Generator[Calls, Answers, None]:
         ("TaskWrite", {"task_id": greeter, "text": "world\n"}),
         ("TaskStop", {"task_id": sleeper}),
     ]
+    count = {"subagent_type": "counter", "description": "count", "prompt": "in /etc"}
+    answers = yield [("Agent", count), ("Agent", {**count, "run_in_background": True})]
+    agent = answers[0]["agentId"]
+    yield [("SendMessage", {"to": agent, "message": "And in /usr?"})]
+    yield [("TaskOutput", {"task_id": agent})]
     yield [("TaskOutput", {"task_id": greeter, "timeout": "soon"})]
     yield [("TaskOutput", {"task_id": greeter}), ("TaskList", {})]
     yield []
+
+
+async def count_files(context: AgentContext) -> AsyncIterator[AgentEvent]:
+    """Do what the model of an agent would ask for."""
+    last = context.history[-1]
+    directory = "/usr" if "/usr" in getattr(last, "text", "") else "/etc"
+    uses = (ToolUse("use_1", "Bash", {"command": f"ls {directory} | wc -l"}),)
+    yield AssistantMessage(f"I will look into {directory}.", uses)
+    answers = await context.use_tools(uses)
+    yield answers
+    count = answers.tool_answers[0].text.split()[-1]
+    yield FinalResult(f"There are {count} files in {directory}.")
 
 
 async def turn(runtime: Runtime, calls: Calls) -> Answers:
@@ -51,7 +89,12 @@ async def turn(runtime: Runtime, calls: Calls) -> Answers:
 
 
 async def main(directory: str) -> None:
-    async with open_runtime(directory) as runtime:
+    agents = AgentPolicy(
+        run=count_files,
+        definitions={COUNTER.name: COUNTER},
+        permissions=Permissions(mode="bypass"),
+    )
+    async with open_runtime(directory, agents=agents) as runtime:
         script = model()
         calls = next(script)
         while calls:

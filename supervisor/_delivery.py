@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from actors import ActorRef
+from actors import ActorRef, TaskStatus
 from actors.envelope import Envelope
 
+from ._agent_task import AgentTask
 from ._ends import bare_envelope, envelope
 from ._events import Acked, EventStream, Notified
-from ._outbox import Ack, Notification, Outbox
+from ._outbox import Ack, Facts, Kind, Notification, Notify, Outbox
 from ._table import Table, Task
 
 
@@ -33,9 +34,10 @@ class Delivery:
         self._notes = 0
         self.outbox = Outbox(self._on_ack, partial(on_warning, None))
 
-    def tell(self, task: Task, remaining: int) -> None:
+    def tell(self, task: Task, remaining: int, parent: AgentTask | None) -> None:
         """Record the end of a background task, in the step in which it ends;
-        ``remaining`` others of its owner have not ended."""
+        ``remaining`` others of its owner have not ended. That of an agent's own
+        task is for its ``parent`` alone."""
         self._notes += 1
         note_id = f"n{self._notes:06}"
         self._events.emit(Notified, note_id, task.task_id)
@@ -47,9 +49,13 @@ class Delivery:
             task.status,
             task.notify,
             partial(self._facts, task, note_id, remaining),
+            deliver=None if parent is None else parent.deliver,
         )
         if task.notify == "silent":
+            self.let_go(task)
             return
+        if parent is not None:
+            parent.routed[note_id] = note
         task.note = note
         # One message is enough for all records that have come since.
         if outbox.has_first_unsent and self.notifier.state != "stopped":
@@ -64,6 +70,37 @@ class Delivery:
             self._on_warning(task, f"told without its details: {type(error)!r}")
             return bare_envelope(task, note_id, remaining)  # noqa: ASYNC104
 
+    def add_note(
+        self,
+        kind: Kind,
+        task_id: str,
+        owner: str | None,
+        notify: Notify,
+        facts: Facts,
+    ) -> Notification:
+        """Put a note of progress, or a scheduled prompt, into the same queue: for
+        an owner that is an agent which runs, into its inbox."""
+        self._notes += 1
+        note_id = f"n{self._notes:06}"
+        self._events.emit(Notified, note_id, task_id, kind)
+        reader = None if owner is None else self._table.live.get(owner)
+        parent = reader if isinstance(reader, AgentTask) else None
+        note = self.outbox.add(
+            note_id,
+            task_id,
+            owner,
+            TaskStatus.RUNNING,
+            notify,
+            facts,
+            deliver=None if parent is None else parent.deliver,
+            kind=kind,
+        )
+        if parent is not None:
+            parent.routed[note_id] = note
+        if self.outbox.has_first_unsent and self.notifier.state != "stopped":
+            self.notifier.tell(None)
+        return note
+
     def consume(self, task: Task) -> bool:
         """See `Runtime.consume`."""
         return task.note is not None and self.outbox.consume(task.note)
@@ -71,9 +108,13 @@ class Delivery:
     def _on_ack(self, note: Notification, how: Ack) -> None:
         self._events.emit(Acked, note.id, note.task_id, how)
         task = self._table.find(note.task_id)
-        if task is not None:
+        # Under its id there may be a later record.
+        if task is not None and task.note is note:
             task.note = None
             self.let_go(task)
+        reader = None if note.owner is None else self._table.live.get(note.owner)
+        if isinstance(reader, AgentTask):
+            reader.acknowledged(note)
 
     def let_go(self, task: Task) -> None:
         """Nobody waits to hear of this ended task any more: it may be forgotten.

@@ -43,11 +43,12 @@ class DisplayItem:
 
     @classmethod
     def of(cls, note: Notification, *, protected: bool = False) -> DisplayItem:
-        """Return the line about the end of a task."""
+        """Return the line about the end of a task, its progress, or a prompt."""
         return cls(
-            kind=note.status.value,
+            kind=note.status.value if note.kind == "task" else note.kind,
             id=note.task_id,
             text=note.display,
+            pulse=note.kind == "progress",
             protected=protected,
             recorded=note.acked is not None,
         )

@@ -20,6 +20,10 @@ SupervisorError
 +- RuntimeStopping
 +- InputClosed
 +- OutputEnded
++- DepthExceeded
++- MessageRefused
++- ResumeRefused
++- AskFailed
 """
 
 from __future__ import annotations
@@ -202,4 +206,78 @@ class OutputEnded(SupervisorError):
         return (
             f"task {self.snapshot.id} is {self.snapshot.status.value}, and its output "
             "does not hold what was waited for"
+        )
+
+
+class MessageRefused(SupervisorError):
+    """Raised by `Runtime.send` for a message that its agent will never see;
+    ``why`` says the reason. Nothing was queued and nothing has changed."""
+
+    def __init__(self, task_id: str, why: str) -> None:
+        super().__init__(task_id, why)
+        self.task_id = task_id
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"agent {self.task_id} takes no message: {self.why}"
+
+
+class ResumeRefused(SupervisorError):
+    """Raised by `Runtime.resume` for an agent that cannot go on; ``why`` says the
+    reason. The agent is as it was, and so is what is told of its end."""
+
+    def __init__(self, task_id: str, why: str) -> None:
+        super().__init__(task_id, why)
+        self.task_id = task_id
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"agent {self.task_id} cannot be resumed: {self.why}"
+
+
+class DepthExceeded(SupervisorError):
+    """Raised by `launch` and `run` when an agent would be deeper below the
+    program's own agents than `AgentPolicy.max_depth` allows, or when how deep it
+    would be cannot be told. Nothing was started. ``child_depth`` is the depth it
+    would have, ``max_depth`` the deepest allowed, ``lineage`` the ids of the agents
+    above it, the outermost first."""
+
+    def __init__(
+        self, child_depth: int | None, max_depth: int, lineage: Sequence[str]
+    ) -> None:
+        super().__init__(child_depth, max_depth, tuple(lineage))
+        self.child_depth = child_depth
+        self.max_depth = max_depth
+        self.lineage = tuple(lineage)
+
+    def __str__(self) -> str:
+        above = " > ".join(self.lineage)
+        if self.child_depth is None:
+            return (
+                f"it cannot be told how deep an agent below {above} would be; at most "
+                f"{self.max_depth} is allowed, so none is started"
+            )
+        return (
+            f"an agent below {above} would have the depth {self.child_depth}; at most "
+            f"{self.max_depth} is allowed"
+        )
+
+
+class AskFailed(SupervisorError):
+    """Raised when a function of `Permissions.ask` has raised, as its cause: nobody
+    knows whether the call may be made. It fails the agent."""
+
+    def __init__(
+        self, agent_id: str, tool: str, tool_use_id: str, error: Exception
+    ) -> None:
+        super().__init__(agent_id, tool, tool_use_id, error)
+        self.agent_id = agent_id
+        self.tool = tool
+        self.tool_use_id = tool_use_id
+        self.error = error
+
+    def __str__(self) -> str:
+        return (
+            f"no answer on the call {self.tool_use_id} of {self.tool} by agent"
+            f" {self.agent_id}: {type(self.error).__name__}: {self.error}"
         )

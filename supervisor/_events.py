@@ -302,6 +302,18 @@ class TaskRestarted(Event):
 
 
 @attrs.frozen
+class TaskResumed(Event):
+    """An agent that had ended goes on, under the same id. If its new run fails
+    before it has waited for anything that is as if it had not been resumed: it
+    ends without a notification, and the record of the end before is back."""
+
+    task_id: str
+    run_id: str
+    resumes: int
+    """How often it was resumed, this time included."""
+
+
+@attrs.frozen
 class TaskBackgrounded(Event):
     """A foreground task was moved to the background."""
 
@@ -348,10 +360,14 @@ class Warned(Event):
 
 @attrs.frozen
 class Notified(Event):
-    """The end of a background task is on record for its owner."""
+    """The end of a background task is on record for its owner, or progress or a
+    scheduled prompt is."""
 
     notification_id: str
     task_id: str
+    """Of the task, or of the schedule."""
+    what: str = "task"
+    """``task``, ``progress`` or ``prompt``."""
 
 
 @attrs.frozen
@@ -361,3 +377,28 @@ class Acked(Event):
     notification_id: str
     task_id: str
     how: str
+
+
+@attrs.frozen
+class ApprovalRequested(Event):
+    """A tool call of an agent waits for an answer of the host; see
+    `supervisor.runtime.Approvals`."""
+
+    approval_id: str
+    task_id: str
+    """Of the agent."""
+    tool_use_id: str
+    description: str
+
+
+@attrs.frozen
+class ApprovalAnswered(Event):
+    """A tool call waits no more."""
+
+    approval_id: str
+    task_id: str
+    allowed: bool
+    by: str
+    """``host``: by `answer`. ``end``: denied, because its agent ends.
+    ``withdrawn``: the call was given up, and nobody has answered."""
+    reason: str | None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -16,6 +15,7 @@ from ._errors import InputClosed
 from ._table import Task, TaskSnapshot
 
 if TYPE_CHECKING:
+    from ._agent_events import AgentEvents
     from ._reading import OutputPart
     from .runtime import Runtime
 
@@ -23,23 +23,34 @@ if TYPE_CHECKING:
 class StopResult:
     """What came of a stop."""
 
-    __slots__ = ("_snapshot", "_task", "survivors")
+    __slots__ = ("_snapshot", "_task", "stopped", "survivors")
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, below: Sequence[Task] = ()) -> None:
         # Most are never looked at, and a task that has ended does not change.
         self._task = task
         self._snapshot = None if task.status.is_terminal else task.snapshot()
-        self.survivors: tuple[str, ...] = _survivors(task)
+        self.stopped: tuple[str, ...] = tuple(
+            own.task_id for own in below if own.status is TaskStatus.KILLED
+        )
+        """Of an agent: the ids of the tasks below it that the stop has ended."""
+        self.survivors: tuple[str, ...] = _survivors(task, below)
         """What has outlived the stop, in words: processes, or a task that is
-        shielded."""
+        shielded; of an agent also below it."""
 
     def __repr__(self) -> str:
-        return f"StopResult(snapshot={self.snapshot!r}, survivors={self.survivors!r})"
+        return (
+            f"StopResult(snapshot={self.snapshot!r}, stopped={self.stopped!r}, "
+            f"survivors={self.survivors!r})"
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StopResult):
             return NotImplemented
-        return (self.snapshot, self.survivors) == (other.snapshot, other.survivors)
+        return (self.snapshot, self.stopped, self.survivors) == (
+            other.snapshot,
+            other.stopped,
+            other.survivors,
+        )
 
     def __hash__(self) -> int:
         return hash((self.snapshot.id, self.survivors))
@@ -97,6 +108,20 @@ class TaskHandle:
     async def stop(self, reason: str | None = None, *, now: bool = False) -> StopResult:
         """See `Runtime.stop`."""
         return await self._runtime.stop_task(self._task, reason, now=now)
+
+    def events(self) -> AgentEvents:
+        """Iterate over what an agent says from now on, in order: see `AgentEvents`.
+        A move to the background changes nothing in it.
+
+        Raises:
+            TypeError: if the task is no agent.
+        """
+        from ._agent_events import AgentEvents
+        from ._agent_task import AgentTask
+
+        if not isinstance(self._task, AgentTask):
+            raise TypeError(f"task {self.id} is no agent: it has no events")
+        return AgentEvents(self._task)
 
     # Its input
 
@@ -197,29 +222,13 @@ class TaskHandle:
         return await wait_output(self._task, pattern)
 
 
-class Turn:
-    """The parent is busy. Made by `Runtime.turn`."""
-
-    def __init__(self, runtime: Runtime, owner: str | None) -> None:
-        self._runtime = runtime
-        self._owner = owner
-
-    async def __aenter__(self) -> Self:
-        self._runtime.begin_turn(self._owner)
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._runtime.end_turn(self._owner)
-
-
-def _survivors(task: Task) -> tuple[str, ...]:
+def _survivors(task: Task, below: Sequence[Task]) -> tuple[str, ...]:
+    words = tuple(word for own in below for word in _survivors(own, ()))
     if task.status.is_terminal:
-        return ()
+        return words
     if task.survivors:
-        return tuple(f"process {pid}" for pid in task.survivors)
-    return (f"the task {task.task_id} itself: it is shielded or blocked",)
+        return (*(f"process {pid}" for pid in task.survivors), *words)
+    if words and task.runs is not None and task.runs.state == "stopped":
+        # An agent that only waits for these.
+        return words
+    return (f"the task {task.task_id} itself: it is shielded or blocked", *words)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from itertools import islice
-from math import inf
-from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import attrs
 
@@ -18,11 +18,20 @@ _KINDS: dict[str, _Kind] = {
 }
 
 
+def _copy(caps: Mapping[str, int]) -> Mapping[str, int]:
+    # So that nobody changes them afterwards. What is no mapping is refused later.
+    is_mapping = isinstance(cast("object", caps), Mapping)
+    return dict(caps) if is_mapping else caps
+
+
 @attrs.frozen(kw_only=True)
 class Limits:
     """The caps of a runtime, for foreground and background tasks together.
 
-    None is no cap.
+    None is no cap. A task runs when every cap that it counts for has room.
+
+    Raises:
+        TypeError, ValueError: naming the cap and its value.
     """
 
     total: int | None = None
@@ -31,6 +40,12 @@ class Limits:
     """Of those, tasks of the type ``local_bash``."""
     agents: int | None = None
     """Of those, tasks of the types ``local_agent`` and ``remote_agent``."""
+    models: Mapping[str, int] = attrs.field(factory=dict[str, int], converter=_copy)
+    """Of those, agents with this model: ``model``, of whatever provider, or
+    ``provider/model``, which goes before it."""
+    providers: Mapping[str, int] = attrs.field(factory=dict[str, int], converter=_copy)
+    """Of those, agents whose model is given as ``provider/...``, also those that
+    `models` has a cap for."""
     backlog: int = 10_000
     """Notifications that are not acknowledged; beyond it nothing is launched."""
     disk: int | None = None
@@ -39,56 +54,98 @@ class Limits:
     def __attrs_post_init__(self) -> None:
         for name in ("total", "shells", "agents", "backlog", "disk"):
             value = getattr(self, name)
-            if value is None and name != "backlog":
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"{name} must be a whole number, 1 or more, not {value!r}"
-                )
+            if value is not None or name == "backlog":
+                _check_cap(name, value)
+        for name in ("models", "providers"):
+            caps: object = getattr(self, name)
+            if not isinstance(caps, Mapping):
+                raise TypeError(f"{name} must map names to caps, not {caps!r}")
+            for key, value in cast("Mapping[object, object]", caps).items():
+                if not isinstance(key, str) or not key:
+                    raise TypeError(f"{name} must map names to caps, not {key!r}")
+                _check_cap(f"{name}[{key!r}]", value)
 
 
-class Typed(Protocol):
-    """Anything with a task type."""
+def _check_cap(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number, 1 or more, not {value!r}")
+
+
+class Counted(Protocol):
+    """Anything that takes a place: it has a task type and, if it has a model, that."""
 
     task_type: str
 
+    @property
+    def limit_key(self) -> str | None:
+        """``model`` or ``provider/model``; it does not change."""
+        ...
 
-T = TypeVar("T", bound=Typed)
+
+T = TypeVar("T", bound=Counted)
+
+
+@attrs.define(eq=False)
+class _Cap:
+    free: int
+    """How many places; less than none after `Slots.occupy`."""
+
+
+class _Lane(Generic[T]):
+    """Those that count for the same caps, and so wait for the same."""
+
+    __slots__ = ("caps", "queue")
+
+    def __init__(self, caps: tuple[_Cap, ...]) -> None:
+        self.caps = caps
+        # Each with its place in the order of all.
+        self.queue: OrderedDict[T, int] = OrderedDict()
+
+    def has_room(self) -> bool:
+        # A loop: a generator costs as much again as all the rest of a start.
+        for cap in self.caps:  # noqa: SIM110
+            if cap.free <= 0:
+                return False
+        return True
 
 
 class Slots(Generic[T]):
     """The places that `Limits` gives out, and those who wait for one.
 
-    Those who wait are served first in first out; one whose kind is at its cap
-    does not hold up the other kind.
+    Those who wait are served first in first out; one that waits for its own type,
+    model or provider holds up nobody who does not. The cost of
+    a start grows with the number of models that have a cap, and with nothing else.
     """
 
     def __init__(self, limits: Limits) -> None:
-        # How many places are free; less than none after `occupy`.
-        self._free = _cap(limits.total)
-        self._free_of: dict[_Kind, float] = {
-            "shells": _cap(limits.shells),
-            "agents": _cap(limits.agents),
+        total = _caps(limits.total)
+        self._kinds = {
+            "shells": (*total, *_caps(limits.shells)),
+            "agents": (*total, *_caps(limits.agents)),
         }
-        # Each with its place in the order of all.
-        self._waiting: dict[_Kind, OrderedDict[T, int]] = {
-            "shells": OrderedDict(),
-            "agents": OrderedDict(),
+        self._models = {name: _Cap(cap) for name, cap in limits.models.items()}
+        self._providers = {name: _Cap(cap) for name, cap in limits.providers.items()}
+        # As many as there are different sets of caps, not of names.
+        self._lanes: dict[tuple[_Cap, ...], _Lane[T]] = {}
+        # Of tasks without a model, as most are.
+        self._plain = {
+            task_type: self._lane_with(self._kinds[kind])
+            for task_type, kind in _KINDS.items()
         }
+        self._has_models = bool(self._models or self._providers)
         self._order = 0
         self.waiting = 0
         """How many wait."""
 
     def take(self, task: T) -> bool:
         """Give ``task`` a place, or put it in the queue and return False."""
-        kind = _KINDS[task.task_type]
-        queue = self._waiting[kind]
-        if not queue and self._free > 0 and self._free_of[kind] > 0:
-            self._free -= 1
-            self._free_of[kind] -= 1
+        lane = self._lane(task)
+        if not lane.queue and lane.has_room():
+            for cap in lane.caps:
+                cap.free -= 1
             return True
         self._order += 1
-        queue[task] = self._order
+        lane.queue[task] = self._order
         self.waiting += 1
         return False
 
@@ -97,9 +154,9 @@ class Slots(Generic[T]):
         return it, or None."""
         heads = [
             (order, task)
-            for kind, queue in self._waiting.items()
-            for task, order in islice(queue.items(), 1)
-            if self._free > 0 and self._free_of[kind] > 0
+            for lane in self._lanes.values()
+            if lane.queue and lane.has_room()
+            for task, order in islice(lane.queue.items(), 1)
         ]
         if not heads:
             return None
@@ -110,19 +167,38 @@ class Slots(Generic[T]):
 
     def leave_queue(self, task: T) -> None:
         """Wait no longer. Nothing happens if it does not wait."""
-        if self._waiting[_KINDS[task.task_type]].pop(task, None) is not None:
+        if self._lane(task).queue.pop(task, None) is not None:
             self.waiting -= 1
 
     def occupy(self, task: T) -> None:
         """Give ``task`` a place, whether one is free or not."""
-        self._free -= 1
-        self._free_of[_KINDS[task.task_type]] -= 1
+        for cap in self._lane(task).caps:
+            cap.free -= 1
 
     def give_back(self, task: T) -> None:
         """Take the place of ``task`` back; `take_next` tells whose it is now."""
-        self._free += 1
-        self._free_of[_KINDS[task.task_type]] += 1
+        for cap in self._lane(task).caps:
+            cap.free += 1
+
+    def _lane(self, task: T) -> _Lane[T]:
+        if not self._has_models or task.limit_key is None:
+            return self._plain[task.task_type]
+        key = task.limit_key
+        provider, slash, model = key.partition("/")
+        caps = self._kinds[_KINDS[task.task_type]]
+        of_model = self._models.get(key) or (self._models.get(model) if slash else None)
+        if of_model is not None:
+            caps = (*caps, of_model)
+        if slash and (of_provider := self._providers.get(provider)) is not None:
+            caps = (*caps, of_provider)
+        return self._lane_with(caps)
+
+    def _lane_with(self, caps: tuple[_Cap, ...]) -> _Lane[T]:
+        lane = self._lanes.get(caps)
+        if lane is None:
+            lane = self._lanes[caps] = _Lane(caps)
+        return lane
 
 
-def _cap(limit: int | None) -> float:
-    return inf if limit is None else limit
+def _caps(limit: int | None) -> tuple[_Cap, ...]:
+    return () if limit is None else (_Cap(limit),)

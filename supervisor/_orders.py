@@ -42,6 +42,9 @@ class Order:
     tool_use_id: str | None
     policy: RestartPolicy | None
     notify: Notify
+    has_tasks: bool = False
+    takes_messages: bool = False
+    limit_key: str | None = None
 
 
 def check_order(
@@ -85,6 +88,10 @@ def check_order(
         if not isinstance(own, str):
             raise TypeError(f"the description of a work must be a str, not {own!r}")
         description = str.__str__(own)
+    limit_key: object = getattr(work, "limit_key", None)
+    if limit_key is not None:
+        limit_key = check_text("the limit_key of a work", limit_key)
+    has_tasks = bool(getattr(work, "has_tasks", False))
     return Order(
         work,
         str.__str__(task_type),
@@ -96,6 +103,9 @@ def check_order(
         tool_use_id,
         policy,
         notify,
+        has_tasks,
+        has_tasks and bool(getattr(work, "takes_messages", False)),
+        limit_key,
     )
 
 

@@ -3,7 +3,10 @@
 A record enters synchronously with the terminal state. The notifier gives it its
 envelope; then a reader can take it, once; then the reader acknowledges it. A
 record that its reader took and never acknowledged is found again by
-`Notifications.unacknowledged`.
+`Notifications.unacknowledged`; one that a turn took and made nothing of comes
+back, once.
+
+Beside these there are notes of progress and scheduled prompts, in the same queue.
 """
 
 # A notification and its outbox are two faces of one record.
@@ -12,25 +15,18 @@ record that its reader took and never acknowledged is found again by
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from operator import attrgetter
 from typing import Literal, TypeAlias
 from weakref import ref
 
-import trio
-from trio.lowlevel import (
-    ParkingLot,
-    checkpoint,
-    checkpoint_if_cancelled,
-    enable_ki_protection,
-)
+import attrs
+from trio.lowlevel import ParkingLot, enable_ki_protection
 
 from actors import TaskStatus
 from actors.envelope import Envelope, clean_text
 from actors.notifier import write_envelopes
-
-# A reader of a long queue lets others run this often.
-_CHECKPOINT_EVERY = 16
 
 # Characters of `Notification.display`.
 _DISPLAY_LIMIT = 200
@@ -38,23 +34,48 @@ _DISPLAY_LIMIT = 200
 Notify: TypeAlias = Literal["wake", "defer", "silent"]
 NOTIFY: tuple[Notify, ...] = ("wake", "defer", "silent")
 
-Ack: TypeAlias = Literal["delivered", "consumed", "silent"]
-ACKS: tuple[Ack, ...] = ("delivered", "consumed", "silent")
+Ack: TypeAlias = Literal["delivered", "consumed", "silent", "superseded"]
+ACKS: tuple[Ack, ...] = ("delivered", "consumed", "silent", "superseded")
 
-# Where a record is. It only moves on.
-_UNSENT, _READY, _TAKEN, _ACKED = range(4)
+Kind: TypeAlias = Literal["task", "progress", "prompt"]
+
+# Where a record is. It only moves on, but for one that a turn gives back.
+_UNSENT, _READY, _OFFERED, _TAKEN, _ACKED = range(5)
+
+# How often a turn may take it.
+_OFFERS = 2
+
+
+@attrs.frozen(kw_only=True)
+class Words:
+    """What a notification says that is no envelope."""
+
+    text: str
+    """For the parent's model: XML, cleaned and escaped."""
+    summary: str
+    """For people."""
+
+
+Facts: TypeAlias = Callable[[], Envelope | Words | None]
+"""What a notification tells. None is for one of progress that has none to tell
+any more."""
 
 
 class Notification:
-    """The terminal state of one background task, on its way to the parent."""
+    """The terminal state of one background task, or a note of progress or a
+    scheduled prompt, on its way to the parent."""
 
     __slots__ = (
         "_acked",
+        "_deliver",
         "_facts",
+        "_number",
+        "_offers",
         "_outbox",
         "_place",
         "_summary",
         "id",
+        "kind",
         "notify",
         "owner",
         "status",
@@ -70,30 +91,41 @@ class Notification:
         owner: str | None,
         status: TaskStatus,
         notify: Notify,
-        facts: Callable[[], Envelope] | None,
+        facts: Facts | None,
+        deliver: Callable[[Notification], None] | None = None,
+        kind: Kind = "task",
+        number: int = 0,
     ) -> None:
         self.id = id
         """Unique among all notifications of the runtime; they sort in the order
         in which the tasks ended."""
         self.task_id = task_id
-        """Of the task that ended."""
+        """Of the task that ended, or of the schedule of a prompt."""
         self.owner = owner
         """Whose task it was."""
         self.status = status
-        """How it ended."""
+        """How it ended; ``running`` for progress and for a prompt."""
+        self.kind: Kind = kind
+        """``task``: the end of one. ``progress``: what one has done since the
+        last such note. ``prompt``: a scheduled one is due. None of them are the
+        words of a person."""
         self.notify: Notify = notify
         """``wake``: it wakes its readers. ``defer``: it comes with the next one
         that does."""
         self.xml = ""
-        """The envelope for the parent's model."""
+        """The envelope for the parent's model; of progress, when it was taken."""
         self._summary = ""
         self._facts = facts
+        self._deliver = deliver
         self._outbox = outbox
+        self._number = number
+        self._offers = 0
         self._place = _UNSENT
         self._acked: Ack | None = None
 
     def __repr__(self) -> str:
-        return f"<Notification {self.id} of task {self.task_id}, {self.status.value}>"
+        what = self.status.value if self.kind == "task" else self.kind
+        return f"<Notification {self.id} of task {self.task_id}, {what}>"
 
     @property
     def display(self) -> str:
@@ -111,7 +143,7 @@ class Notification:
 
         ``delivered`` is the envelope handed to the parent, ``consumed`` the
         result read in another way before, ``silent`` a parent that does not
-        want it.
+        want it, ``superseded`` a note of progress whose task has ended since.
 
         Raises:
             ValueError: if ``how`` is none of these.
@@ -123,6 +155,9 @@ class Notification:
         self._acked = how
         self._outbox.acknowledged(self, how)
         return True
+
+
+by_number = attrgetter("_number")
 
 
 class _Ready:
@@ -164,6 +199,12 @@ class _Ready:
             notes.popleft()
         return note
 
+    def put_back(self, notes: Iterable[Notification]) -> None:
+        """They are here again, at their old places."""
+        for note in notes:
+            self.put(note)
+        self._notes = deque(sorted(self._ready, key=by_number))
+
     def all(self) -> list[Notification]:
         return [note for note in dict.fromkeys(self._notes) if note in self._ready]
 
@@ -182,8 +223,11 @@ class Outbox:
         self._ready = _Ready()
         # Of the owners whose views somebody holds.
         self._ready_of: dict[str | None, ref[_Ready]] = {}
-        # Taken by a reader and not acknowledged.
+        # Taken by a reader or a turn, and not acknowledged.
         self._taken: dict[Notification, None] = {}
+        # Notes of progress that are not acknowledged, by their task.
+        self._progress: dict[str, list[Notification]] = {}
+        self._added = 0
         self.unacknowledged = 0
         """How many notifications wait for their ack."""
         self.closed = False
@@ -195,12 +239,43 @@ class Outbox:
         owner: str | None,
         status: TaskStatus,
         notify: Notify,
-        facts: Callable[[], Envelope],
+        facts: Facts,
+        *,
+        deliver: Callable[[Notification], None] | None = None,
+        kind: Kind = "task",
     ) -> Notification:
         """Record a terminal state, which is acknowledged at once if it is
-        ``silent``. Synchronous and without a failure."""
-        note = Notification(self, id, task_id, owner, status, notify, facts)
+        ``silent``. Synchronous and without a failure.
+
+        One with ``deliver`` is handed to that, with its envelope, and to no
+        reader: for a parent that takes its messages in another way. It may be
+        handed over twice, if the notifier crashes just then, so the parent
+        acknowledges it in the step in which it takes it, and drops it if
+        `Notification.ack` returns False; until then it can be consumed.
+        ``deliver`` must not fail; if it does, the readers get the record.
+
+        Notes of progress of the task that nobody has had are superseded by its
+        end.
+        """
+        self._added += 1
+        note = Notification(
+            self,
+            id,
+            task_id,
+            owner,
+            status,
+            notify,
+            facts,
+            deliver,
+            kind,
+            self._added,
+        )
         self.unacknowledged += 1
+        if kind == "progress":
+            self._progress.setdefault(task_id, []).append(note)
+        elif self._progress and kind == "task":
+            for old in self._progress.pop(task_id, ()):
+                old.ack("superseded")
         if notify == "silent":
             note.ack("silent")
         else:
@@ -217,16 +292,29 @@ class Outbox:
         """Called by the notification itself, once."""
         self.unacknowledged -= 1
         place, note._place = note._place, _ACKED
-        note._facts = None
-        if place == _TAKEN:
+        note._facts = note._deliver = None
+        if place in (_OFFERED, _TAKEN):
             del self._taken[note]
         else:
             self._leave(note)
+        if note.kind == "progress" and (notes := self._progress.get(note.task_id)):
+            notes.remove(note)
+            if not notes:
+                del self._progress[note.task_id]
         self._on_ack(note, how)
 
     def consume(self, note: Notification) -> bool:
-        """Acknowledge it as consumed, unless a reader has taken it."""
+        """Acknowledge it as consumed, unless a reader has taken it. One that a
+        turn has taken is not offered again."""
         return note._place < _TAKEN and note.ack("consumed")
+
+    def has_untold_progress(self, task_id: str) -> bool:
+        """Whether a note of progress of the task waits for a reader."""
+        return any(map(self.is_waiting, self._progress.get(task_id, ())))
+
+    def is_waiting(self, note: Notification) -> bool:
+        """Whether nobody has had it yet."""
+        return note._place < _OFFERED
 
     # For the notifier
 
@@ -236,13 +324,29 @@ class Outbox:
         while unsent:
             note = unsent[0]
             if note._place == _UNSENT:
+                if note.kind != "task":
+                    self._publish_words(note)
+                    continue
                 assert note._facts is not None
                 envelope = note._facts()
+                assert isinstance(envelope, Envelope)
                 note._summary = envelope.summary
                 return envelope
             # Acknowledged meanwhile, or the notifier crashed just here.
             unsent.popleft()
         return None
+
+    def _publish_words(self, note: Notification) -> None:
+        if note.kind == "progress" and note._deliver is None:
+            # What it tells is known when it is taken.
+            self.publish("")
+            return
+        words = None if note._facts is None else note._facts()
+        if isinstance(words, Words):
+            note._summary = words.summary
+            self.publish(words.text)
+        else:
+            note.ack("superseded")
 
     # Each line of it can be the last before a crash, after which it is called
     # for the same record again.
@@ -251,12 +355,27 @@ class Outbox:
         """Give that record its envelope, and let its readers have it."""
         note = self._unsent[0]
         note.xml = xml
-        self._ready.put(note)
-        if self._ready_of and (queue := self._of(note.owner)) is not None:
-            queue.put(note)
-        note._place = _READY
-        note._facts = None
+        if note._deliver is None or not self._hand_over(note, note._deliver):
+            self._ready.put(note)
+            if self._ready_of and (queue := self._of(note.owner)) is not None:
+                queue.put(note)
+        # It may have been acknowledged where it was handed over.
+        if note._acked is None:
+            note._place = _READY
+        if note.kind != "progress" or note._deliver is not None:
+            note._facts = None
         self._unsent.popleft()
+
+    def _hand_over(
+        self, note: Notification, deliver: Callable[[Notification], None]
+    ) -> bool:
+        try:
+            deliver(note)
+        # The boundary: whatever is wrong there, the record is told.
+        except Exception as error:
+            self._on_warning(f"notification {note.id} goes to the readers: {error!r}")
+            return False
+        return True
 
     def warn(self, text: str) -> None:
         """An envelope could not be built as it should be."""
@@ -287,15 +406,62 @@ class Outbox:
             del self._ready_of[owner]
 
     @enable_ki_protection
-    def take(self, queue: _Ready, *, deferred: bool) -> Notification | None:
-        """Return the oldest notification that no reader has had, or None."""
-        note = queue.first(deferred=deferred or self.closed)
-        if note is None:
-            return None
-        note._place = _TAKEN
-        self._taken[note] = None
-        self._leave(note)
-        return note
+    def take(
+        self, queue: _Ready, *, deferred: bool, offered: bool = False
+    ) -> Notification | None:
+        """Return the oldest notification that no reader has had, or None.
+        ``offered`` is one that may be given back."""
+        while (note := queue.first(deferred=deferred or self.closed)) is not None:
+            if not self._is_told_now(note):
+                note.ack("superseded")
+                continue
+            note._place = _OFFERED if offered else _TAKEN
+            self._taken[note] = None
+            self._leave(note)
+            return note
+        return None
+
+    def _is_told_now(self, note: Notification) -> bool:
+        # Of another kind the notifier may have crashed before it let go of them.
+        if note.kind != "progress" or note._facts is None:
+            return True
+        facts, note._facts = note._facts(), None
+        if not isinstance(facts, Words):
+            return False
+        note.xml, note._summary = facts.text, facts.summary
+        return True
+
+    def first(self, queue: _Ready) -> Notification | None:
+        """Return the oldest that `take` would return, without taking it."""
+        return queue.first(deferred=self.closed)
+
+    @enable_ki_protection
+    def give_back(self, notes: Iterable[Notification]) -> None:
+        """Offer again what a turn took, made nothing of and did not acknowledge;
+        what has been offered twice is acknowledged, with a warning."""
+        again: list[Notification] = []
+        for note in notes:
+            if note._place != _OFFERED:
+                continue
+            note._offers += 1
+            if note._offers < _OFFERS:
+                again.append(note)
+                continue
+            self._on_warning(
+                f"notification {note.id} of task {note.task_id} was offered "
+                f"{_OFFERS} times and led to no output: it is not offered again"
+            )
+            note.ack("delivered")
+        by_owner: dict[str | None, list[Notification]] = {}
+        for note in again:
+            note._place = _READY
+            del self._taken[note]
+            by_owner.setdefault(note.owner, []).append(note)
+        if again:
+            self._ready.put_back(again)
+        for owner, theirs in by_owner.items():
+            if (queue := self._of(owner)) is not None:
+                queue.put_back(theirs)
 
     def _leave(self, note: Notification) -> None:
         self._ready.leave(note)
@@ -322,102 +488,6 @@ class Outbox:
         for held in list(self._ready_of.values()):
             if (queue := held()) is not None:
                 queue.readers.unpark_all()
-
-
-class Notifications:
-    """A reader's view of the outbox: an async iterator of notifications, in the
-    order in which the tasks ended.
-
-    Each is handed to one reader, once. The iteration ends when the runtime has
-    ended and everything was read. Reading does not acknowledge: `Notification.ack`
-    does. A reader that takes over from one that died finds what that one had
-    taken in `unacknowledged`.
-
-    A notification whose policy is ``defer`` wakes nobody. It comes, in its
-    place in the order, with the next one that wakes, with `drain`, and at the
-    end.
-    """
-
-    def __init__(self, outbox: Outbox, owner: str | None, everyone: bool) -> None:
-        self._outbox = outbox
-        self._owner = owner
-        self._everyone = everyone
-        self._ready = outbox.ready_for(owner, everyone=everyone)
-        self._calls = 0
-
-    def __aiter__(self) -> Notifications:
-        return self
-
-    # What was taken must reach the reader, interrupt or not.
-    @enable_ki_protection
-    async def __anext__(self) -> Notification:
-        self._calls += 1
-        if self._calls % _CHECKPOINT_EVERY == 0:
-            await checkpoint()
-        else:
-            await checkpoint_if_cancelled()
-        while True:
-            note = self._outbox.take(self._ready, deferred=False)
-            if note is not None:
-                return note
-            if not await self._outbox.wait(self._ready):
-                await checkpoint()
-                raise StopAsyncIteration
-
-    @enable_ki_protection
-    async def receive_batch(self, limit: int | None = None) -> list[Notification]:
-        """Wait until there is one that wakes, and take all that are ready: one
-        wake-up for whatever has ended since the last.
-
-        Never an empty list, never more than ``limit``. Cancelled, it has taken
-        nothing.
-
-        Raises:
-            trio.EndOfChannel: if the runtime has ended and everything was read.
-            ValueError: if ``limit`` is not 1 or more.
-        """
-        if limit is not None and (
-            isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
-        ):
-            raise ValueError(f"limit must be 1 or more, or None, not {limit!r}")
-        await checkpoint()
-        while (first := self._outbox.take(self._ready, deferred=False)) is None:
-            if not await self._outbox.wait(self._ready):
-                raise trio.EndOfChannel
-        return [first, *self._take(None if limit is None else limit - 1)]
-
-    @enable_ki_protection
-    def drain(self) -> list[Notification]:
-        """Take all at once, without waiting: one for every background task
-        that has ended and that no reader has had."""
-        # The notifier may have had no time yet for the last ones.
-        write_envelopes(self._outbox)
-        return self._take(None)
-
-    def _take(self, limit: int | None) -> list[Notification]:
-        notes: list[Notification] = []
-        while limit is None or len(notes) < limit:
-            note = self._outbox.take(self._ready, deferred=True)
-            if note is None:
-                break
-            notes.append(note)
-        return notes
-
-    def unacknowledged(self) -> list[Notification]:
-        """Return what readers have taken and not acknowledged, in the order in
-        which the tasks ended.
-
-        It is for a reader that takes over from one that died: that one may have
-        handled them, or not, so they are the ones that can be told twice. A
-        reader that lives sees its own among them.
-        """
-        notes = [
-            note
-            for note in self._outbox.taken()
-            if self._everyone or note.owner == self._owner
-        ]
-        notes.sort(key=lambda note: (len(note.id), note.id))
-        return notes
 
 
 def _one_line(text: str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import asynccontextmanager
 from inspect import isawaitable
 from types import CoroutineType
+from typing import TYPE_CHECKING, Any
 
 import trio
 
-from actors import Completed, Context
+from actors import Completed, Context, Failed
 
+from ._agent_task import AgentTask
 from ._child import Child
 from ._ends import conclude, describe, describe_error
 from ._events import (
@@ -19,16 +22,23 @@ from ._events import (
     TaskRestarted,
     TaskRestartScheduled,
 )
-from ._spec import child
+from ._spec import ChildSpec, child
 from ._table import RestartPolicy, Task
-from ._tree import open_supervisor
+from ._tree import DynamicSupervisor, open_dynamic_supervisor, open_supervisor
+
+if TYPE_CHECKING:
+    from ._life import Life
+
+# Of an agent that is run only once.
+_ONCE = RestartPolicy(restart="temporary", intensity=1, period=5.0, backoff=None)
 
 
 class Runs:
     """Runs the tasks of one runtime."""
 
-    def __init__(self, events: EventStream) -> None:
-        self._events = events
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._events = life.events
         self._number = 0
 
     def new_id(self, task_id: str) -> str:
@@ -37,18 +47,39 @@ class Runs:
         self._number += 1
         return f"{task_id}-{self._number:06}"
 
+    def skip_to(self, run_id: str) -> None:
+        """Give no number that this run of an earlier runtime has, or had before."""
+        _, _, number = run_id.rpartition("-")
+        if number.isascii() and number.isdigit():
+            self._number = max(self._number, int(number))
+
     def body(self, ctx: Context[object], task: Task) -> Awaitable[object]:
         """The body of a task's actor. Not itself async: one frame less for each
         of 100,000 tasks."""
+        if isinstance(task, AgentTask):
+            return self._with_own_tasks(task)
         if task.policy is None:
             return _begin(ctx, task)
-        return self._supervised(task, task.policy)
+        return self._supervised(task, task.policy, ())
 
-    async def _supervised(self, task: Task, policy: RestartPolicy) -> None:
-        """Run a task that may have several runs, under a supervisor of its own."""
-        is_transient = policy.restart == "transient"
+    async def _with_own_tasks(self, task: AgentTask) -> None:
+        """Run an agent beside its own tasks, under a supervisor of its own. It
+        stops the run first and then all of these together."""
+        own = child("tasks", self._own_pool, task, kind="supervisor")
+        await self._supervised(task, task.policy or _ONCE, (own,))
+
+    async def _supervised(
+        self,
+        task: Task,
+        policy: RestartPolicy,
+        beside: tuple[ChildSpec[Any], ...],
+    ) -> None:
+        """Run a task that may have several runs, or children besides its runs,
+        under a supervisor of its own."""
+        ends_all = policy.restart != "permanent"
         async with open_supervisor(
             [
+                *beside,
                 child(
                     "run",
                     self._once,
@@ -56,32 +87,63 @@ class Runs:
                     restart=policy.restart,
                     shutdown=task.shutdown,
                     backoff=policy.backoff,
-                    significant=is_transient,
-                )
+                    significant=ends_all,
+                ),
             ],
             intensity=policy.intensity,
             period=policy.period,
-            auto_shutdown="any_significant" if is_transient else "never",
+            auto_shutdown="any_significant" if ends_all else "never",
             events=_RunEvents(self._events, task),
         ):
             await trio.sleep_forever()
-        # A transient task has had its last run. Its end is known already.
+        # The task has had its last run. Its end is known already.
         assert task.runs is not None
         with trio.CancelScope(shield=True):
-            task.own_exit = await task.runs.wait_stopped()
+            exit = await task.runs.wait_stopped()
+            if task.own_exit is None:
+                task.own_exit = exit
+
+    @asynccontextmanager
+    async def _own_pool(self, task: AgentTask) -> AsyncGenerator[DynamicSupervisor]:
+        async with open_dynamic_supervisor() as pool:
+            self._life.own_pool_opened(task, pool)
+            try:
+                yield pool
+            finally:
+                self._life.own_pool_closing(task)
 
     async def _once(self, ctx: Context[object], task: Task) -> None:
         task.runs = ctx.ref
         if ctx.number > 1:
             task.begin_again(self.new_id(task.task_id))
             self._events.emit(TaskRestarted, task.task_id, task.run_id)
-        value = await _begin(ctx, task)
+        if isinstance(task, AgentTask):
+            value = await self._run_agent(ctx, task)
+        else:
+            value = await _begin(ctx, task)
         # As text, so that nothing else of it is kept, or shown by its own methods.
         if value is not None:
             task.result = describe(value)
-        if task.policy is not None and task.policy.restart == "transient":
+        if _is_last(task) and task.own_exit is None:
             # There will be no other run: a stop that comes now is late.
             task.own_exit = Completed(None)
+
+    async def _run_agent(self, ctx: Context[object], task: AgentTask) -> object:
+        try:
+            async with self._life.agents.host(task, is_restart=ctx.number > 1):
+                value = await _begin(ctx, task)
+                # Most have waited for them already, and heard of their ends.
+                await task.wait_own()
+                return value
+        except Exception as error:
+            if task.policy is None and task.own_exit is None:
+                # It counts also if a stop comes while its own tasks end.
+                task.own_exit = Failed(error)
+            raise
+
+
+def _is_last(task: Task) -> bool:
+    return task.policy is None or task.policy.restart == "transient"
 
 
 def _begin(ctx: Context[object], task: Task) -> Awaitable[object]:

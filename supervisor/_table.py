@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import attrs
 import trio
@@ -25,6 +25,7 @@ from ._outbox import Notification, Notify
 from ._spec import Backoff, Restart
 
 if TYPE_CHECKING:
+    from ._agent_task import AgentTask
     from ._waiting import TaskSet
 
 HISTORY = 32
@@ -81,6 +82,11 @@ class TaskSnapshot:
     work's own."""
     owner: str | None
     """Whose task it is; None is nobody's."""
+    parent: str | None
+    """The id of the agent whose own task it is, which ends after it; None for one
+    that is nobody's own."""
+    depth: int | None
+    """Of an agent: how many agents are above it."""
     tool_use_id: str | None
     """The model's tool call, as `Runtime.launch` was given it."""
     background: bool
@@ -91,6 +97,11 @@ class TaskSnapshot:
     """Whether it was asked to stop and has not ended."""
     restarting: bool
     """Whether it is between two runs."""
+    waiting: Literal["tasks", "approval"] | None
+    """Of an agent: what it has to wait for before it can go on, its own tasks or
+    the approval of a tool call."""
+    terminate: str | None
+    """Of an agent that has ended by itself: why; see `actors.agent.Terminate`."""
     progress: Progress | None
     """The latest that the work has said; None if it has said nothing."""
     result: str | None
@@ -154,6 +165,7 @@ class Task(Report):
     """The record of one task."""
 
     __slots__ = (
+        "_above",
         "background",
         "changed",
         "context",
@@ -201,6 +213,7 @@ class Task(Report):
         policy: RestartPolicy | None,
         launched_by: Task | None,
         host: Host,
+        parent: AgentTask | None = None,
     ) -> None:
         super().__init__(task_id, run_id, env)
         self.work = work
@@ -218,6 +231,8 @@ class Task(Report):
         self.policy = policy
         self.host = host
         self.launched_by = launched_by
+        # The agent whose own task it is; of one that has ended, the agent's id.
+        self._above: AgentTask | str | None = parent
         # Its actor, and the child of that which is one run after the other.
         self.ref: ActorRef[Any] | None = None
         self.runs: ActorRef[Any] | None = None
@@ -235,6 +250,28 @@ class Task(Report):
         self.changed: trio.Event | None = None
         # The sets that wait for its end.
         self.sets: list[TaskSet] | None = None
+
+    @property
+    def parent(self) -> AgentTask | None:
+        """The agent whose own task it is, until it has ended."""
+        above = self._above
+        return None if isinstance(above, str) else above
+
+    @property
+    def parent_id(self) -> str | None:
+        """The id of the agent whose own task it is, or was."""
+        above = self._above
+        return above.task_id if isinstance(above, Task) else above
+
+    @property
+    def depth(self) -> int | None:
+        """Of an agent: how many agents are above it."""
+        return None
+
+    @property
+    def limit_key(self) -> str | None:
+        """Of an agent: what it counts for besides its type, such as its model."""
+        return None
 
     def on_progress(self) -> None:
         self.host.on_progress(self)
@@ -297,6 +334,7 @@ class Task(Report):
             # Or a chain of tasks, each launched by the one before, is never freed.
             self.ref.spawned_by = None
         self.ref = self.runs = self.launched_by = self.own_exit = None
+        self._above = self.parent_id
         if self.rare is not None:
             self.input = self.measure = None
         del self.work
@@ -312,11 +350,15 @@ class Task(Report):
             status=self.status,
             description=self.description,
             owner=self.owner,
+            parent=self.parent_id,
+            depth=self.depth,
             tool_use_id=self.tool_use_id,
             background=self.background,
             notify=self.notify,
             stopping=self.stopping and not self.status.is_terminal,
             restarting=self.runs is not None and self.runs.state == "restarting",
+            waiting=rare.get("waiting"),
+            terminate=rare.get("terminate"),
             progress=self.progress,
             result=self.result,
             error=self.error,
@@ -401,12 +443,11 @@ class Table:
     def add(self, task: Task) -> None:
         """Enter a new task."""
         self.live[task.task_id] = task
-        if task.background:
-            self._unfinished[task.owner] = self._unfinished.get(task.owner, 0) + 1
+        self._count(task, 1)
 
     def moved_to_background(self, task: Task) -> None:
         """Count it among those whose end is told."""
-        self._unfinished[task.owner] = self._unfinished.get(task.owner, 0) + 1
+        self._count(task, 1)
 
     def end(self, task: Task) -> int:
         """Move a task that ended to the history; return how many background
@@ -415,14 +456,51 @@ class Table:
         self._ends += 1
         task.end_number = self._ends
         self._ended[task.task_id] = task
+        return self._count(task, -1)
+
+    def _count(self, task: Task, change: int) -> int:
+        """Count a background task in or out; return how many there are of its
+        owner."""
         left = self._unfinished.get(task.owner, 0)
         if task.background:
-            left -= 1
+            left += change
             if left:
                 self._unfinished[task.owner] = left
             else:
                 del self._unfinished[task.owner]
         return left
+
+    def replace(self, ended: Task, task: Task) -> None:
+        """Enter ``task`` under the id of a task that has ended, whose record is
+        forgotten. What is told of that end is told all the same."""
+        del self._ended[ended.task_id]
+        evictable = self._evictable.get((ended.task_type, ended.background), [])
+        with suppress(ValueError):
+            evictable.remove((ended.end_number, ended.task_id))
+            heapify(evictable)
+        self.add(task)
+
+    def has_ended(self, task: Task) -> bool:
+        """Whether it is one of ours, has ended and is not forgotten."""
+        return self._ended.get(task.task_id) is task
+
+    def may_go(self, task: Task) -> bool:
+        """Whether nobody waits to hear of this ended task any more."""
+        evictable = self._evictable.get((task.task_type, task.background), [])
+        return (task.end_number, task.task_id) in evictable
+
+    def take_out(self, task: Task) -> int:
+        """Forget a task that has not ended; return how many background tasks of
+        its owner have not."""
+        del self.live[task.task_id]
+        return self._count(task, -1)
+
+    def put_back(self, ended: Task) -> None:
+        """Enter the record of a task that has ended, where it was before
+        `replace`."""
+        self._ended[ended.task_id] = ended
+        in_order = sorted(self._ended.values(), key=lambda task: task.end_number)
+        self._ended = {task.task_id: task for task in in_order}
 
     def release(self, task: Task) -> Task | None:
         """Nobody waits to hear of this ended task any more: it may be forgotten.

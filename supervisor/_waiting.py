@@ -158,6 +158,13 @@ async def wait_all(runtime: Runtime, tasks: list[Task]) -> list[TaskSnapshot]:
 
 
 def refuse_own_end(current: Task | None, tasks: Iterable[Task]) -> None:
-    """Raise WouldDeadlock if ``current`` is one of ``tasks``."""
-    if current is not None and any(current is task for task in tasks):
-        raise WouldDeadlock(f"task {current.task_id} would wait for its own end")
+    """Raise WouldDeadlock if ``current``, or an agent above it, whose end waits for
+    that of ``current``, is one of ``tasks``."""
+    if current is None:
+        return
+    tasks = list(tasks)
+    above: Task | None = current
+    while above is not None:
+        if any(above is task for task in tasks):
+            raise WouldDeadlock(f"task {current.task_id} would wait for its own end")
+        above = above.parent

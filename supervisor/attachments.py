@@ -1,8 +1,9 @@
 """What a host puts before the model without being asked: which tasks run.
 
 `reminder` is for every turn, `after_compaction` for a conversation that has
-just been shortened, which loses the ids of running tasks, and `ProgressReports`
-for what has happened since the last look.
+just been shortened, which loses the ids of running tasks, the news of ended ones
+and what skills have said, and `ProgressReports` for what has happened since the
+last look.
 
 The texts stand among the host's own words, so nothing that a task was called or
 has printed may pass for those: it is cleaned, made one line, cut, and escaped.
@@ -10,6 +11,10 @@ has printed may pass for those: it is cleaned, made one line, cut, and escaped.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
     "LISTED",
+    "SKILLS",
+    "InvokedSkill",
     "ProgressReports",
     "after_compaction",
     "reminder",
@@ -34,6 +41,33 @@ _PATH_SHOWN: Final = 4_096
 
 LISTED: Final = 50
 """Tasks that are named; of more there is only the number."""
+
+SKILLS: Final = 10
+"""Skills that are named, likewise."""
+
+_PREVIEW_SHOWN: Final = 500
+_WAITS_FOR: Final = {
+    "tasks": "waits for its own tasks",
+    "approval": "waits for approval",
+}
+
+
+@attrs.frozen(kw_only=True)
+class InvokedSkill:
+    """A skill that the model has used in this conversation: the host knows which."""
+
+    name: str
+    path: Path
+    """The file that holds it."""
+    content: str = ""
+    """What it says, or the beginning of that."""
+    invoked_at: datetime
+    """When it was used last; aware."""
+
+    def __attrs_post_init__(self) -> None:
+        when: object = self.invoked_at
+        if not isinstance(when, datetime) or when.tzinfo is None:
+            raise TypeError(f"invoked_at must be an aware datetime, not {when!r}")
 
 
 def reminder(runtime: Runtime, owner: str | None) -> str | None:
@@ -48,6 +82,8 @@ def reminder(runtime: Runtime, owner: str | None) -> str | None:
             f"- [{task.id}] {task.type} ({task.status.value}): "
             f"{escaped_line(task.description)}"
         )
+        if task.waiting is not None:
+            lines.append(f"  {_WAITS_FOR[task.waiting]}")
         if task.prompt is not None:
             lines.append(
                 f"  seems to wait for an answer to: {escaped_line(task.prompt)}"
@@ -62,21 +98,76 @@ def reminder(runtime: Runtime, owner: str | None) -> str | None:
     )
 
 
-def after_compaction(runtime: Runtime, owner: str | None) -> str | None:
+def after_compaction(
+    runtime: Runtime, owner: str | None, *, skills: Iterable[InvokedSkill] = ()
+) -> str | None:
     """Return what the model must be told again when earlier messages have been
-    cut away: its background tasks that have not ended, or None if there are none."""
-    tasks = _unfinished(runtime, owner)
-    if not tasks:
-        return None
-    lines = [
-        f"- {task.id}: {escaped_line(task.description)} ({task.type})"
-        for task in tasks[:LISTED]
-    ]
-    listed = "\n".join(lines + _more(tasks))
+    cut away, or None if that is nothing: the background tasks of ``owner`` that
+    have not ended, those that have and whose end nobody has acknowledged, and the
+    ``skills`` that it has used. Of each the newest come first, and of many only
+    these are named.
+
+    It reads nobody's notifications: they come as before.
+    """
+    tasks = [task for task in runtime.tasks(owner) if task.owner == owner]
+    running = [t for t in tasks if t.background and not t.status.is_terminal]
+    unread = [t for t in tasks if t.status.is_terminal and _is_unread(runtime, t)]
+    used = sorted(skills, key=attrgetter("invoked_at"), reverse=True)
+    parts: list[str] = []
+    if running:
+        lines = _newest(running, _running_line)
+        parts.append(
+            f"## Running Background Tasks\n\n{lines}\n\n"
+            "Use TaskOutput to check progress or results."
+        )
+    if unread:
+        lines = _newest(unread, _ended_line)
+        parts.append(
+            f"## Ended Tasks With Unread Results\n\n{lines}\n\n"
+            "Use TaskOutput to read a result."
+        )
+    if used:
+        lines = "\n".join([_skill_line(skill) for skill in used[:SKILLS]])
+        if len(used) > SKILLS:
+            lines += f"\nand {len(used) - SKILLS} more"
+        parts.append(
+            f"## Recently Invoked Skills\n\n{lines}\n\n"
+            "Read the file of a skill before you go on with it."
+        )
+    return "\n\n".join(parts) or None
+
+
+def _is_unread(runtime: Runtime, task: TaskSnapshot) -> bool:
+    record = runtime.handle(task.id).belongs_to(runtime)
+    # Kept until it is acknowledged, by whomever.
+    return record is not None and record.note is not None
+
+
+def _newest(tasks: list[TaskSnapshot], line: Callable[[TaskSnapshot], str]) -> str:
+    newest = [line(task) for task in tasks[: -LISTED - 1 : -1]]
+    return "\n".join(newest + _more(tasks))
+
+
+def _running_line(task: TaskSnapshot) -> str:
+    what = task.type
+    if task.waiting is not None:
+        what += f", {_WAITS_FOR[task.waiting]}"
+    return f"- {task.id}: {escaped_line(task.description)} ({what})"
+
+
+def _ended_line(task: TaskSnapshot) -> str:
     return (
-        f"## Running Background Tasks\n\n{listed}\n\n"
-        "Use TaskOutput to check progress or results."
+        f"- {task.id}: {escaped_line(task.description)} "
+        f"({task.type}, {task.status.value})"
     )
+
+
+def _skill_line(skill: InvokedSkill) -> str:
+    line = (
+        f"- {escaped_line(skill.name)} ({escaped_line(str(skill.path), _PATH_SHOWN)})"
+    )
+    preview = escaped_line(skill.content, _PREVIEW_SHOWN)
+    return f"{line}: {preview}" if preview else line
 
 
 class ProgressReports:

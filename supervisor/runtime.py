@@ -1,47 +1,48 @@
 """The runtime: background tasks for an agent, supervised, told and never lost.
 
-`open_runtime` builds the tree from the library's own supervisors. The root
-starts ``notifier``, ``shells`` and ``agents``, and stops them in the reverse
-order. A task is a temporary child of its pool; one that may be run again is
-itself a supervisor with its own budget.
+`open_runtime` opens one for the length of a block.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
-from contextvars import copy_context
-from functools import partial
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, tzinfo
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors import ActorRef, Completed, Exit, TaskStatus
+from actors.agent import Agent, UserMessage
 from actors.env import Env, real_env
-from actors.lowlevel import current_actor
-from actors.notifier import notifier
-from actors.output import DiskQuota
+from actors.transcript import TranscriptStore
 from actors.work import Work
 
-from ._child import Child
-from ._delivery import Delivery
+from ._agent_events import AgentEvents as AgentEvents
+from ._agent_task import AgentTask
+from ._agents import Agents
+from ._approvals import Approval as Approval
+from ._approvals import Approvals as Approvals
 from ._display import DisplayItem as DisplayItem
 from ._display import DisplayQueue as DisplayQueue
 from ._display import Folded as Folded
 from ._display import cap_lines as cap_lines
-from ._ends import conclude, describe, describe_error
 from ._errors import BacklogFull as BacklogFull
+from ._errors import DepthExceeded as DepthExceeded
 from ._errors import InputClosed as InputClosed
+from ._errors import MessageRefused as MessageRefused
 from ._errors import OutputEnded as OutputEnded
+from ._errors import ResumeRefused as ResumeRefused
 from ._errors import RuntimeStopping as RuntimeStopping
-from ._errors import SupervisorError, SupervisorStopping
+from ._errors import SupervisorError
 from ._errors import UnknownTask as UnknownTask
 from ._errors import WouldDeadlock as WouldDeadlock
 from ._events import Acked as Acked
+from ._events import ApprovalAnswered as ApprovalAnswered
+from ._events import ApprovalRequested as ApprovalRequested
 from ._events import EventStream
 from ._events import Notified as Notified
 from ._events import TaskBackgrounded as TaskBackgrounded
@@ -50,60 +51,73 @@ from ._events import TaskProgress as TaskProgress
 from ._events import TaskPrompted as TaskPrompted
 from ._events import TaskRestarted as TaskRestarted
 from ._events import TaskRestartScheduled as TaskRestartScheduled
+from ._events import TaskResumed as TaskResumed
 from ._events import TaskStarted as TaskStarted
 from ._events import TaskStopRequested as TaskStopRequested
 from ._events import Warned as Warned
 from ._handles import StopResult as StopResult
 from ._handles import TaskHandle as TaskHandle
-from ._handles import Turn
+from ._life import Life
 from ._limits import Limits as Limits
-from ._limits import Slots
-from ._orders import (
-    ID_PREFIXES,
-    Order,
-    check_flag,
-    check_notify,
-    check_order,
-    check_policy,
-    check_text,
-)
+from ._messages import Sent as Sent
+from ._messages import check_message, send
+from ._notifications import Notifications as Notifications
+from ._opening import RuntimeTree
+from ._orders import check_flag, check_notify, check_order, check_policy, check_text
 from ._outbox import Notification as Notification
-from ._outbox import Notifications as Notifications
 from ._outbox import Notify, Outbox
-from ._runs import Runs
-from ._spec import Backoff, ChildSpec, Restart, child
-from ._table import Table, Task
+from ._progress_notes import ProgressNotes
+from ._resume import Resumes
+from ._spec import Backoff, Restart
+from ._stops import end, stop
+from ._table import Task
 from ._table import TaskError as TaskError
 from ._table import TaskSnapshot as TaskSnapshot
 from ._table import Usage as Usage
-from ._tree import (
-    DynamicSupervisor,
-    Supervisor,
-    open_dynamic_supervisor,
-    open_supervisor,
-)
+from ._tree import Supervisor
+from ._turn import Parents
+from ._turn import Turn as Turn
 from ._waiting import TaskSet as TaskSet
 from ._waiting import refuse_own_end, wait_all, wait_any
+from ._wakes import Wake as Wake
+from ._wakes import Wakes as Wakes
+from ._wakes import as_reminder as as_reminder
+from .agents import AgentPolicy
+from .schedule import Schedule as Schedule
+from .schedule import start_schedule
 
 if TYPE_CHECKING:
+    from actors.agent import Message
+    from actors.transcript import AgentMeta
+
     from .settings import Settings
     from .tools import Tool
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
     "Acked",
+    "AgentEvents",
+    "Approval",
+    "ApprovalAnswered",
+    "ApprovalRequested",
+    "Approvals",
     "BacklogFull",
+    "DepthExceeded",
     "DisplayItem",
     "DisplayQueue",
     "Folded",
     "InputClosed",
     "Limits",
+    "MessageRefused",
     "Notification",
     "Notifications",
     "Notified",
     "OutputEnded",
+    "ResumeRefused",
     "Runtime",
     "RuntimeStopping",
+    "Schedule",
+    "Sent",
     "StopResult",
     "TaskBackgrounded",
     "TaskEnded",
@@ -113,83 +127,89 @@ __all__ = [
     "TaskPrompted",
     "TaskRestartScheduled",
     "TaskRestarted",
+    "TaskResumed",
     "TaskSet",
     "TaskSnapshot",
     "TaskStarted",
     "TaskStopRequested",
+    "Turn",
     "UnknownTask",
     "Usage",
+    "Wake",
+    "Wakes",
     "Warned",
     "WouldDeadlock",
+    "as_reminder",
     "cap_lines",
     "open_runtime",
 ]
 
-_IS_STOPPING = "the runtime is stopping and starts no task"
-_ID_ATTEMPTS = 1_000
-_CLOSE_BUDGET = 30.0
 _CHECKPOINT_EVERY = 32
-# Specs kept for tasks to come.
-_SPECS = 64
 
 
 class Runtime:
     """The tasks of one agent and its owners. Made by `open_runtime`."""
 
     def __init__(
-        self, directory: Path, env: Env, limits: Limits, events: EventStream
+        self,
+        directory: Path,
+        env: Env,
+        limits: Limits,
+        events: EventStream,
+        policy: AgentPolicy,
     ) -> None:
         self.directory = directory
-        """Where the output files are."""
+        """Where the output files are, and the transcripts of agents."""
         self.events = events
         """What happens, in order: see `EventStream.subscribe`."""
         self._env = env
-        self._limits = limits
-        self._table = Table()
-        self._slots: Slots[Task] = Slots(limits)
-        self._runs = Runs(events)
-        self._delivery = Delivery(self._table, events, self.on_warning)
-        self._outbox = self._delivery.outbox
-        self._disk = (
-            None
-            if limits.disk is None
-            else DiskQuota(limits.disk, partial(self.on_warning, None))
-        )
-        self.notifications = Notifications(self._outbox, None, everyone=True)
-        """The ends of all background tasks, for any owner; readable after the block."""
+        self._life = Life(directory, env, limits, events)
+        self._life.agents = Agents(self, self._life, policy)
+        self.notifications = Notifications(self.outbox, None, everyone=True)
+        """The ends of all background tasks, for any owner; readable after the block.
+        That of an agent's own task is not among them: the agent gets it."""
+        self._resumes = Resumes(self)
         self._launches = 0
-        self._busy: dict[str | None, int] = {}
-        self._idle: trio.Event | None = None
-        self._stopping = False
-        self._specs: dict[float, ChildSpec[Any]] = {}
+        self._parents = Parents(self.outbox)
+        self._progress_notes = ProgressNotes(self._life.table, self._life.delivery)
         self.root: Supervisor
         """The supervisor at the top of the tree, for a look at it."""
         # Of the tools, once they were read from the environment.
         self._settings: Settings | None = None
-        # Refs, because a pool that crashed comes back as another object.
-        self._pools: dict[str, ActorRef[Any]]
 
     def __repr__(self) -> str:
-        return f"<Runtime {self.directory}, {len(self._table.live)} unfinished tasks>"
+        return (
+            f"<Runtime {self.directory}, {len(self._life.table.live)} unfinished tasks>"
+        )
+
+    @property
+    def life(self) -> Life:
+        """The tasks and what becomes of them, for the other modules."""
+        return self._life
 
     @property
     def outbox(self) -> Outbox:
         """For the notifier."""
-        return self._outbox
+        return self._life.delivery.outbox
 
-    def attach(self, root: Supervisor) -> None:
-        """Called once, when the tree stands."""
-        self.root = root
-        refs = {info.id: info.ref for info in root.which_children()}
-        if {"notifier", "shells", "agents"} - refs.keys():
-            self._stopping = True
-            return
-        self._delivery.notifier = refs["notifier"]
-        self._pools = {
-            "local_bash": refs["shells"],
-            "local_agent": refs["agents"],
-            "remote_agent": refs["agents"],
-        }
+    def make_tree(self) -> RuntimeTree:
+        """Called once, when it opens."""
+        return RuntimeTree(self._life, self._life.agents)
+
+    @property
+    def agents(self) -> AgentPolicy:
+        """What holds for all agents, as `open_runtime` was given it."""
+        return self._life.agents.policy
+
+    @property
+    def approvals(self) -> Approvals:
+        """Tool calls of agents that wait for an answer of yours."""
+        return self._life.agents.approvals
+
+    @property
+    def transcripts(self) -> TranscriptStore:
+        """What agents and their models have said, in the directory."""
+        return self._life.agents.transcripts
 
     # Starting tasks
 
@@ -223,13 +243,18 @@ class Runtime:
         Args:
             work: what to do, such as `actors.shell.Shell`.
             description: a few words for people.
-            owner: whose task it is, for notifications and `stop_all`.
+            owner: whose task it is, for notifications and `stop_all`. The id of an
+                agent that has not ended makes it one of that agent's own tasks,
+                and so does None in the run of an agent: it ends before its agent,
+                which gets its notification.
             tool_use_id: the model's tool call, repeated in the notification.
             notify: ``wake``, ``defer`` or ``silent``.
             restart, intensity, period, backoff: as for `supervisor.tree`.
 
         Raises:
-            RuntimeStopping: if the runtime is stopping or has ended.
+            RuntimeStopping: if the runtime is stopping or has ended, or the agent
+                whose own task it would be is stopping.
+            DepthExceeded: if it is an agent too deep below others.
             BacklogFull: if too many notifications are not acknowledged.
             TypeError, ValueError, InvalidChildSpec, InvalidSupervisorFlags: for
                 bad arguments. Whatever fails later is a ``failed`` task.
@@ -242,11 +267,20 @@ class Runtime:
             await trio.lowlevel.checkpoint()
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
-        if self._stopping:
-            raise RuntimeStopping(_IS_STOPPING)
-        if self._outbox.unacknowledged >= self._limits.backlog:
-            raise BacklogFull(self._outbox.unacknowledged)
-        return TaskHandle(self, self._register(order, background=True))
+        self.check_open()
+        self.check_backlog()
+        return TaskHandle(self, self._life.enter(order, background=True))
+
+    def check_open(self) -> None:
+        """Raise RuntimeStopping if nothing can be started any more."""
+        if self._life.is_stopping:
+            raise RuntimeStopping("the runtime is stopping and starts no task")
+
+    def check_backlog(self) -> None:
+        """Raise BacklogFull if too many notifications are not acknowledged."""
+        waiting = self.outbox.unacknowledged
+        if waiting >= self._life.limits.backlog:
+            raise BacklogFull(waiting)
 
     @enable_ki_protection
     async def run(  # noqa: ASYNC114
@@ -271,23 +305,22 @@ class Runtime:
         soon as the task has its id, also while it waits for its place.
 
         Raises:
-            RuntimeStopping, TypeError, InvalidChildSpec: as `launch`.
+            RuntimeStopping, DepthExceeded, TypeError, ValueError: as `launch`.
         """
         order = check_order(work, description, owner, tool_use_id, None, "wake")
         await trio.lowlevel.checkpoint()
-        if self._stopping:
-            raise RuntimeStopping(_IS_STOPPING)
-        task = self._register(order, background=False)
+        self.check_open()
+        task = self._life.enter(order, background=False)
         try:
             task_status.started(TaskHandle(self, task))
-            with self.lent_place((task,)):
+            with self._life.lent_place((task,)):
                 while not task.background and task.ended_at is None:
                     await task.wait_changed()
         except BaseException:
             if not task.background:
                 # It takes no longer than the task's budget.
                 with trio.CancelScope(shield=True):
-                    await self._end([task], "whoever ran it was cancelled")
+                    await end(self._life, [task], "whoever ran it was cancelled")
             raise
         return task.snapshot()
 
@@ -300,254 +333,142 @@ class Runtime:
         for ids that are unknown.
         """
         found = self.known(task)
-        return found is not None and self._move(found)
+        return found is not None and self._life.move(found)
 
     def background_all(self, owner: str | None = None) -> list[str]:
         """Move every foreground task to the background, those of ``owner`` or,
-        with None, all, and return their ids in the order of launch."""
-        return [task.task_id for task in self._foreground(owner) if self._move(task)]
-
-    @enable_ki_protection
-    def _move(self, task: Task) -> bool:
-        if task.background or task.status.is_terminal:
-            return False
-        task.background = True
-        self._table.moved_to_background(task)
-        self.events.emit(TaskBackgrounded, task.task_id)
-        task.tell_change()
-        return True
+        with None, all but the agents' own, and return their ids in the order of
+        launch."""
+        foreground = self._foreground(owner)
+        return [task.task_id for task in foreground if self._life.move(task)]
 
     def _foreground(self, owner: str | None) -> list[Task]:
         owner = check_text("owner", owner)
         return [
             task
-            for task in self._table.live.values()
-            if not task.background and (owner is None or task.owner == owner)
+            for task in self._life.table.live.values()
+            if not task.background
+            and (task.parent is None if owner is None else task.owner == owner)
         ]
-
-    # An interrupt must leave no file without its task, nor a task half entered.
-    @enable_ki_protection
-    def _register(self, order: Order, *, background: bool) -> Task:
-        task_id, output_file, error = self._make_id(order)
-        task = Task(
-            task_id,
-            self._runs.new_id(task_id),
-            order.work,
-            self._env,
-            task_type=order.task_type,
-            shutdown=order.shutdown,
-            writes_output=order.writes_output,
-            takes_input=order.takes_input,
-            description=order.description or task_id,
-            owner=order.owner,
-            tool_use_id=order.tool_use_id,
-            background=background,
-            notify=order.notify,
-            policy=order.policy,
-            launched_by=self._current_task(),
-            host=self,
-        )
-        if output_file is not None:
-            task.output_file = output_file
-            task.disk = self._disk
-        self._table.add(task)
-        if error is not None:
-            self._conclude(task, TaskStatus.FAILED, error)
-        elif self._slots.take(task):
-            self._start(task)
-        else:
-            task.context = copy_context()
-        return task
-
-    def _make_id(self, order: Order) -> tuple[str, Path | None, OSError | None]:
-        for _ in range(_ID_ATTEMPTS):
-            task_id = ID_PREFIXES[order.task_type] + self._env.ids.hex(8)
-            if task_id in self._table:
-                continue
-            if not order.writes_output:
-                return task_id, None, None
-            path = self.directory / f"{task_id}.output"
-            try:
-                self._env.files.reserve(path)
-            except FileExistsError:
-                continue
-            except OSError as error:
-                return task_id, None, error
-            return task_id, path, None
-        raise SupervisorError(f"no free task id was found in {_ID_ATTEMPTS} attempts")
-
-    def _pool(self, task: Task) -> DynamicSupervisor:
-        pool = self._pools[task.task_type].started_value
-        assert isinstance(pool, DynamicSupervisor)
-        return pool
-
-    def _current_task(self) -> Task | None:
-        """Return the task of this runtime from which the call comes, if any."""
-        actor = current_actor()
-        while isinstance(actor, Child):
-            task = self._table.live.get(actor.id)
-            if task is not None and task.ref is actor:
-                return task
-            actor = actor.home.actor
-        return None
-
-    def _start(self, task: Task) -> None:
-        """Start a task that has a place."""
-        try:
-            ref = self._pool(task).start_child_nowait(
-                self._specs.get(task.shutdown) or self._make_spec(task.shutdown),
-                task,
-                id=task.task_id,
-                watcher=self._on_end,
-            )
-        except SupervisorStopping as error:
-            # An interrupt in a task ends its pool before the runtime knows, or
-            # somebody ended the pool by hand.
-            self._slots.give_back(task)
-            self.on_warning(task, str(error))
-            self._conclude(task, TaskStatus.KILLED, None)
-            return
-        task.ref = ref
-        task.transition(TaskStatus.RUNNING)
-        task.started_at = self._env.clock.now()
-        self.events.emit(
-            TaskStarted,
-            task.task_id,
-            task.run_id,
-            task.task_type,
-            task.description,
-            task.owner,
-        )
-
-    def _make_spec(self, shutdown: float) -> ChildSpec[Any]:
-        # One spec for all tasks with the same budget: there may be 100,000.
-        # The task itself is appended to its arguments.
-        spec: ChildSpec[Any] = ChildSpec(
-            "task", self._runs.body, restart="temporary", shutdown=shutdown
-        )
-        if len(self._specs) < _SPECS:
-            self._specs[shutdown] = spec
-        return spec
-
-    @contextmanager
-    @enable_ki_protection
-    def lent_place(self, tasks: Iterable[Task]) -> Generator[None, None, None]:
-        """While a task waits for one that it launched, its place is free."""
-        waiting = self._current_task()
-        if waiting is None or all(waiting is not t.launched_by for t in tasks):
-            yield
-            return
-        waiting.waits += 1
-        if waiting.waits == 1:
-            self._slots.give_back(waiting)
-            self._start_pending()
-        try:
-            yield
-        finally:
-            waiting.waits -= 1
-            # It goes on at once; until a place is free again nobody else starts.
-            if waiting.waits == 0 and self._table.is_live(waiting):
-                self._slots.occupy(waiting)
-
-    # Ends
-
-    def _on_end(self, ref: ActorRef[Any], exit: Exit[object]) -> None:
-        """Called in the last step of a task's actor."""
-        task = self._table.live[ref.id]
-        if (
-            isinstance(exit, Completed)
-            and exit.value is not None
-            and task.policy is None
-        ):
-            # As text, so that nothing else of it is kept, or shown by its own
-            # methods.
-            task.result = describe(exit.value)
-        status, error = conclude(exit, task.own_exit)
-        self._conclude(task, status, error)
-
-    @enable_ki_protection
-    def _conclude(
-        self, task: Task, status: TaskStatus, error: Exception | None
-    ) -> None:
-        """Record the terminal state: in one step, and only the first time."""
-        if self._table.live.get(task.task_id) is not task:
-            return
-        was_running = task.ref is not None
-        if error is not None:
-            task.error = describe_error(error)
-        # Refused only if the work itself has set a terminal one, which counts.
-        task.transition(status)
-        status = task.status
-        task.ended_at = self._env.clock.now()
-        if task.writes_output and task.output_tail is not None:
-            task.result = task.output_tail
-        task.let_go()
-        remaining = self._table.end(task)
-        self.events.emit(
-            TaskEnded,
-            task.task_id,
-            status._value_,
-            None if task.rare is None else task.exit_code,
-            None if task.rare is None else task.signal,
-            None if task.error is None else task.error.message,
-        )
-        if task.background:
-            self._delivery.tell(task, remaining)
-        task.tell_end()
-        if self._idle is not None and not self._table.live:
-            self._idle.set()
-            self._idle = None
-        if was_running:
-            # A task that lent its place has none to give back.
-            if not task.waits:
-                self._slots.give_back(task)
-            if self._slots.waiting:
-                self._start_pending()
-        if not task.background:
-            # Nobody waits to hear of it.
-            self._delivery.let_go(task)
-
-    def _start_pending(self) -> None:
-        """Start those who wait as long as there is a place for one."""
-        while (task := self._slots.take_next()) is not None:
-            # Not in the context of the task whose end has made the place.
-            context, task.context = task.context, None
-            assert context is not None
-            context.run(self._start, task)
 
     def consume(self, task: TaskHandle | str) -> bool:
         """Say that the result of an ended task, given by its handle or id, was
         read in another way, for instance by the model's own tool call: its
-        notification is acknowledged as ``consumed`` and no reader gets it.
+        notification is acknowledged as ``consumed`` and no reader gets it. If it
+        was told in a turn that is under way, it is not told in another.
 
         Returns False, and changes nothing, if a reader has it already, or if
         there is none: the task has not ended, ran in the foreground, or is
         unknown.
         """
         found = self.known(task)
-        return found is not None and self._delivery.consume(found)
+        return found is not None and self._life.delivery.consume(found)
 
-    def on_progress(self, task: Task) -> None:
-        """Called by a task whose progress is worth telling."""
-        progress = task.progress
-        assert progress is not None
-        self.events.emit(
-            TaskProgress,
-            task.task_id,
-            progress.text,
-            progress.bytes_written,
-            progress.tool_uses,
-            progress.total_tokens,
-        )
+    # Talking to agents, and going on with them
 
-    def on_warning(self, task: Task | None, text: str) -> None:
-        """Called when something about a task is not as it should be."""
-        self.events.emit(Warned, None if task is None else task.task_id, text)
+    async def send(
+        self,
+        agent: TaskHandle | str,
+        text: str,
+        *,
+        sender: str | None = None,
+        run_id: str | None = None,
+    ) -> Sent:
+        """Send a message to an agent, by its handle or id, and return where it
+        went: into the inbox of an agent that has not ended, or into a new run of
+        one that has completed. One that is just ending is waited for.
 
-    def on_prompt(self, task: Task) -> None:
-        """Called by a task that probably waits for an answer."""
-        assert task.prompt is not None
-        self.events.emit(TaskPrompted, task.task_id, task.prompt)
+        Messages are read in the order of the calls, each once. What a failed or
+        stopped agent had not read is the first that it reads if it is resumed.
+        Cancelled, it has sent nothing, unless a new run has begun with it.
+
+        Args:
+            sender: whose words it is, as the agent is told; by default the id of
+                the agent that calls.
+            run_id: of the run that it is meant for, to be refused by every other.
+
+        Raises:
+            MessageRefused: if no run will read it, saying why: the agent failed
+                or was stopped, takes no messages, or has no room for more.
+            BacklogFull, RuntimeStopping: if it had to be revived.
+            UnknownTask: listing the running ones.
+            WouldDeadlock: if an agent that is ending itself calls.
+            TypeError, ValueError: for bad arguments.
+        """
+        agent_id = self._id_of(agent)
+        text = check_message(text)
+        run_id = check_text("run_id", run_id)
+        sender = check_text("sender", sender) or self._calling_agent()
+        return await send(self._resumes, agent_id, text, sender=sender, run_id=run_id)
+
+    async def resume(
+        self,
+        task: TaskHandle | str,
+        message: str | None = None,
+        *,
+        agent: Agent | None = None,
+    ) -> TaskHandle:
+        """Let an ended agent go on, by its handle or id, in a new run under the
+        same id, with its conversation so far and then ``message``, or else the
+        request to continue. It keeps its prompt, restrictions, model, directory
+        and depth; what it may do without a question is judged anew.
+
+        An agent of which only the transcript is left is resumed from that, with
+        the loop of ``agent`` or that of `AgentPolicy.run`. One that runs, because
+        somebody else has resumed it, gets the message into its inbox. Calls at
+        the same time make one run.
+
+        Refused, the agent is as it was, and so is what is told of its end.
+
+        Raises:
+            ResumeRefused: saying why.
+            BacklogFull, RuntimeStopping: as `launch`.
+            UnknownTask: listing the running ones.
+            WouldDeadlock: if the agent itself calls.
+            TypeError, ValueError: for bad arguments.
+        """
+        agent_id = self._id_of(task)
+        if agent is not None and not isinstance(agent, Agent):
+            raise TypeError(f"agent must be an Agent or None, not {agent!r}")
+        said = None
+        if message is not None:
+            text, sender = check_message(message), self._calling_agent()
+            said = UserMessage(text, origin="message", sender=sender)
+        return TaskHandle(self, await self._resumes.resume(agent_id, said, agent))
+
+    def _id_of(self, task: TaskHandle | str) -> str:
+        # Not its record: another may have taken its place.
+        return task if isinstance(task, str) else self.member(task).task_id
+
+    def _calling_agent(self) -> str | None:
+        task = self._life.current_task()
+        if task is not None and not isinstance(task, AgentTask):
+            task = task.parent
+        return None if task is None else task.task_id
+
+    def unfinished_agents(self) -> list[AgentMeta]:
+        """Return what the directory tells of agents that an earlier runtime left
+        unfinished and that do not run in this one: those that can be given to
+        `resume`. What cannot be read is left out, with a `Warned` event."""
+        return self._resumes.unfinished()
+
+    def abandon_agent(self, agent_id: str) -> bool:
+        """Say that an agent of `unfinished_agents` is not to go on: from now on it
+        is ``killed``, and nothing else is told of that. It can still be resumed.
+
+        Returns False, and changes nothing, if it is not one of these.
+        """
+        return self._resumes.abandon(agent_id)
+
+    def agent_meta(self, agent_id: str) -> AgentMeta | None:
+        """Return what the directory says of an agent, of this runtime or an earlier
+        one; None if that is nothing."""
+        return self._resumes.meta(agent_id)
+
+    async def history_of(self, task: AgentTask) -> Sequence[Message]:
+        """Return the conversation with which the next run of an agent begins: for
+        its supervisor."""
+        return await self._resumes.history_of(task)
 
     # Asking
 
@@ -574,23 +495,24 @@ class Runtime:
         launch."""
         owner = check_text("owner", owner)
         return [
-            t.snapshot() for t in self._table.all() if owner is None or t.owner == owner
+            t.snapshot()
+            for t in self._life.table.all()
+            if owner is None or t.owner == owner
         ]
 
     def _find(self, task: TaskHandle | str) -> Task:
         if isinstance(task, TaskHandle):
             return self.member(task)
-        found = self._table.find(task)
+        found = self._life.table.find(task)
         if found is None:
-            raise UnknownTask(
-                task, [(t.task_id, t.description) for t in self._table.live.values()]
-            )
+            live = self._life.table.live.values()
+            raise UnknownTask(task, [(t.task_id, t.description) for t in live])
         return found
 
     def notifications_for(self, owner: str | None) -> Notifications:
         """Return the view of one owner's notifications, of which None is one too."""
         owner = check_text("owner", owner)
-        return Notifications(self._outbox, owner, everyone=False)
+        return Notifications(self.outbox, owner, everyone=False)
 
     def tools_for(
         self, owner: str | None, settings: Settings | None = None
@@ -622,11 +544,11 @@ class Runtime:
         """See `TaskHandle.wait`."""
         self.refuse_own_end((task,))
         await trio.lowlevel.checkpoint()
-        if self._current_task() is None:
+        if self._life.current_task() is None:
             while task.ended_at is None:
                 await task.wait_changed()
             return
-        with self.lent_place((task,)):
+        with self._life.lent_place((task,)):
             while task.ended_at is None:
                 await task.wait_changed()
 
@@ -686,11 +608,15 @@ class Runtime:
         """Return the record behind a handle or an id of ours, or None."""
         if isinstance(task, TaskHandle):
             return task.belongs_to(self)
-        return self._table.find(task)
+        return self._life.table.find(task)
+
+    def lent_place(self, tasks: Iterable[Task]) -> AbstractContextManager[None]:
+        """See `_table.Host`."""
+        return self._life.lent_place(tasks)
 
     def refuse_own_end(self, tasks: Iterable[Task]) -> None:
         """Raise WouldDeadlock if the call comes from one of ``tasks``."""
-        refuse_own_end(self._current_task(), tasks)
+        refuse_own_end(self._life.current_task(), tasks)
 
     async def wait_idle(self) -> None:
         """Wait until no task is unfinished.
@@ -698,35 +624,111 @@ class Runtime:
         Raises:
             WouldDeadlock: if a task waits, which is not finished itself.
         """
-        task = self._current_task()
+        task = self._life.current_task()
         if task is not None:
             raise WouldDeadlock(f"task {task.task_id} would wait for its own end")
         await trio.lowlevel.checkpoint()
-        while self._table.live:
-            if self._idle is None:
-                self._idle = trio.Event()
-            await self._idle.wait()
+        await self._life.wait_idle()
 
     def turn(self, owner: str | None = None) -> Turn:
         """Say, for the length of an ``async with`` block, that the parent is
         busy. The foreground tasks of the turn are those that `run` is called
-        for in the block; they end with it. Background tasks go on."""
+        for in the block; they end with it. Background tasks go on.
+
+        No wake of the owner begins meanwhile. If the turn of one is under way, and
+        this is not part of it, entering waits for its end: see `wakes`."""
         owner = check_text("owner", owner)
-        return Turn(self, owner)
-
-    def begin_turn(self, owner: str | None) -> None:
-        """See `turn`."""
-        self._busy[owner] = self._busy.get(owner, 0) + 1
-
-    def end_turn(self, owner: str | None) -> None:
-        """See `turn`."""
-        self._busy[owner] -= 1
-        if not self._busy[owner]:
-            del self._busy[owner]
+        return Turn(self._parents.of(owner))
 
     def is_busy(self, owner: str | None = None) -> bool:
         """Whether a turn of ``owner`` is under way."""
-        return owner in self._busy
+        return self._parents.is_busy(owner)
+
+    def wakes(self, owner: str | None = None, *, window: float = 0.0) -> Wakes:
+        """Iterate over what the parent ``owner`` must be woken for::
+
+            async for wake in runtime.wakes("main"):
+                async with wake as turn:
+                    if await ask_model(wake.text):
+                        turn.progressed()
+
+        A wake comes when there is something to tell, no turn of the owner is
+        under way and none waits to begin. It holds all that is there by then, and
+        is a turn itself, so wakes never overlap, whoever iterates, and a `turn` of
+        the host's own that is begun meanwhile waits for its end and goes before
+        the next. One that leads to nothing is offered again, once: see `Turn`.
+        What is consumed before the wake begins is not in it.
+
+        With a ``window`` there is no wake before more than that many seconds have
+        passed since the host last began a turn of its own: a user who has just
+        said something may say more.
+
+        Use it, or the views of `notifications`, for one owner: each notification
+        goes to one reader.
+
+        Raises:
+            TypeError, ValueError: for bad arguments.
+        """
+        return Wakes(self._parents.of(check_text("owner", owner)), window)
+
+    def tell_progress(
+        self, task: TaskHandle | str, *, notify: Notify = "defer"
+    ) -> bool:
+        """Put a note of the progress of a background task, by its handle or id,
+        before its owner, in the queue of notifications. It tells only what is new
+        since the last note, by the time when it is taken; the end of the task
+        supersedes it. With ``wake`` it wakes the parent; by default it comes with
+        what does.
+
+        Returns False if there is nothing to tell: the last note was not taken yet,
+        nothing is new, or no such task is running in the background.
+
+        Raises:
+            ValueError: if ``notify`` is neither ``wake`` nor ``defer``.
+        """
+        if notify not in ("wake", "defer"):
+            raise ValueError(f"notify must be wake or defer, not {notify!r}")
+        found = self.known(task)
+        return found is not None and self._progress_notes.tell(found, notify)
+
+    async def schedule(
+        self,
+        expression: str,
+        prompt: str,
+        *,
+        owner: str | None = None,
+        zone: tzinfo = UTC,
+    ) -> Schedule:
+        """Put ``prompt`` before the parent ``owner`` whenever it is time, until the
+        schedule is stopped or the runtime ends.
+
+        It comes as a notification of the kind ``prompt``, in the order in which
+        that and the ends of tasks happen. Times that pass while nobody reads it, or
+        while the host is suspended, are told by one. Cancelled, it has started
+        nothing.
+
+        Args:
+            expression: five fields as cron has them, or six with the seconds first.
+            prompt: what to ask; at most 32,768 characters.
+            zone: where the times of the expression hold.
+
+        Raises:
+            ValueError: if the expression is none or has no time to come, or the
+                prompt is empty or too long.
+            RuntimeStopping: if the runtime is stopping or has ended.
+            SupervisorError: if cronsim, of the extra ``agents``, is not installed.
+            TypeError: for bad arguments.
+        """
+        owner = check_text("owner", owner)
+        return await start_schedule(
+            self.root,
+            self._life.delivery,
+            self._env,
+            expression,
+            prompt,
+            owner,
+            zone,
+        )
 
     # Stopping
 
@@ -738,7 +740,8 @@ class Runtime:
         now: bool = False,
         notify: Notify | None = None,
     ) -> StopResult:
-        """Stop a task, by its handle or id, and wait until it has really ended.
+        """Stop a task, by its handle or id, and wait until it has really ended; of
+        an agent its run first, and then everything below it together.
 
         A task that has ended already is left as it is. If something outlives
         the task's budget the result names it; it is waited for and reported,
@@ -749,7 +752,7 @@ class Runtime:
 
         Raises:
             UnknownTask: listing the running ones.
-            WouldDeadlock: if the task itself asks.
+            WouldDeadlock: if the task itself asks, or one below it.
             TypeError, ValueError: for bad arguments.
         """
         reason = check_text("reason", reason)
@@ -768,7 +771,7 @@ class Runtime:
         notify: Notify | None = None,
     ) -> StopResult:
         """See `stop`."""
-        (result,) = await self._stop([task], reason, now=now, notify=notify)
+        (result,) = await stop(self._life, [task], reason, now=now, notify=notify)
         return result
 
     async def stop_all(
@@ -779,7 +782,7 @@ class Runtime:
         now: bool = False,
     ) -> list[StopResult]:
         """Stop every unfinished task together, those of ``owner`` or, with None,
-        all.
+        all. There is a result for each that is not below another of them.
 
         Raises:
             WouldDeadlock: if one of them asks.
@@ -788,118 +791,19 @@ class Runtime:
         owner = check_text("owner", owner)
         reason = check_text("reason", reason)
         check_flag("now", now)
-        tasks = [
-            t for t in self._table.live.values() if owner is None or t.owner == owner
-        ]
-        return await self._stop(tasks, reason, now=now)
+        live = self._life.table.live.values()
+        tasks = [t for t in live if owner is None or t.owner == owner]
+        return await stop(self._life, tasks, reason, now=now)
 
     async def stop_foreground(self, owner: str | None = None) -> list[StopResult]:
-        """Stop the foreground tasks, those of ``owner`` or, with None, all, and
-        keep those in the background: what a host does when its user begins afresh.
+        """Stop the foreground tasks, those of ``owner`` or, with None, all but the
+        agents' own, and keep those in the background: what a host does when its user begins afresh.
 
         Raises:
             WouldDeadlock: if one of them asks.
         """
-        return await self._stop(self._foreground(owner), "the foreground was cleared")
-
-    async def _stop(
-        self,
-        tasks: list[Task],
-        reason: str | None,
-        *,
-        now: bool = False,
-        notify: Notify | None = None,
-    ) -> list[StopResult]:
-        self.refuse_own_end(tasks)
-        await trio.lowlevel.checkpoint()
-        return await self._end(tasks, reason, now=now, notify=notify)
-
-    async def _end(
-        self,
-        tasks: list[Task],
-        reason: str | None,
-        *,
-        now: bool = False,
-        notify: Notify | None = None,
-    ) -> list[StopResult]:
-        policies: list[Notify] = [task.notify for task in tasks]
-        by_pool = self._ask_to_stop(tasks, reason, now=now, notify=notify)
-        try:
-            if len(by_pool) == 1:
-                # Not through a nursery, which would wrap an interrupt.
-                ((pool, refs),) = by_pool.items()
-                await pool.terminate_children(refs, reason)
-            else:
-                async with trio.open_nursery() as nursery:
-                    for pool, refs in by_pool.items():
-                        nursery.start_soon(pool.terminate_children, refs, reason)
-        finally:
-            if notify is not None:
-                # Whoever wanted to tell of the end itself has not seen it.
-                for task, policy in zip(tasks, policies, strict=True):
-                    if not task.status.is_terminal:
-                        task.notify = policy
-        return [StopResult(task) for task in tasks]
-
-    @enable_ki_protection
-    def _ask_to_stop(
-        self,
-        tasks: Iterable[Task],
-        reason: str | None,
-        *,
-        now: bool = False,
-        notify: Notify | None = None,
-    ) -> dict[DynamicSupervisor, list[ActorRef[Any]]]:
-        """Mark them as stopping and end those that only wait for a place;
-        return the others' actors, by pool."""
-        by_pool: dict[DynamicSupervisor, list[ActorRef[Any]]] = {}
-        for task in tasks:
-            if task.status.is_terminal:
-                continue
-            if notify is not None:
-                task.notify = notify
-            if not task.stopping:
-                task.stopping = True
-                task.stop_reason = reason
-                self.events.emit(TaskStopRequested, task.task_id, reason)
-            if now:
-                task.hurry_up()
-            if task.ref is None:
-                self._slots.leave_queue(task)
-                self._conclude(task, TaskStatus.KILLED, None)
-            else:
-                by_pool.setdefault(self._pool(task), []).append(task.ref)
-        return by_pool
-
-    def close(self) -> None:
-        """Refuse new tasks and end those that only wait. Idempotent."""
-        self._stopping = True
-        self._ask_to_stop(list(self._table.live.values()), "the runtime is closing")
-
-    async def closed(self) -> None:
-        """Called when the tree has ended: give back the rest."""
-        self._outbox.close()
-        interrupted = False
-        try:
-            # In a task of its own, because trio raises an interrupt in the main
-            # one, in the middle of whatever it does.
-            async with trio.open_nursery() as nursery:  # noqa: ASYNC112
-                nursery.start_soon(self._close_processes)
-        except* KeyboardInterrupt:
-            interrupted = True
-        finally:
-            self.events.close()
-        if interrupted:
-            raise KeyboardInterrupt
-
-    @enable_ki_protection
-    async def _close_processes(self) -> None:
-        with trio.move_on_after(_CLOSE_BUDGET, shield=True) as scope:
-            await self._env.processes.aclose()
-        if scope.cancelled_caught:
-            self.on_warning(
-                None, f"the processes were not closed in {_CLOSE_BUDGET:g} s"
-            )
+        tasks = self._foreground(owner)
+        return await stop(self._life, tasks, "the foreground was cleared")
 
 
 class open_runtime:
@@ -919,6 +823,7 @@ class open_runtime:
         limits: how many tasks may run at once.
         env: the effects; the default is the operating system. Its processes
             are closed with the runtime.
+        agents: what holds for agents.
 
     Raises:
         OSError: if the directory cannot be made or written to.
@@ -931,6 +836,7 @@ class open_runtime:
         *,
         limits: Limits | None = None,
         env: Env | None = None,
+        agents: AgentPolicy | None = None,
     ) -> None:
         if not isinstance(directory, str | os.PathLike):
             raise TypeError(f"directory must be a path, not {directory!r}")
@@ -943,41 +849,24 @@ class open_runtime:
             raise TypeError(f"limits must be Limits or None, not {limits!r}")
         if env is not None and not isinstance(env, Env):
             raise TypeError(f"env must be an Env or None, not {env!r}")
+        if agents is not None and not isinstance(agents, AgentPolicy):
+            raise TypeError(f"agents must be an AgentPolicy or None, not {agents!r}")
         self._directory = Path(directory)
         self._limits = limits or Limits()
         self._env = env
-        self._runtime: Runtime | None = None
+        self._policy = agents or AgentPolicy()
+        self._tree: RuntimeTree | None = None
 
     @enable_ki_protection
     async def __aenter__(self) -> Runtime:
-        if self._runtime is not None:
+        if self._tree is not None:
             raise SupervisorError("a runtime's block can be entered only once")
         env = self._env or real_env()
         directory = env.files.make_directory(self._directory)
         events = EventStream()
-        self._runtime = runtime = Runtime(directory, env, self._limits, events)
-        self._root = open_supervisor(
-            [
-                child("notifier", notifier, runtime.outbox, drain=5.0),
-                child("shells", open_dynamic_supervisor, kind="supervisor"),
-                child("agents", open_dynamic_supervisor, kind="supervisor"),
-            ],
-            # For the notifier: a crash now and then is none of the tasks' business.
-            intensity=10,
-            period=10.0,
-            name="runtime",
-            env=env,
-            events=events,
-        )
-        try:
-            root = await self._root.__aenter__()
-        except BaseException:
-            with trio.move_on_after(2 * _CLOSE_BUDGET, shield=True):
-                await runtime.closed()
-            raise
-        # An interrupt may have ended it while it opened: then the block is
-        # entered cancelled already, with less in it.
-        runtime.attach(root)
+        runtime = Runtime(directory, env, self._limits, events, self._policy)
+        self._tree = runtime.make_tree()
+        runtime.root = await self._tree.start()
         return runtime
 
     @enable_ki_protection
@@ -987,26 +876,5 @@ class open_runtime:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        runtime = self._runtime
-        assert runtime is not None
-        try:
-            runtime.close()
-        finally:
-            await self._leave(  # noqa: ASYNC102 - it shields what it must
-                runtime, exc_type, exc, traceback
-            )
-
-    async def _leave(
-        self,
-        runtime: Runtime,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            # It never ends early without an error of its own, so it never
-            # swallows one.
-            await self._root.__aexit__(exc_type, exc, traceback)
-        finally:
-            with trio.move_on_after(2 * _CLOSE_BUDGET, shield=True):
-                await runtime.closed()
+        assert self._tree is not None
+        await self._tree.stop(exc_type, exc, traceback)  # noqa: ASYNC102 - it shields

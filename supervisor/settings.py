@@ -1,7 +1,8 @@
 """What may be set from outside, through environment variables.
 
-`read_settings` reads them once and checks them; nothing looks at the
-environment afterwards. A host that wants none of this makes its own `Settings`.
+`read_settings` and `read_limits` read them once and check them; nothing looks at
+the environment afterwards. A host that wants none of this makes its own `Settings`
+and `supervisor.runtime.Limits`.
 """
 
 from __future__ import annotations
@@ -9,18 +10,27 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Final
+from typing import Any, Final
 
 import attrs
+
+from ._limits import Limits
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
     "BASH_DEFAULT_TIMEOUT_MS",
     "BASH_MAX_TIMEOUT_MS",
     "DISABLE_BACKGROUND_TASKS",
+    "LIMIT_VARIABLES",
+    "MAX_AGENTS",
     "MAX_OUTPUT_LENGTH",
+    "MAX_SHELLS",
+    "MAX_TASKS",
+    "MODEL_LIMITS",
+    "PROVIDER_LIMITS",
     "VARIABLES",
     "Settings",
+    "read_limits",
     "read_settings",
 ]
 
@@ -37,6 +47,21 @@ VARIABLES: Final = {
 }
 """Every variable, and the field of `Settings` that it sets."""
 
+MAX_TASKS: Final = "TRIO_SUPERVISOR_MAX_TASKS"
+MAX_SHELLS: Final = "TRIO_SUPERVISOR_MAX_SHELLS"
+MAX_AGENTS: Final = "TRIO_SUPERVISOR_MAX_AGENTS"
+MODEL_LIMITS: Final = "TRIO_SUPERVISOR_MODEL_LIMITS"
+PROVIDER_LIMITS: Final = "TRIO_SUPERVISOR_PROVIDER_LIMITS"
+
+LIMIT_VARIABLES: Final = {
+    MAX_TASKS: "total",
+    MAX_SHELLS: "shells",
+    MAX_AGENTS: "agents",
+    MODEL_LIMITS: "models",
+    PROVIDER_LIMITS: "providers",
+}
+"""Every variable, and the field of `supervisor.runtime.Limits` that it sets."""
+
 _PREFIX: Final = "TRIO_SUPERVISOR_"
 _YES: Final = ("1", "true", "yes", "on")
 _NO: Final = ("0", "false", "no", "off")
@@ -48,6 +73,7 @@ _RANGES: Final = {
     "bash_default_timeout": (1, 2**31 - 1),
     "bash_max_timeout": (1, 2**31 - 1),
 }
+_MOST_TASKS: Final = 1_000_000
 
 
 @attrs.frozen(kw_only=True)
@@ -59,7 +85,7 @@ class Settings:
     """
 
     background_tasks: bool = True
-    """Whether the model may run commands in the background."""
+    """Whether the model may run commands and agents in the background."""
     max_output_length: int = 30_000
     """Characters of output in one answer of a tool; 1,000 to 10,000,000."""
     bash_default_timeout: int = 120_000
@@ -100,9 +126,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     Raises:
         ValueError: naming the variable and its value.
     """
-    for name in environ:
-        if name.startswith(_PREFIX) and name not in VARIABLES:
-            _check_spelling(name)
+    _check_spelling(environ)
     found: dict[str, int] = {}
     for variable, field in VARIABLES.items():
         value = environ.get(variable, "")
@@ -126,14 +150,62 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     )
 
 
-def _check_spelling(name: str) -> None:
+def read_limits(environ: Mapping[str, str], limits: Limits | None = None) -> Limits:
+    """Return ``limits`` with what ``environ`` says instead of theirs.
+
+    The number of tasks, shells and agents is a plain positive decimal integer;
+    the caps of models and providers are such numbers by name, as in
+    ``anthropic/opus=2,haiku=8``, and replace all that there were. What is empty
+    sets nothing. Nothing bad is passed over, and names are checked as by
+    `read_settings`.
+
+    Args:
+        environ: the environment.
+        limits: None is no limits.
+
+    Raises:
+        ValueError: naming the variable and its value.
+    """
+    _check_spelling(environ)
+    found: dict[str, Any] = {}
+    for variable, field in LIMIT_VARIABLES.items():
+        if value := environ.get(variable, ""):
+            read = _caps if variable in (MODEL_LIMITS, PROVIDER_LIMITS) else _cap
+            found[field] = read(variable, value)
+    return attrs.evolve(limits or Limits(), **found)
+
+
+def _cap(variable: str, value: str) -> int:
+    return _number(variable, value, 1, _MOST_TASKS)
+
+
+def _caps(variable: str, value: str) -> dict[str, int]:
+    caps: dict[str, int] = {}
+    for entry in value.split(","):
+        name, equals, number = entry.partition("=")
+        name = name.strip()
+        if not equals or not name or name in caps:
+            raise ValueError(
+                f"{variable} must be name=number, each name once, with commas between "
+                f"them, not {_cut(value)!r}"
+            )
+        caps[name] = _number(f"{variable}, for {_cut(name)!r},", number, 1, _MOST_TASKS)
+    return caps
+
+
+def _check_spelling(environ: Mapping[str, str]) -> None:
     # The common start would make any two names look alike.
-    ours = {known.removeprefix(_PREFIX): known for known in VARIABLES}
-    near = get_close_matches(name.removeprefix(_PREFIX), ours, n=1, cutoff=0.8)
-    if near:
-        raise ValueError(
-            f"the variable {name} is unknown; {ours[near[0]]} may be meant"
-        )
+    ours = {
+        known.removeprefix(_PREFIX): known for known in (*VARIABLES, *LIMIT_VARIABLES)
+    }
+    for name in environ:
+        own = name.removeprefix(_PREFIX)
+        if own == name or own in ours:
+            continue
+        if near := get_close_matches(own, ours, n=1, cutoff=0.8):
+            raise ValueError(
+                f"the variable {name} is unknown; {ours[near[0]]} may be meant"
+            )
 
 
 def _switch(environ: Mapping[str, str], variable: str) -> bool:

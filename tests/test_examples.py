@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -60,6 +61,75 @@ def test_the_example_of_a_work_shows_its_result_and_its_output(tmp_path: Path) -
         r"the sum of 3 numbers: 3 of 3, result '1\n3\n6\n'",
         "output: ['1', '3', '6']",
     ]
+
+
+def test_the_scripted_agent_uses_real_tools(tmp_path: Path) -> None:
+    shown = run(ROOT / "examples" / "scripted_agent.py", tmp_path)
+    assert "completed: I have it all:" in shown
+    assert "3 files" in shown
+    assert "It is a poem." in shown
+
+
+def test_without_a_terminal_the_foreground_is_moved_all_the_same(
+    tmp_path: Path,
+) -> None:
+    shown = run(ROOT / "examples" / "foreground.py", tmp_path).splitlines()
+    assert shown[1:] == [
+        "The host is free for other things.",
+        "in the background: counted to 5",
+    ]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of Unix")
+@pytest.mark.parametrize("key", [b"xyz\x02", b"", b"\x03"], ids=["B", "none", "C"])
+def test_ctrl_b_moves_the_foreground_and_the_terminal_is_as_it_was(
+    tmp_path: Path, key: bytes
+) -> None:
+    """BG1: with a pseudo-terminal; Ctrl+C ends the program, and the terminal is
+    given back then, too."""
+    import pty
+    import termios
+
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    code = ROOT / "examples" / "foreground.py"
+    process = subprocess.Popen(
+        # Whose terminal it is decides whom Ctrl+C reaches.
+        [sys.executable, "-c", LEADS.format(code=str(code))],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/local/bin:/usr/bin:/bin"},
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert b"Ctrl+B" in process.stdout.readline()
+        assert not termios.tcgetattr(theirs)[3] & (termios.ICANON | termios.ECHO)
+        os.write(ours, key)
+        shown, errors = process.communicate(timeout=60)
+        assert termios.tcgetattr(theirs) == before
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+        os.close(theirs)
+    assert (process.returncode, errors) == (0, b"")
+    if key == b"\x03":
+        assert shown == b"interrupted\n"
+        return
+    moved = b"goes on in the background" in shown
+    assert moved == (b"\x02" in key)
+    place = b"background" if moved else b"foreground"
+    assert b"in the %s: counted to 5" % place in shown
+
+
+LEADS = """
+import fcntl, os, runpy, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+runpy.run_path({code!r}, run_name="__main__")
+"""
 
 
 def test_the_example_in_the_readme_runs_and_is_short(tmp_path: Path) -> None:

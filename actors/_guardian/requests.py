@@ -19,6 +19,8 @@ class Request(NamedTuple):
     """The variables, as `encode_environment` makes them."""
     writable: bool
     """Whether the input is a pipe."""
+    errors: bool
+    """Whether stderr is a pipe of its own."""
     terminal: tuple[int, int] | None
     """Rows and columns."""
     nice: int | None
@@ -56,6 +58,7 @@ def encode_request(
     env: bytes,
     *,
     writable: bool = False,
+    errors: bool = False,
     terminal: tuple[int, int] | None = None,
     nice: int | None = None,
     limits: Mapping[str, int] | None = None,
@@ -73,6 +76,7 @@ def encode_request(
         str(mark),
         cwd,
         "pipe" if writable else "null",
+        "pipe" if errors else "stdout",
         " ".join(map(str, terminal or ())),
         "" if nice is None else str(nice),
         " ".join(f"{name}={value}" for name, value in (limits or {}).items()),
@@ -98,7 +102,7 @@ def split_request(data: bytes | bytearray) -> tuple[bytes, bytes, bytes] | None:
 
 def decode_request(head: bytes, env: bytes) -> Request:
     """Return the request of which `split_request` returned the two parts."""
-    marker, mark, cwd, stdin, terminal, nice, limits, *argv = head.split(b"\0")
+    marker, mark, cwd, stdin, stderr, terminal, nice, limits, *argv = head.split(b"\0")
     size = tuple(map(int, terminal.split()))
     pairs = [limit.decode().split("=") for limit in limits.split()]
     return Request(
@@ -108,6 +112,7 @@ def decode_request(head: bytes, env: bytes) -> Request:
         argv,
         env,
         writable=stdin == b"pipe",
+        errors=stderr == b"pipe",
         terminal=(size[0], size[1]) if size else None,
         nice=int(nice) if nice else None,
         limits=[(name, int(value)) for name, value in pairs],

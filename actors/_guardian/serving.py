@@ -210,9 +210,8 @@ class Server:
             return
         tree.begin(started)
         self._members.begin(tree)
-        descriptors = [started.output]
-        if started.input is not None:
-            descriptors.append(started.input)
+        streams = started.output, started.input, started.errors
+        descriptors = [stream for stream in streams if stream is not None]
         ids = tree.pid, tree.session, self._me
         tree.tell(" ".join(["started", *map(str, ids)]), descriptors)
         for descriptor in descriptors:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import resource
 import signal
@@ -46,6 +47,8 @@ class Started(NamedTuple):
     output: int
     input: int | None
     """None when there is nothing to write to."""
+    errors: int | None
+    """None when stderr is no pipe of its own."""
     name: str
     """What ``/proc`` calls the other end of the output."""
 
@@ -76,7 +79,7 @@ def start(request: Request, env: dict[bytes, bytes], mark: int) -> Started:
     """
     if request.terminal is None:
         with _Failing("program"):
-            streams = _open_pipes(request.writable)
+            streams = _open_pipes(request.writable, request.errors)
     else:
         with _Failing("terminal"):
             streams = _open_terminal(*request.terminal)
@@ -95,12 +98,13 @@ def start(request: Request, env: dict[bytes, bytes], mark: int) -> Started:
             os.close(descriptor)
         raise
     finally:
-        for theirs in {streams.output, streams.input or streams.output}:
+        input = streams.input or streams.output
+        for theirs in {input, streams.output, streams.errors}:
             os.close(theirs)
-    output, *inputs = streams.ours
-    return Started(
-        pid, holder or pid, holder, output, inputs[0] if inputs else None, streams.name
-    )
+    output, *others = streams.ours
+    errors = others.pop() if request.errors else None
+    writer = others.pop() if others else None
+    return Started(pid, holder or pid, holder, output, writer, errors, streams.name)
 
 
 def _start_here(
@@ -131,28 +135,38 @@ class _Failing:
 
 class _Streams(NamedTuple):
     ours: list[int]
-    """Of the output, and of the input if there is something to write to."""
+    """Of the output, of the input if there is something to write to, and of a
+    stderr apart."""
     input: int | None
     output: int
     """What the leader gets; may be the same."""
+    errors: int
+    """Likewise."""
     name: str
 
 
-def _open_pipes(writable: bool) -> _Streams:
+def _open_pipes(writable: bool, apart: bool) -> _Streams:
     # The write end never exists in the runtime, which may fork.
-    reader, output = os.pipe()
-    os.set_blocking(reader, False)
-    name = f"pipe:[{os.fstat(reader).st_ino}]"
-    if not writable:
-        return _Streams([reader], None, output, name)
+    pipes: list[tuple[int, int]] = []
     try:
-        input, writer = os.pipe()
+        for _ in range(1 + writable + apart):
+            pipes.append(os.pipe())  # noqa: PERF401 - closed if one fails
     except OSError:
-        os.close(reader)
-        os.close(output)
+        for descriptor in itertools.chain(*pipes):
+            os.close(descriptor)
         raise
-    os.set_blocking(writer, False)
-    return _Streams([reader, writer], input, output, name)
+    reader, output = pipes.pop(0)
+    ours, input, errors = [reader], None, output
+    if writable:
+        input, writer = pipes.pop(0)
+        ours.append(writer)
+    if apart:
+        reader_of_errors, errors = pipes.pop(0)
+        ours.append(reader_of_errors)
+    for descriptor in ours:
+        os.set_blocking(descriptor, False)
+    name = f"pipe:[{os.fstat(reader).st_ino}]"
+    return _Streams(ours, input, output, errors, name)
 
 
 def _open_terminal(rows: int, columns: int) -> _Streams:
@@ -163,7 +177,9 @@ def _open_terminal(rows: int, columns: int) -> _Streams:
         attributes[3] &= ~termios.ECHO
         termios.tcsetattr(theirs, termios.TCSANOW, attributes)
         termios.tcsetwinsize(theirs, (rows, columns))
-        return _Streams([ours, os.dup(ours)], theirs, theirs, os.ttyname(theirs))
+        return _Streams(
+            [ours, os.dup(ours)], theirs, theirs, theirs, os.ttyname(theirs)
+        )
     except (OSError, termios.error) as error:
         os.close(ours)
         os.close(theirs)
@@ -179,7 +195,7 @@ def _spawn(request: Request, env: dict[bytes, bytes], streams: _Streams) -> int:
         if streams.input is None
         else (os.POSIX_SPAWN_DUP2, streams.input, 0),
         (os.POSIX_SPAWN_DUP2, streams.output, 1),
-        (os.POSIX_SPAWN_DUP2, streams.output, 2),
+        (os.POSIX_SPAWN_DUP2, streams.errors, 2),
     ]
     failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     for program in _places(request, env):
@@ -346,7 +362,7 @@ def _set_streams(request: Request, streams: _Streams) -> None:
             input = os.open("/dev/null", os.O_RDONLY)
         os.dup2(input, 0)
         os.dup2(streams.output, 1)
-        os.dup2(streams.output, 2)
+        os.dup2(streams.errors, 2)
     with _Failing("terminal"):
         if request.terminal is None:
             os.setsid()

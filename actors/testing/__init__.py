@@ -22,6 +22,9 @@ That is a test for pytest with pytest-trio, which runs an async test if pytest's
 configuration says ``trio_mode = true``, or under ``@pytest.mark.trio``. An error
 in a script, such as an assertion that fails, comes out of the runtime's block.
 
+`run_agent` runs an `actors.agent.Agent` with tools of the test and without a
+runtime, and returns all that came of it.
+
 `Probe` is an actor that hands what it is told to the test, `wait_event` finds the
 next event of a kind.
 """
@@ -30,11 +33,14 @@ next event of a kind.
 #
 # _processes is the fake `Processes`, _commands what a test says of them, _program what a script sees of itself,
 # _pipe what connects the two; _files is the fake `Files`; _env puts them together
-# with a clock and names; _probe looks at actors and events.
+# with a clock and names; _probe looks at actors and events; _agents runs an agent.
 # The same tests run against these and against the real ones, so that they agree.
 
 from __future__ import annotations
 
+from ._agents import AgentRun as AgentRun
+from ._agents import FakeTool as FakeTool
+from ._agents import run_agent as run_agent
 from ._commands import Commands as Commands
 from ._commands import Unscripted as Unscripted
 from ._env import FakeClock as FakeClock
@@ -51,6 +57,7 @@ from ._program import Script as Script
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
+    "AgentRun",
     "Commands",
     "FakeClock",
     "FakeEnv",
@@ -58,10 +65,12 @@ __all__ = [
     "FakeIds",
     "FakeProcess",
     "FakeProcesses",
+    "FakeTool",
     "Probe",
     "Program",
     "Script",
     "Unscripted",
     "fake_env",
+    "run_agent",
     "wait_event",
 ]

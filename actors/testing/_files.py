@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
 from ..output import whole_characters
 
+T = TypeVar("T")
+
 
 class FakeFiles:
-    """`Files` in memory: regular files and directories, no links, no modes.
+    """`Files` in memory: regular files, directories, links, but no modes.
 
     Relative paths begin at ``/``. A file that is renamed or removed while it is
-    open stays with whoever has it open, as on Unix.
+    open stays with whoever has it open, as on Unix. No link is ever followed.
     """
 
     def __init__(self) -> None:
         self.write_error: OSError | None = None
-        """Raised by every append from now on, for instance
+        """Raised by every append, `replace` and `link` from now on, for instance
         ``OSError(errno.ENOSPC, "the disk is full")``; None for none."""
         self._files: dict[Path, bytearray] = {}
+        self._links: dict[Path, str] = {}
         self._directories: set[Path] = {Path("/")}
 
     def contents(self, path: str | os.PathLike[str]) -> bytes:
@@ -33,12 +38,30 @@ class FakeFiles:
         """
         return bytes(self._there(_absolute(path)))
 
-    def names(self, directory: str | os.PathLike[str]) -> list[str]:
-        """Return the names of the files in a directory, sorted."""
-        above = _absolute(directory)
-        return sorted(path.name for path in self._files if path.parent == above)
+    def link_target(self, path: str | os.PathLike[str]) -> str:
+        """Return where a link leads, for a test to look at.
+
+        Raises:
+            FileNotFoundError: if there is no link.
+        """
+        if _absolute(path) not in self._links:
+            raise _error(errno.ENOENT, Path(path))
+        return self._links[_absolute(path)]
 
     # What the protocol asks for
+
+    def names(self, directory: str | os.PathLike[str]) -> list[str]:
+        """Return the names of what is in a directory, sorted; none if it is not
+        there.
+
+        Raises:
+            NotADirectoryError: if it is a file.
+        """
+        above = _absolute(directory)
+        if above in self._files:
+            raise _error(errno.ENOTDIR, Path(directory))
+        there = (*self._files, *self._links, *self._directories - {Path("/")})
+        return sorted(path.name for path in there if path.parent == above)
 
     def make_directory(self, path: Path) -> Path:
         """Make ``path`` and its parents; return it absolute.
@@ -48,7 +71,7 @@ class FakeFiles:
         """
         path = _absolute(path)
         for part in (path, *path.parents):
-            if part in self._files:
+            if part in self._files or part in self._links:
                 raise _error(errno.ENOTDIR, path)
         self._directories.update((path, *path.parents))
         return path
@@ -66,7 +89,7 @@ class FakeFiles:
     def reserve(self, path: Path) -> None:
         """Create ``path`` as `create_output` does and leave it empty, closed."""
         where = _absolute(path)
-        if where in self._files or where in self._directories:
+        if where in self._files or where in self._directories or where in self._links:
             raise _error(errno.EEXIST, path)
         if where.parent not in self._directories:
             raise _error(errno.ENOENT, path)
@@ -78,8 +101,7 @@ class FakeFiles:
         Raises:
             OSError: if it is not there, or a directory is.
         """
-        if _absolute(path) in self._directories:
-            raise _error(errno.EISDIR, path)
+        self._refuse_others(path)
         return FakeFile(self, path, self._there(_absolute(path)))
 
     def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
@@ -110,16 +132,80 @@ class FakeFiles:
         if _absolute(path) in self._directories:
             raise _error(errno.EISDIR, path)
         self._files.pop(_absolute(path), None)
+        self._links.pop(_absolute(path), None)
+
+    def append_lines(self, path: Path, lines: bytes, *, durable: bool = False) -> None:
+        """Append whole lines to a file, which is created if it is missing; a line
+        that was left unfinished there is ended first.
+
+        Raises:
+            OSError: the `write_error`, if there is one; if a link or a directory is
+                there, or the directory of the file is not.
+        """
+        self._refuse_others(path)
+        if _absolute(path) not in self._files:
+            self.reserve(path)
+        self._refuse_writes(path)
+        data = self._files[_absolute(path)]
+        if data and not data.endswith(b"\n"):
+            data += b"\n"
+        data += lines
+
+    def replace(self, path: Path, contents: bytes) -> None:
+        """Give ``path`` a new file with these contents.
+
+        Raises:
+            OSError: the `write_error`, if there is one; if a directory is there, or
+                the directory of the file is not.
+        """
+        self._put_in_place(path)
+        self._files[_absolute(path)] = bytearray(contents)
+
+    def link(self, path: Path, target: str) -> None:
+        """Make ``path`` a link, in place of whatever file or link is there.
+
+        Raises:
+            OSError: as for `replace`.
+        """
+        self._put_in_place(path)
+        self._links[_absolute(path)] = target
+
+    async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
+        """Return ``fn(*args)``, called here and now: memory is never slow."""
+        result = fn(*args)
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return result
+
+    def _refuse_others(self, path: Path) -> None:
+        if _absolute(path) in self._directories:
+            raise _error(errno.EISDIR, path)
+        if _absolute(path) in self._links:
+            raise _error(errno.ELOOP, path)
+
+    def _refuse_writes(self, path: Path) -> None:
+        if self.write_error is not None:
+            raise OSError(self.write_error.errno, self.write_error.strerror, str(path))
+
+    def _put_in_place(self, path: Path) -> None:
+        where = _absolute(path)
+        if where.parent not in self._directories:
+            raise _error(errno.ENOENT, path)
+        self._refuse_writes(path)
+        if where in self._directories:
+            raise _error(errno.EISDIR, path)
+        self._files.pop(where, None)
+        self._links.pop(where, None)
 
     # For a file that is open
 
-    def replace(self, path: Path, older: Path) -> tuple[bytearray, int]:
+    def rotate(self, path: Path, older: Path) -> tuple[bytearray, int]:
         """Move a file and begin it again; return the new one, and the size of
         the one that it replaced."""
         where, to = _absolute(path), _absolute(older)
         if to in self._directories:
             raise _error(errno.EISDIR, older)
         replaced = len(self._files.get(to, b""))
+        self._links.pop(to, None)
         self._files[to] = self._there(where)
         self._files[where] = bytearray()
         return self._files[where], replaced
@@ -165,7 +251,7 @@ class FakeFile:
         """Move the file to ``older`` and begin it again, empty; return the size
         of the file that was replaced."""
         self._open_data()
-        self._data, replaced = self._files.replace(self._path, older)
+        self._data, replaced = self._files.rotate(self._path, older)
         return replaced
 
     async def aclose(self) -> None:

@@ -66,6 +66,7 @@ class FakeProcesses:
         env: Mapping[str, str],
         marker: str,
         stdin: Literal["null", "pipe"] = "null",
+        stderr: Literal["stdout", "pipe"] = "stdout",
         terminal: Terminal | None = None,
         nice: int | None = None,
         rlimits: Mapping[str, int] | None = None,
@@ -83,7 +84,7 @@ class FakeProcesses:
             ValueError: likewise, and as there.
         """
         _check(argv, env)
-        _check_options(stdin, terminal, nice, rlimits or {})
+        _check_options(stdin, stderr, terminal, nice, rlimits or {})
         has_line = len(argv) > 2 and argv[1] == "-c"
         command = argv[2] if has_line else shlex.join(argv)
         answer = answer_for(self._commands, command)
@@ -101,6 +102,7 @@ class FakeProcesses:
             env=dict(env),
             marker=marker,
             stdin=stdin,
+            stderr=stderr,
             terminal=terminal,
             nice=nice,
             rlimits=dict(rlimits or {}),
@@ -145,6 +147,7 @@ class FakeProcess:
         env: Mapping[str, str],
         marker: str,
         stdin: Literal["null", "pipe"],
+        stderr: Literal["stdout", "pipe"],
         terminal: Terminal | None,
         nice: int | None,
         rlimits: Mapping[str, int],
@@ -156,6 +159,7 @@ class FakeProcess:
         self.env = env
         self.marker = marker
         self.stdin = stdin
+        self.stderr = stderr
         self.terminal = terminal
         self.nice = nice
         self.rlimits = rlimits
@@ -182,6 +186,12 @@ class FakeProcess:
             has_reader=lambda: not self._closed,
             has_writer=lambda: any(p.holds_output for p in self._living.values()),
         )
+        self._errors = self._output
+        if stderr == "pipe":
+            self._errors = Pipe(
+                has_reader=lambda: not self._closed,
+                has_writer=lambda: any(p.holds_output for p in self._living.values()),
+            )
 
     def __repr__(self) -> str:
         return f"<FakeProcess {self.pid} {self.command!r}>"
@@ -199,7 +209,20 @@ class FakeProcess:
         Raises:
             trio.ClosedResourceError: after `aclose`.
         """
-        data = await self._output.read(max_bytes)
+        return await self._read(self._output, max_bytes)
+
+    async def receive_stderr(self, max_bytes: int = 65_536) -> bytes:
+        """Return the next bytes of a stderr apart.
+
+        Raises:
+            trio.ClosedResourceError: after `aclose`, and if there is none.
+        """
+        if self._errors is self._output:
+            raise trio.ClosedResourceError("there is no stderr apart")
+        return await self._read(self._errors, max_bytes)
+
+    async def _read(self, pipe: Pipe, max_bytes: int) -> bytes:
+        data = await pipe.read(max_bytes)
         if self._closed:
             raise trio.ClosedResourceError
         return data
@@ -288,6 +311,7 @@ class FakeProcess:
         self._closed = True
         self._input_open = False
         self._output.close()
+        self._errors.close()
         self._input.close()
         self._news.unpark_all()
         await trio.lowlevel.cancel_shielded_checkpoint()
@@ -303,11 +327,11 @@ class FakeProcess:
         trio.lowlevel.spawn_system_task(self._run, program, script)
         return program
 
-    async def print(self, data: bytes) -> None:
+    async def print(self, data: bytes, *, to_stderr: bool = False) -> None:
         """Write to the output."""
         if self.terminal is not None:
             data = data.replace(b"\n", b"\r\n")
-        await self._output.write(data)
+        await (self._errors if to_stderr else self._output).write(data)
 
     async def read_input(self, max_bytes: int) -> bytes:
         """Read what was sent."""
@@ -344,6 +368,7 @@ class FakeProcess:
             )
             self._input.changed()
         self._output.changed()
+        self._errors.changed()
         self._news.unpark_all()
 
     async def _wait_until(self, happened: Callable[[], bool]) -> None:
@@ -366,10 +391,18 @@ def _check(argv: Sequence[str], env: Mapping[str, str]) -> None:
 
 
 def _check_options(
-    stdin: str, terminal: Terminal | None, nice: int | None, rlimits: Mapping[str, int]
+    stdin: str,
+    stderr: str,
+    terminal: Terminal | None,
+    nice: int | None,
+    rlimits: Mapping[str, int],
 ) -> None:
     if stdin not in ("null", "pipe"):
         raise ValueError(f"stdin must be 'null' or 'pipe', not {stdin!r}")
+    if stderr not in ("stdout", "pipe"):
+        raise ValueError(f"stderr must be 'stdout' or 'pipe', not {stderr!r}")
+    if stderr == "pipe" and terminal is not None:
+        raise ValueError("stderr must be 'stdout' on a terminal, not 'pipe'")
     if terminal is not None:
         _check_number("terminal.rows", terminal.rows, 1, 0xFFFF)
         _check_number("terminal.columns", terminal.columns, 1, 0xFFFF)

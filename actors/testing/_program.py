@@ -60,15 +60,22 @@ class Program:
         return self._tree.terminal
 
     async def print(self, output: str | bytes) -> None:
-        """Write to stdout, or stderr, which are one. Nothing is added to it.
+        """Write to stdout. Nothing is added to it.
 
         It waits while the pipe is full, as a program does that prints faster
         than it is read.
         """
+        await self._print(output, to_stderr=False)
+
+    async def print_error(self, output: str | bytes) -> None:
+        """Write to stderr, which is stdout unless the tree has one apart."""
+        await self._print(output, to_stderr=True)
+
+    async def _print(self, output: str | bytes, *, to_stderr: bool) -> None:
         data = output.encode() if isinstance(output, str) else output
         await trio.lowlevel.checkpoint()
         if self._prints:
-            await self._tree.print(data)
+            await self._tree.print(data, to_stderr=to_stderr)
 
     async def read(self, max_bytes: int = 65_536) -> bytes:
         """Read from the standard input, waiting for a byte; ``b""`` is its end."""

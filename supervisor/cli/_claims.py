@@ -12,6 +12,7 @@ import attrs
 
 from ..runtime import TaskSnapshot
 from ..tree import Backoff
+from ._agent_claims import AGENT_CLAIMS, AgentFacts
 
 LIMIT = 15.0
 """Seconds in which the demo has to be over."""
@@ -111,6 +112,7 @@ class Facts:
     """Each part's output file."""
     attempts: list[float] = attrs.Factory(list[float])
     """The monotonic time of each attempt, as the command itself wrote it."""
+    agents: AgentFacts = attrs.Factory(AgentFacts)
     took: float = math.inf
 
 
@@ -132,9 +134,12 @@ Problem = str | None
 
 def _one_envelope_each(facts: Facts) -> Problem:
     of = [_text(_parse(xml), "task-id") for xml in facts.received]
-    wanted = sorted(facts.ids.values())
-    if len(wanted) != len(_END):
-        return f"only {len(wanted)} tasks were started"
+    agents = facts.agents.ids
+    if len(facts.ids) != len(_END) or agents.keys() != {"lead", "watcher"}:
+        return f"only {len(facts.ids)} commands and {len(agents)} agents were started"
+    # The watcher has ended twice.
+    twice = [*agents.values(), agents["watcher"]]
+    wanted = sorted([*facts.ids.values(), *twice])
     return None if sorted(of) == wanted else f"{len(wanted)} tasks, envelopes of {of}"
 
 
@@ -276,8 +281,14 @@ def _soon(facts: Facts) -> Problem:
     return None if facts.took < LIMIT else f"it took {facts.took:.1f} s"
 
 
+def _of_agents(ask: Callable[[AgentFacts], Problem]) -> Callable[[Facts], Problem]:
+    return lambda facts: ask(facts.agents)
+
+
 CLAIMS: dict[str, Callable[[Facts], Problem]] = {
-    "each task sent one envelope, and none came of anything else": _one_envelope_each,
+    "each run of each task sent one envelope; none came of the agents' own tasks": (
+        _one_envelope_each
+    ),
     "each envelope is well-formed XML with its elements once each, in order": _well_formed,
     "each tells status, exit code, signal and output as they were; no forgery is heeded": (
         _as_it_happened
@@ -291,6 +302,7 @@ CLAIMS: dict[str, Callable[[Facts], Problem]] = {
     "the move to the background came back at once, and restarted nothing": (
         _moved_without_a_restart
     ),
+    **{claim: _of_agents(ask) for claim, ask in AGENT_CLAIMS.items()},
     "seen from outside, no process is left, also not of ours": _nothing_is_left,
     "every descriptor was given back": _descriptors_are_given_back,
     f"it took less than {LIMIT:.0f} s": _soon,

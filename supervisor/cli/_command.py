@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import trio
 
 from .._errors import InvalidChildSpec
 from .._spec import RESTARTS, Backoff, Restart
+from ..permissions import MODES, Mode
+
+if TYPE_CHECKING:
+    from actors.models.scripted import Script
+
+    from .agent import Provider
 
 _ARGV = f"{__name__}.argv"
 
@@ -215,10 +224,9 @@ def run(
     the number of the signal. When whoever read this output has gone, as in
     "| head -1", every command is stopped likewise, and the exit code is 141.
     """
-    from actors.env import real_env
     from actors.shell import Shell
 
-    from .run import Order, new_directory
+    from .run import Order
     from .run import run as do
 
     try:
@@ -252,22 +260,10 @@ def run(
         shells = [Shell(line, grace=grace, deadline=deadline) for line in lines]
     except ValueError as error:
         raise click.UsageError(f"{error}.") from error
-    if directory == "":
-        raise click.BadParameter("'' is no directory.", param_hint="'--directory'")
-    try:
-        if directory is None:
-            place = new_directory()
-        else:
-            place = real_env().files.make_directory(Path(directory))
-    except OSError as error:
-        raise click.BadParameter(
-            f"{directory or error.filename!r}: {error.strerror}.",
-            param_hint="'--directory'",
-        ) from error
     count, period = intensity or (1, 5.0)
     order = Order(
         shells=shells,
-        directory=place,
+        directory=_place(directory),
         max=most,
         restart=restart,
         intensity=count,
@@ -277,6 +273,147 @@ def run(
         envelopes=envelopes,
     )
     return trio.run(do, order)
+
+
+@_main.command(short_help="Play a script of agents, or let a real model work.")
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="Let this model work on a PROMPT: claude-..., gpt-..., or PROVIDER/MODEL with"
+    " anthropic or openai.",
+)
+@click.option(
+    "--permission-mode",
+    "mode",
+    type=click.Choice(MODES),
+    help="What agents may do without a question.  [default: bypass for a script,"
+    " default for a model]",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print each event as a line of JSON."
+)
+@click.option(
+    "--directory",
+    metavar="DIRECTORY",
+    help="Where transcripts and output files go.  [default: a new one for temporary"
+    " files]",
+)
+@click.argument("what", metavar="SCRIPT|PROMPT")
+def agent(
+    model: str | None,
+    mode: Mode | None,
+    as_json: bool,
+    directory: str | None,
+    what: str,
+) -> int:
+    """Play a script of agents, or let a real model work on a prompt.
+
+    A SCRIPT is a file in YAML or JSON that says what the models of some agents say
+    and call, and what their host does: it starts agents, moves them to the
+    background, sends them messages, stops and resumes them. All but the models is
+    real: the commands, the agents they start, the transcripts. The module
+    actors.models.scripted describes the format.
+
+    With --model the argument is a PROMPT, for one agent with a real model. The key
+    is in the environment: ANTHROPIC_API_KEY or OPENAI_API_KEY.
+
+    The exit code is 0 if every agent that the host started has completed, or was
+    stopped by the script; else 1, and 2 for a mistake in the call or the script.
+    Ctrl+C, SIGTERM and SIGHUP stop everything; the exit code is then 128 and the
+    number of the signal.
+    """
+    from .agent import Order
+    from .agent import agent as do
+
+    script, provider, name = (
+        (_read_script(what), None, "")
+        if model is None
+        else (_one_agent(what), *_provider(model))
+    )
+    order = Order(
+        script=script,
+        provider=provider,
+        model=name,
+        mode=mode or ("bypass" if model is None else "default"),
+        directory=_place(directory),
+        json=as_json,
+    )
+    return trio.run(do, order)
+
+
+def _read_script(name: str) -> Script:
+    from actors.models.scripted import ScriptError, read_script
+
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "no text in UTF-8"
+        raise click.BadParameter(
+            f"{name!r}: {why}.", param_hint="'SCRIPT|PROMPT'"
+        ) from error
+    try:
+        return read_script(text, name)
+    except ScriptError as error:
+        raise click.UsageError(f"{error}.") from error
+
+
+def _one_agent(prompt: str) -> Script:
+    """Return the script of a host that runs one agent."""
+    from actors.models.scripted import AgentScript, Script, Step
+
+    if not prompt.strip():
+        raise click.BadParameter("the prompt is empty.", param_hint="'SCRIPT|PROMPT'")
+    agent = AgentScript(name="agent", turns=())
+    step = Step(action="run", agent="agent", text=prompt, place="host, step 1")
+    return Script(source="the command line", agents={"agent": agent}, host=(step,))
+
+
+def _provider(model: str) -> tuple[Provider, str]:
+    """Return whose model it is, and what it is called there; see that both the
+    package and the key are there."""
+    named, _, rest = model.partition("/")
+    provider: Provider | None = None
+    if named == "anthropic" and rest:
+        provider, model = "anthropic", rest
+    elif named == "openai" and rest:
+        provider, model = "openai", rest
+    elif model.startswith("claude"):
+        provider = "anthropic"
+    elif re.match(r"gpt|chatgpt|o[0-9]", model):
+        provider = "openai"
+    if provider is None:
+        raise click.BadParameter(
+            f"{model!r}: write anthropic/MODEL or openai/MODEL.",
+            param_hint="'--model'",
+        )
+    if find_spec(provider) is None:
+        raise click.UsageError(
+            f"The package of this model is not installed: pip install"
+            f" 'trio-supervisor[{provider}]'."
+        )
+    key = f"{provider.upper()}_API_KEY"
+    if not os.environ.get(key):
+        raise click.UsageError(f"No key for {model}: set {key} in the environment.")
+    return provider, model
+
+
+def _place(directory: str | None) -> Path:
+    """Make the directory that was asked for, or one of our own."""
+    from actors.env import real_env
+
+    from .run import new_directory
+
+    if directory == "":
+        raise click.BadParameter("'' is no directory.", param_hint="'--directory'")
+    try:
+        if directory is None:
+            return new_directory()
+        return real_env().files.make_directory(Path(directory))
+    except OSError as error:
+        raise click.BadParameter(
+            f"{directory or error.filename!r}: {error.strerror}.",
+            param_hint="'--directory'",
+        ) from error
 
 
 @_main.command(short_help="See it work on real commands, and check what it claims.")

@@ -25,9 +25,11 @@ from .._events import (
     Event,
     Gap,
     Straggler,
+    TaskBackgrounded,
     TaskEnded,
     TaskRestarted,
     TaskRestartScheduled,
+    TaskResumed,
     TaskStarted,
     TaskStopRequested,
     Warned,
@@ -143,6 +145,10 @@ class PlainView:
                 what, detail = "started", ""
             case TaskRestarted(task_id=task_id):
                 what, detail = "restarted", ""
+            case TaskResumed(task_id=task_id):
+                what, detail = "resumed", ""
+            case TaskBackgrounded(task_id=task_id):
+                what, detail = "moved", "to the background"
             case TaskRestartScheduled(task_id=task_id, delay=delay, error=error):
                 what, detail = "will restart", f"in {delay:.3g} s"
                 if error is not None:

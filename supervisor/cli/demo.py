@@ -23,6 +23,7 @@ from actors.shell import Shell
 from .._events import Subscription, TaskEnded, TaskProgress, TaskStarted
 from ..runtime import Notifications, Runtime, TaskHandle, open_runtime
 from ._claims import ATTEMPTS, BACKOFF, FORGED, GRACE, LIMIT, READ, Facts, Look, judge
+from ._demo_agents import AgentScenario
 from ._stdout import Stdout
 from ._stopping import Stopping, open_signals
 
@@ -156,6 +157,7 @@ class Scenario:
         self._directory = directory
         self._say = say
         self._parts = parts(directory)
+        self._agents = AgentScenario(directory, self.facts.agents)
         self._began = trio.current_time()
         # What the event stream has told of each part.
         self._talks: set[str] = set()
@@ -174,13 +176,21 @@ class Scenario:
         )
         for part in self._parts.values():
             await self._say(f"  {part.name:<9} {part.what}\n")
+        await self._say(
+            "\nAnd two agents, whose models are a script and whose tools are real:\n"
+            "  lead      starts a command and a helper; is moved, and gets a message\n"
+            "  watcher   starts a command; is stopped with it, and resumed\n"
+        )
         async with _open_observer(self._directory) as observer:
             self.observer = observer
             facts.before = await observer.look()
             async with trio.open_nursery() as readers:
                 # They read on until the runtime has ended.
-                async with open_runtime(self._directory / "output") as runtime:
-                    stopping.runtime = runtime
+                async with open_runtime(
+                    self._directory / "output", agents=self._agents.policy
+                ) as runtime:
+                    stopping.runtime = self._agents.listening.runtime = runtime
+                    self._agents.listening.nursery = readers
                     events, notifications = (
                         runtime.events.subscribe(),
                         runtime.notifications,
@@ -200,6 +210,7 @@ class Scenario:
         facts = self.facts
         for name, task_id in facts.ids.items():
             facts.files[name] = self._output_of(task_id)
+        self._agents.collect(self._directory / "output")
         with contextlib.suppress(FileNotFoundError):
             lines = (self._directory / "attempts").read_text().splitlines()
             facts.attempts = [float(line) for line in lines]
@@ -239,6 +250,7 @@ class Scenario:
         facts.stop_took = trio.current_time() - before
         facts.stopped = await observer.look()
         facts.survivors = result.survivors
+        await self._agents.play(observer.look)
         await self._wait_until(lambda: self._ended >= self._parts.keys() - {"server"})
 
     async def _take_turn(self, runtime: Runtime) -> None:
@@ -275,15 +287,24 @@ class Scenario:
 
     async def _follow(self, events: Subscription) -> None:
         names: dict[str, str] = {}
+        told: set[str] = set()
+        agents = self.facts.agents
         async for event in events:
             if isinstance(event, TaskStarted):
                 names[event.task_id] = event.description
-                self.facts.ids[event.description] = event.task_id
+                if event.owner != "main":
+                    agents.own[event.description] = event.task_id
+                    continue
+                told.add(event.task_id)
+                ids = self.facts.ids if event.description in self._parts else agents.ids
+                ids[event.description] = event.task_id
             elif isinstance(event, TaskProgress):
                 self._talks.add(names[event.task_id])
             elif isinstance(event, TaskEnded):
+                agents.ended.append(event.task_id)
                 self._ended.add(names[event.task_id])
-                self.facts.ended.append(event.task_id)
+                if event.task_id in told:
+                    self.facts.ended.append(event.task_id)
             else:
                 continue
             self._news.set()

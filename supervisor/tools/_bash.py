@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -17,6 +18,7 @@ from .._table import TaskSnapshot
 from ..settings import Settings
 from ._arguments import Field, Refused
 from ._host import host_processes
+from ._inherited import inherited
 from ._owned import ending, leftovers
 from ._self_kill import ends_host, killed_process
 from ._task_output import OutputEnd, end_of, read_end
@@ -91,7 +93,7 @@ def _fields(settings: Settings) -> list[Field]:
         Field(
             "cwd",
             "string",
-            "The directory to run the command in, if it is not that of the host.",
+            "The directory to run the command in, if it is not yours.",
             required=False,
         ),
     ]
@@ -156,7 +158,7 @@ class _Bash:
         try:
             return Shell(
                 command,
-                cwd=arguments["cwd"],
+                cwd=self._directory(arguments["cwd"]),
                 stdin="pipe" if arguments.get("stdin") else None,
                 deadline=None if may_go_on else arguments["timeout"] / 1000,
             )
@@ -165,6 +167,13 @@ class _Bash:
                 "invalid_arguments",
                 f"Nothing was run: {one_line(str(error), _REFUSAL_SHOWN)}.",
             ) from None
+
+    def _directory(self, given: str | None) -> str | None:
+        # An agent may have one of its own, and then names others from there.
+        own = inherited(self._runtime, self._owner).cwd
+        if own is None or given is None:
+            return given or own
+        return os.path.join(own, given)
 
     async def _launch(
         self,

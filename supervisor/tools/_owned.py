@@ -1,4 +1,8 @@
-"""The tasks of one owner: finding one, and saying how it is."""
+"""The tasks of one owner: finding one, and saying how it is.
+
+To an owner belong the tasks that it has started and, of those that are agents,
+their own tasks, and so on. These are told of to the agent that has started them.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,15 @@ from .._table import TaskSnapshot
 from ._arguments import Refused, shown
 
 if TYPE_CHECKING:
+    from actors.transcript import AgentMeta
+
     from .._handles import TaskHandle
     from ..runtime import Runtime
 
 _LISTED: Final = 20
 _ERROR_SHOWN: Final = 500
 _ENDED: Final = "has ended"
+_WAITS_FOR: Final = {"tasks": "its own tasks", "approval": "an approval"}
 
 
 def owned(runtime: Runtime, owner: str | None) -> list[TaskSnapshot]:
@@ -28,7 +35,7 @@ def owned(runtime: Runtime, owner: str | None) -> list[TaskSnapshot]:
 
 
 def find(runtime: Runtime, owner: str | None, task_id: str) -> TaskHandle:
-    """Return a task of ``owner``.
+    """Return a task that belongs to ``owner``.
 
     Raises:
         Refused: if there is none of this id, listing those that there are; or
@@ -37,25 +44,87 @@ def find(runtime: Runtime, owner: str | None, task_id: str) -> TaskHandle:
     try:
         task = runtime.handle(task_id)
     except UnknownTask:
-        raise Refused(
-            "unknown_task",
-            f"There is no task {shown(task_id)}, or it has been forgotten. "
-            f"{_listed(runtime, owner)}",
-        ) from None
-    if task.snapshot().owner != owner:
-        raise Refused(
-            "access_denied",
-            f"Access denied: task {shown(task_id)} belongs to another owner. "
-            f"{_listed(runtime, owner)}",
-        )
+        raise unknown(runtime, owner, task_id) from None
+    if not _belongs(runtime, owner, task.snapshot()):
+        raise denied(runtime, owner, task_id)
     return task
 
 
+def find_agent(
+    runtime: Runtime, owner: str | None, agent_id: str
+) -> TaskHandle | AgentMeta:
+    """Return a task that belongs to ``owner``, or what the directory says of an
+    agent of theirs from an earlier program.
+
+    Raises:
+        Refused: as `find`.
+    """
+    try:
+        runtime.handle(agent_id)
+    except UnknownTask:
+        try:
+            meta = runtime.transcripts.read_meta(agent_id)
+        except ValueError:
+            # No agent can have such an id.
+            meta = None
+        if meta is None:
+            raise unknown(runtime, owner, agent_id) from None
+        if meta.owner != owner:
+            raise denied(runtime, owner, agent_id) from None
+        return meta
+    return find(runtime, owner, agent_id)
+
+
+def unknown(runtime: Runtime, owner: str | None, task_id: str) -> Refused:
+    """Return the answer for an id that no task has."""
+    return Refused(
+        "unknown_task",
+        f"There is no task {shown(task_id)}, or it has been forgotten. "
+        f"{_listed(runtime, owner)}",
+    )
+
+
+def denied(runtime: Runtime, owner: str | None, task_id: str) -> Refused:
+    """Return the answer for the id of a task that is somebody else's."""
+    return Refused(
+        "access_denied",
+        f"Access denied: task {shown(task_id)} belongs to another owner. "
+        f"{_listed(runtime, owner)}",
+    )
+
+
+def is_told(task: TaskSnapshot, owner: str | None) -> bool:
+    """Whether the end of ``task`` is told to ``owner``, so that an answer may take
+    the place of that: it is not for the own tasks of its agents."""
+    return task.owner == owner
+
+
+def _belongs(runtime: Runtime, owner: str | None, task: TaskSnapshot) -> bool:
+    while task.owner != owner:
+        if task.parent is None:
+            return False
+        try:
+            task = runtime.get(task.parent)
+        except UnknownTask:
+            return False
+    return True
+
+
 def _listed(runtime: Runtime, owner: str | None) -> str:
-    running = [t for t in owned(runtime, owner) if not t.status.is_terminal]
+    running = [
+        task
+        for task in runtime.tasks()
+        if not task.status.is_terminal and _belongs(runtime, owner, task)
+    ]
     if not running:
         return "No task is running."
-    lines = [f"- {described(task)}" for task in running[:_LISTED]]
+    # Its own first: those of its agents may be many.
+    running.sort(key=lambda task: task.owner != owner)
+    lines = [
+        f"- {described(task)}"
+        + (f" (started by agent {task.owner})" if task.owner != owner else "")
+        for task in running[:_LISTED]
+    ]
     if len(running) > _LISTED:
         lines.append(f"and {len(running) - _LISTED} more; see TaskList")
     return "\n".join(["Running tasks:", *lines])
@@ -74,7 +143,11 @@ def state(task: TaskSnapshot) -> str:
     if task.status is TaskStatus.RUNNING:
         if task.stopping:
             return "running, was told to stop"
-        return "running, between two runs" if task.restarting else "running"
+        if task.restarting:
+            return "running, between two runs"
+        if task.waiting is not None:
+            return f"running, waits for {_WAITS_FOR[task.waiting]}"
+        return "running"
     if task.status is TaskStatus.KILLED:
         return "killed"
     how = ending(task)

@@ -6,7 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 from ..settings import Settings, read_settings
+from ._agent import agent
 from ._bash import bash
+from ._send_message import send_message
 from ._task_list import task_list
 from ._task_output import task_output
 from ._task_stop import kill_shell, task_stop
@@ -24,7 +26,8 @@ def tools_for(
 
     They are five, Bash, TaskOutput, TaskStop, TaskList and TaskWrite, and after
     them KillShell: the older name of TaskStop, for models that were trained on
-    it. A host may leave that one out.
+    it. A host may leave that one out. A runtime that has a loop for agents, in
+    its `supervisor.agents.AgentPolicy`, has Agent and SendMessage besides.
 
     Args:
         runtime: where the tasks are.
@@ -41,6 +44,12 @@ def tools_for(
         settings = read_settings(os.environ)
     if not isinstance(settings, Settings):
         raise TypeError(f"settings must be Settings or None, not {settings!r}")
+    loop = runtime.agents.run
+    agents = (
+        []
+        if loop is None
+        else [agent(runtime, owner, settings, loop), send_message(runtime, owner)]
+    )
     return [
         bash(runtime, owner, settings),
         task_output(runtime, owner, settings),
@@ -48,4 +57,5 @@ def tools_for(
         task_list(runtime, owner),
         task_write(runtime, owner),
         kill_shell(runtime, owner),
+        *agents,
     ]

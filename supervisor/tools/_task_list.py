@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 _LISTED: Final = 100
 
 _DESCRIPTION: Final = f"""\
-Lists your tasks: background tasks, and foreground commands that are still running.
+Lists your tasks: background tasks, and foreground commands and agents that are still running.
 
 - Takes no arguments.
 - Use it when you do not know the id of a task, or which tasks are still running.
-- Returns one line for each task: its id, type, state and description. Tasks that have not ended come first, in the order of their start; then ended ones, the latest first. At most {_LISTED} lines; ended tasks are forgotten after a while.
+- Returns one line for each task: its id, type, state (of an agent, also what it waits for) and description. Tasks that have not ended come first, in the order of their start; then ended ones, the latest first. At most {_LISTED} lines; ended tasks are forgotten after a while.
 - The tasks of other agents and sessions are not listed.
 """
 
@@ -56,4 +56,5 @@ def _data(task: TaskSnapshot) -> dict[str, Any]:
         "status": task.status.value,
         "description": one_line(task.description),
         "background": task.background,
+        "waiting": task.waiting,
     }

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from actors import TaskStatus
 from actors.envelope import clean_text
 
 from .._line import one_line
 from .._table import TaskSnapshot
 from ..settings import Settings
 from ._arguments import Field
-from ._owned import find, leftovers, state
+from ._owned import find, is_told, leftovers, state
 from ._tool import Call, Tool, ToolResult
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ Reads the output of a task that is running or has ended: a background command, a
 
 - With block, as by default, it first waits for the end of the task, for at most timeout milliseconds. When they pass it returns what there is; the task goes on.
 - With block: false it returns at once. You are told when a task ends, so there is no need to ask again and again.
-- Returns the id, type, status and description of the task, its exit code if it has one, and then its output; of an agent, its answer. After a call that returns the end of a task you are not told of that end again.
+- Returns the id, type, status and description of the task, its exit code if it has one, and then its output; of an agent, its answer, or what it has said last if it has not ended. After a call that returns the end of a task you are not told of that end again.
 - Of long output only the END is returned, at most {length} characters, after a line that names the file with all of it. To read the rest, or only what is new, pass offset: the output from that byte on is returned then, and next_offset, which is where to go on. (A last line that is not complete comes again then.)
 - Takes task_id, from the answer that started the task or from TaskList. Only your own tasks can be read.
 """
@@ -59,7 +60,7 @@ def task_output(runtime: Runtime, owner: str | None, settings: Settings) -> Tool
             )
         snapshot = task.snapshot()
         data = format_output(snapshot, output) | place
-        if snapshot.status.is_terminal:
+        if snapshot.status.is_terminal and is_told(snapshot, owner):
             runtime.consume(task.id)
         return ToolResult(_text(snapshot, data, call.arguments), data=data)
 
@@ -108,7 +109,7 @@ def read_end(task: TaskHandle, limit: int) -> OutputEnd:
     """Return the end of what a task has printed or answered: at most ``limit``
     characters."""
     snapshot = task.snapshot()
-    if snapshot.output_file is not None and (text := task.read_tail(limit)):
+    if _prints(snapshot) and (text := task.read_tail(limit)):
         is_cut = (
             len(task.read_tail(limit + 1)) > limit
             # The beginning of a rotated file is not kept.
@@ -117,6 +118,16 @@ def read_end(task: TaskHandle, limit: int) -> OutputEnd:
         return OutputEnd(clean_text(text), is_cut)
     # It has no file, or one that cannot be read: then the last is in memory.
     return end_of(snapshot.result or "", limit)
+
+
+def _prints(task: TaskSnapshot) -> bool:
+    # The file of an agent is its transcript, and its answer is in memory.
+    return task.output_file is not None and not _is_agent(task)
+
+
+def _is_agent(task: TaskSnapshot) -> bool:
+    """Whether it is an `actors.agent.Agent`; others of its type have no depth."""
+    return task.depth is not None
 
 
 def end_of(answer: str, limit: int) -> OutputEnd:
@@ -132,7 +143,7 @@ def _read_on(task: TaskHandle, offset: int, limit: int) -> tuple[str, dict[str, 
     """Return at most ``limit`` bytes of it from the byte ``offset`` on, and where
     that is."""
     snapshot = task.snapshot()
-    if snapshot.output_file is not None:
+    if _prints(snapshot):
         part = task.read(offset, limit)
         # An unfinished line is not in the file yet, and is read again next time.
         text = clean_text(part.text + part.unfinished)
@@ -168,7 +179,19 @@ def format_output(task: TaskSnapshot, output: str) -> dict[str, Any]:
         data["result"] = output
     if task.type == "local_agent" or error is not None:
         data["error"] = error
+    if _is_agent(task):
+        data |= {"waiting": task.waiting, "terminate": task.terminate}
+        if not task.status.is_terminal:
+            data["activities"] = _activities(task)
     return data
+
+
+def _activities(task: TaskSnapshot) -> list[str]:
+    """Return what an agent has done last, in the order in which it did."""
+    if task.progress is None:
+        return []
+    lines = task.progress.activities or (task.progress.text,)
+    return [one_line(line) for line in lines if line]
 
 
 def _text(task: TaskSnapshot, data: dict[str, Any], asked: dict[str, Any]) -> str:
@@ -190,6 +213,15 @@ def _text(task: TaskSnapshot, data: dict[str, Any], asked: dict[str, Any]) -> st
         lines.append(f"left_behind: {leftover}")
     if "truncated" in data:
         lines.append("truncated: what follows is the end of the output")
+    if data.get("terminate") not in (None, "goal"):
+        lines.append(f"ended by: {data['terminate']}")
+    if data.get("activities"):
+        lines.append(f"latest activities: {'; '.join(data['activities'])}")
+    if _is_agent(task) and data["output"]:
+        if not task.status.is_terminal:
+            lines.append("partial: what follows is what the agent has said so far")
+        elif task.status is not TaskStatus.COMPLETED:
+            lines.append("partial: what follows is what the agent had said so far")
     if "waitingFor" in data:
         lines.append(f"It seems to wait for an answer: {data['waitingFor']}")
     if "next_offset" in data:

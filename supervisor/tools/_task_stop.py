@@ -6,19 +6,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .._line import one_line
 from ._arguments import Field
-from ._owned import find, state
+from ._owned import find, is_told, state
 from ._tool import Call, Tool, ToolResult
 
 if TYPE_CHECKING:
     from ..runtime import Runtime
 
 _REASON: Final = "the model asked for it"
+_LISTED: Final = 20
 
 _DESCRIPTION: Final = """\
 Stops a running task, and waits until it has really ended.
 
 - Use it to end a background task that you need no longer, such as a server, or one that does not end by itself.
 - All processes that the task has started are ended: first they are asked to, some seconds later they are killed.
+- With an agent all that it has started itself, commands and agents, is ended too, and named in the answer. A stopped agent is not started again by itself.
 - Returns how the task ended; you are not told of that end again. If something could not be ended, the answer is an error that names it. A task that had ended before is left as it is, and you are told so.
 - Takes task_id, from the answer that started the task or from TaskList. Only your own tasks can be stopped.
 """
@@ -50,6 +52,7 @@ def _stop(
             "status": before.status.value,
             "description": one_line(before.description),
             "stopped": False,
+            "stopped_tasks": [],
             "survivors": [],
         }
         if before.status.is_terminal:
@@ -61,19 +64,38 @@ def _stop(
         result = await task.stop(_REASON)
         after = result.snapshot
         data["status"] = after.status.value
+        data["stopped_tasks"] = list(result.stopped)
         if not after.status.is_terminal:
             data["survivors"] = list(result.survivors)
             return ToolResult(
                 f"Task {task.id} was told to stop and has not ended. Still there: "
-                f"{', '.join(result.survivors)}. It is waited for, and you will be "
-                "told when it ends.",
+                f"{_some(result.survivors)}. It is waited for, and you will be told "
+                f"when it ends.{_with_it(result.stopped)}",
                 is_error=True,
                 data={"error": "survivors", **data},
             )
         data["stopped"] = True
-        # This answer tells of the end.
-        runtime.consume(task.id)
-        return ToolResult(f"Task {task.id} has ended: {state(after)}.", data=data)
+        if is_told(after, owner):
+            # By this answer.
+            runtime.consume(task.id)
+        return ToolResult(
+            f"Task {task.id} has ended: {state(after)}.{_with_it(result.stopped)}",
+            data=data,
+        )
 
     fields = (Field(id_field, "string", "The id of the task to stop."),)
     return Tool(name, description, fields, act)
+
+
+def _with_it(stopped: tuple[str, ...]) -> str:
+    if not stopped:
+        return ""
+    what = "1 task" if len(stopped) == 1 else f"{len(stopped)} tasks"
+    return f" With it ended {what} that it or its agents had started: {_some(stopped)}."
+
+
+def _some(names: tuple[str, ...]) -> str:
+    listed = ", ".join(names[:_LISTED])
+    if len(names) > _LISTED:
+        listed += f" and {len(names) - _LISTED} more"
+    return listed

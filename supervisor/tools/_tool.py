@@ -92,8 +92,8 @@ class Tool:
             return _refusal(
                 "backlog_full",
                 f"No background task can be started now: {error.waiting} notifications "
-                "of ended tasks have not been read. Run the command in the foreground, "
-                "or try again later.",
+                "of ended tasks have not been read. Run it in the foreground, or try "
+                "again later.",
             )
         except WouldDeadlock:
             return _refusal(

@@ -160,6 +160,14 @@ async def LOUD(program: Program) -> None:
         await program.print(f"{number}\n")
 
 
+@command("echo out; echo err >&2; cat >&2")
+async def TELLS_APART(program: Program) -> None:
+    await program.print("out\n")
+    await program.print_error("err\n")
+    while data := await program.read():
+        await program.print_error(data)
+
+
 # ---- Processes ------------------------------------------------------------------
 
 
@@ -414,6 +422,61 @@ async def test_what_is_sent_is_read_up_to_its_end(kind: str) -> None:
 
 
 @both
+async def test_stderr_may_come_apart(kind: str) -> None:
+    """HK2."""
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, TELLS_APART, stdin="pipe", stderr="pipe")
+        assert await tree.receive() == b"out\n"
+        assert await tree.receive_stderr() == b"err\n"
+        await tree.send(b"more")
+        await tree.send_eof()
+        assert await tree.receive_stderr() == b"more"
+        assert await tree.receive_stderr() == b""
+        assert await tree.receive() == b""
+        await tree.aclose()
+        with pytest.raises(trio.ClosedResourceError):
+            await tree.receive_stderr()
+
+
+@both
+async def test_a_stderr_apart_needs_no_input_and_goes_with_a_fork(kind: str) -> None:
+    """HK2."""
+    async with open_processes(kind) as processes:
+        for how in ({}, {"nice": 5}):
+            tree = await shell(processes, TELLS_APART, stderr="pipe", **how)
+            assert await tree.receive_stderr() == b"err\n"
+            assert await tree.receive() == b"out\n"
+            assert await tree.receive() == b""
+            assert await tree.receive_stderr() == b""
+
+
+@both
+async def test_stderr_is_stdout_unless_it_was_asked_for(kind: str) -> None:
+    """SH14."""
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, TELLS_APART)
+        assert await read_all(tree) == b"out\nerr\n"
+        with pytest.raises(trio.ClosedResourceError):
+            await tree.receive_stderr()
+
+
+@both
+@pytest.mark.parametrize(
+    ("how", "named"),
+    [
+        ({"stderr": "file"}, "stderr must be 'stdout' or 'pipe', not 'file'"),
+        ({"stderr": "pipe", "terminal": Terminal()}, "on a terminal"),
+    ],
+)
+async def test_a_stderr_that_cannot_be_is_refused(
+    kind: str, how: dict[str, Any], named: str
+) -> None:
+    async with open_processes(kind) as processes:
+        with pytest.raises(ValueError, match=named):
+            await shell(processes, TELLS_APART, **how)
+
+
+@both
 async def test_nobody_reads_what_is_sent_to_the_dead(kind: str) -> None:
     async with open_processes(kind) as processes:
         tree = await shell(processes, "exit 0", stdin="pipe")
@@ -663,6 +726,103 @@ async def test_a_directory_reads_as_nothing_and_is_not_removed(
         assert files.size(path) is None
     error_of(files.remove, there)
     files.remove(tmp_path / "nothing")
+
+
+@both_files
+def test_what_is_in_a_directory_is_told_sorted(kind: str, tmp_path: Path) -> None:
+    """TR6: a directory that is missing has nothing."""
+    files = make_files(kind)
+    assert files.names(tmp_path / "nowhere") == []
+    here = files.make_directory(tmp_path / "here")
+    files.make_directory(here / "c")
+    files.reserve(here / "b")
+    files.link(here / "a", "b")
+    files.reserve(here / "c" / "below")
+    assert files.names(here) == ["a", "b", "c"]
+    assert error_of(files.names, here / "b") == (NotADirectoryError, str(here / "b"))
+
+
+@both_files
+def test_lines_are_appended_and_an_unfinished_one_is_ended_first(
+    kind: str, tmp_path: Path
+) -> None:
+    """TR14."""
+    files = make_files(kind)
+    path = files.make_directory(tmp_path) / "a.jsonl"
+    files.append_lines(path, b"one\n")
+    files.append_lines(path, b"two\nthr")
+    files.append_lines(path, b"four\n", durable=True)
+    files.append_lines(path, b"five\n")
+    assert files.read_at(path, 0, 99) == b"one\ntwo\nthr\nfour\nfive\n"
+    nowhere = tmp_path / "nowhere" / "a.jsonl"
+    assert error_of(files.append_lines, nowhere, b"x\n") == (
+        FileNotFoundError,
+        str(nowhere),
+    )
+    files.make_directory(tmp_path / "taken")
+    kind_of, name = error_of(files.append_lines, tmp_path / "taken", b"x\n")
+    assert (kind_of, name) == (IsADirectoryError, str(tmp_path / "taken"))
+
+
+@both_files
+def test_a_file_is_replaced_as_a_whole(kind: str, tmp_path: Path) -> None:
+    """OF10: nothing is left beside it, and a directory is not replaced."""
+    files = make_files(kind)
+    here = files.make_directory(tmp_path / "here")
+    files.replace(here / "m", b"one, and long")
+    files.replace(here / "m", b"two")
+    assert files.read_at(here / "m", 0, 99) == b"two"
+    taken = files.make_directory(here / "taken")
+    assert error_of(files.replace, taken, b"x") == (IsADirectoryError, str(taken))
+    nowhere = here / "nowhere" / "m"
+    assert error_of(files.replace, nowhere, b"x") == (FileNotFoundError, str(nowhere))
+    assert files.names(here) == ["m", "taken"]
+
+
+@both_files
+def test_a_link_is_made_in_place_of_files_and_links_and_never_followed(
+    kind: str, tmp_path: Path
+) -> None:
+    """OF4, OF2."""
+    files = make_files(kind)
+    here = files.make_directory(tmp_path / "here")
+    files.append_lines(here / "kept", b"kept\n")
+    files.append_lines(here / "l", b"a file\n")
+    for target in ("nothing", "kept"):
+        files.link(here / "l", target)
+        assert files.read_tail(here / "l", 9) == (b"", False)
+        assert files.read_at(here / "l", 0, 9) == b""
+        assert files.size(here / "l") is None
+        for call in (files.reserve, files.create_output):
+            assert error_of(call, here / "l") == (FileExistsError, str(here / "l"))
+        kind_of, name = error_of(files.append_lines, here / "l", b"x\n")
+        assert (kind_of, name) == (OSError, str(here / "l"))
+        assert error_of(files.open_output, here / "l") == (OSError, str(here / "l"))
+    taken = files.make_directory(here / "taken")
+    assert error_of(files.link, taken, "kept") == (IsADirectoryError, str(taken))
+    assert files.names(here) == ["kept", "l", "taken"]
+    files.replace(here / "l", b"mine")
+    assert files.read_at(here / "l", 0, 9) == b"mine"
+    files.link(here / "l", "kept")
+    files.remove(here / "l")
+    assert files.names(here) == ["kept", "taken"]
+    assert files.read_at(here / "kept", 0, 9) == b"kept\n"
+
+
+@both_files
+async def test_a_function_is_called_aside_and_its_result_and_error_come_back(
+    kind: str, tmp_path: Path
+) -> None:
+    files = make_files(kind)
+    path = files.make_directory(tmp_path) / "a.jsonl"
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await files.in_thread(files.append_lines, path, b"one\n")
+        assert await files.in_thread(files.size, path) == 4
+        await trio.lowlevel.checkpoint()
+    assert scope.cancelled_caught
+    with pytest.raises(ZeroDivisionError):
+        await files.in_thread(divmod, 1, 0)
 
 
 OPERATIONS = st.lists(

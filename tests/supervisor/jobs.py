@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import attrs
 import trio
 
 from actors import Context, TaskStatus
-from actors.work import Report
+from actors.agent import Agent, AgentContext, AgentEvent, FinalResult, Note, Run
+from actors.work import Report, Work
 from supervisor._events import (
     Event,
 )
 from supervisor.runtime import (
     Runtime,
+    TaskHandle,
 )
 
 Body = Callable[[Context[object], Report], Awaitable[object]]
@@ -89,3 +93,50 @@ def kinds(events: list[Event], task_id: str) -> list[type[Event]]:
     return [
         type(event) for event in events if getattr(event, "task_id", None) == task_id
     ]
+
+
+# Agents
+
+
+async def answers(context: AgentContext) -> AsyncIterator[AgentEvent]:
+    yield FinalResult("the answer")
+
+
+def agent(loop: Run = answers, prompt: str = "do it", **options: Any) -> Agent:
+    return Agent(loop, prompt, **options)
+
+
+def holds(event: trio.Event, answer: str = "the answer") -> Run:
+    """A loop that has its answer when ``event`` is set."""
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        await event.wait()
+        yield FinalResult(answer)
+
+    return loop
+
+
+async def idles(context: AgentContext) -> AsyncIterator[AgentEvent]:
+    """A loop without an end."""
+    yield Note("idle")
+    await trio.sleep_forever()
+
+
+def starts(
+    *works: Work, then: Run = answers, started: list[TaskHandle] | None = None
+) -> Run:
+    """A loop that begins with tasks of its own."""
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        for work in works:
+            task = await context.launch(work)
+            assert isinstance(task, TaskHandle)
+            if started is not None:
+                started.append(task)
+        events = then(context)
+        assert isinstance(events, AsyncGenerator)
+        async with aclosing(events):
+            async for event in events:
+                yield event
+
+    return loop

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from supervisor._limits import Limits, Slots
@@ -16,10 +16,11 @@ from supervisor._limits import Limits, Slots
 @attrs.define(eq=False)
 class Item:
     task_type: str = "local_bash"
+    limit_key: str | None = None
 
 
-def agent() -> Item:
-    return Item("local_agent")
+def agent(model: str | None = None) -> Item:
+    return Item("local_agent", model)
 
 
 @pytest.mark.parametrize("name", ["total", "shells", "agents", "backlog"])
@@ -31,8 +32,37 @@ def test_a_bad_limit_is_refused_by_name(name: str, value: object) -> None:
         Limits(**arguments)
 
 
+@pytest.mark.parametrize("name", ["models", "providers"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, None, "5", float("nan")])
+def test_a_bad_cap_of_a_model_is_refused_by_name(name: str, value: object) -> None:
+    """CO4, CO8: told, and not passed over."""
+    arguments: dict[str, Any] = {name: {"good": 1, "opus": value}}
+    with pytest.raises(ValueError, match=rf"{name}\['opus'\].*{value!r}"):
+        Limits(**arguments)
+
+
+@pytest.mark.parametrize("name", ["models", "providers"])
+@pytest.mark.parametrize("value", [None, 3, "opus", ["opus"], {3: 1}, {"": 1}])
+def test_caps_of_models_that_are_no_mapping_are_refused_by_name(
+    name: str, value: object
+) -> None:
+    """CO4."""
+    arguments: dict[str, Any] = {name: value}
+    with pytest.raises(TypeError, match=name):
+        Limits(**arguments)
+
+
+def test_nobody_changes_the_caps_afterwards() -> None:
+    caps = {"opus": 1}
+    limits = Limits(models=caps, providers=caps)
+    caps["opus"] = 2
+    assert limits.models == limits.providers == {"opus": 1}
+
+
 def test_every_cap_but_the_backlog_may_be_missing() -> None:
-    assert Limits() == Limits(total=None, shells=None, agents=None, backlog=10_000)
+    assert Limits() == Limits(
+        total=None, shells=None, agents=None, models={}, providers={}, backlog=10_000
+    )
     with pytest.raises(ValueError, match=r"backlog.*None"):
         Limits(backlog=None)  # type: ignore[arg-type]
 
@@ -125,53 +155,201 @@ def test_ten_thousand_who_wait_are_served_in_linear_time() -> None:
     assert slots.take(Item())
 
 
+# Models and providers
+
+
+def test_a_model_at_its_cap_does_not_hold_up_another() -> None:
+    """CO8: the caps apply together with the total, first in first out for each."""
+    slots: Slots[Item] = Slots(Limits(total=3, models={"a/big": 1}))
+    big = [agent("a/big") for _ in range(3)]
+    small = [agent("a/small") for _ in range(3)]
+    assert [slots.take(item) for item in big] == [True, False, False]
+    assert [slots.take(item) for item in small] == [True, True, False]
+    slots.give_back(small[0])
+    assert slots.take_next() is small[2]
+    assert slots.take_next() is None
+    for item in big:
+        slots.give_back(item)
+        assert slots.take_next() is next(iter(big[big.index(item) + 1 :]), None)
+
+
+def test_the_caps_of_a_model_and_of_its_provider_both_apply() -> None:
+    """CO9."""
+    limits = Limits(models={"a/big": 1, "small": 2}, providers={"a": 2})
+    slots: Slots[Item] = Slots(limits)
+    assert slots.take(agent("a/big"))
+    assert not slots.take(agent("a/big"))
+    assert slots.take(agent("a/small"))
+    third = agent("a/small")
+    assert not slots.take(third)
+    assert slots.take(agent("b/small"))
+    assert not slots.take(agent("small")), "two of any provider"
+    assert slots.take(agent("b/big")), "the cap is for that of a"
+    assert slots.take(agent()) and slots.take(Item())
+
+
+def test_the_cap_of_provider_and_model_goes_before_that_of_the_model() -> None:
+    """CO9."""
+    slots: Slots[Item] = Slots(Limits(models={"a/big": 2, "big": 1}))
+    assert [slots.take(agent("a/big")) for _ in range(3)] == [True, True, False]
+    assert [slots.take(agent("b/big")) for _ in range(2)] == [True, False]
+    assert not slots.take(agent("big"))
+
+
+def test_a_model_whose_name_holds_a_slash_has_its_own_cap() -> None:
+    """CO9: the provider ends at the first one."""
+    slots: Slots[Item] = Slots(Limits(models={"meta/big": 1}, providers={"hub": 9}))
+    assert slots.take(agent("hub/meta/big"))
+    assert not slots.take(agent("hub/meta/big"))
+    assert not slots.take(agent("meta/big"))
+
+
+def test_who_leaves_the_queue_of_a_model_leaves_the_others_in_theirs() -> None:
+    """CO5, CO11: those on the same model move up, the others do not notice."""
+    slots: Slots[Item] = Slots(Limits(models={"big": 1, "small": 1}))
+    first, second, third = (agent("big") for _ in range(3))
+    other, waits = agent("small"), agent("small")
+    for item in (first, second, third, other, waits):
+        slots.take(item)
+    slots.leave_queue(second)
+    slots.leave_queue(second)
+    assert slots.waiting == 2
+    slots.give_back(first)
+    assert slots.take_next() is third
+    assert slots.take_next() is None
+    slots.give_back(other)
+    assert slots.take_next() is waits
+    assert slots.waiting == 0
+
+
+def test_a_place_of_a_model_can_be_lent_and_taken_again() -> None:
+    """CO6, AG28: whoever waits for its own task lends the place of its model, too."""
+    slots: Slots[Item] = Slots(Limits(models={"big": 1}))
+    lender, first, second = (agent("big") for _ in range(3))
+    slots.take(lender)
+    slots.take(first)
+    slots.give_back(lender)
+    assert slots.take_next() is first
+    slots.occupy(lender)
+    assert not slots.take(second)
+    slots.give_back(first)
+    assert slots.take_next() is None
+    slots.give_back(lender)
+    assert slots.take_next() is second
+
+
+def test_names_that_nobody_has_capped_leave_nothing_behind() -> None:
+    """P7: a model's name is anybody's text."""
+    slots: Slots[Item] = Slots(Limits(total=1, models={"big": 1}, providers={"a": 1}))
+    for number in range(1_000):
+        item = agent(f"p{number}/m{number}")
+        assert slots.take(item)
+        slots.give_back(item)
+    assert len(slots._lanes) == 1  # pyright: ignore[reportPrivateUsage]
+
+
+def test_very_many_of_several_models_are_served_in_linear_time() -> None:
+    models = {f"m{n}": 1 for n in range(10)}
+    slots: Slots[Item] = Slots(Limits(total=1, models=models))
+    items = [agent(f"m{n % 10}") for n in range(50_000)]
+    for item in items:
+        slots.take(item)
+    for item in items:
+        slots.give_back(item)
+        slots.take_next()
+    assert slots.waiting == 0 and slots.take(Item())
+
+
+KEYS = (None, "big", "small", "a/big", "a/small", "b/big", "b/small")
+KINDS = ("local_bash", "local_agent", "remote_agent")
+CAPS = st.sampled_from([None, 1, 2, 3])
+
+
+@attrs.frozen
+class Model:
+    """What the caps say, in the most naive way."""
+
+    limits: Limits
+
+    def holds(self, items: list[Item]) -> bool:
+        limits = self.limits
+        counts = [
+            (limits.total, items),
+            (limits.shells, [i for i in items if i.task_type == "local_bash"]),
+            (limits.agents, [i for i in items if i.task_type != "local_bash"]),
+            *(
+                (cap, [i for i in items if self.model(i) == name])
+                for name, cap in limits.models.items()
+            ),
+            *(
+                (cap, [i for i in items if (i.limit_key or "").startswith(f"{name}/")])
+                for name, cap in limits.providers.items()
+            ),
+        ]
+        return all(cap is None or len(which) <= cap for cap, which in counts)
+
+    def model(self, item: Item) -> str | None:
+        key = item.limit_key
+        if key is None or key in self.limits.models:
+            return key
+        return key.partition("/")[2]
+
+
+@settings(deadline=None)
 @given(
-    st.sampled_from([None, 1, 2, 3]),
-    st.sampled_from([None, 1, 2]),
-    st.sampled_from([None, 1, 2]),
+    st.builds(
+        Limits,
+        total=CAPS,
+        shells=CAPS,
+        agents=CAPS,
+        models=st.dictionaries(st.sampled_from(KEYS[1:]), st.integers(1, 3)),
+        providers=st.dictionaries(st.sampled_from("abc"), st.integers(1, 3)),
+    ),
     st.lists(
-        st.tuples(
-            st.sampled_from(["shell", "agent", "end", "leave"]), st.integers(0, 9)
-        )
+        st.one_of(
+            st.builds(Item, st.sampled_from(KINDS), st.sampled_from(KEYS)),
+            st.tuples(st.sampled_from(["end", "leave", "lend"]), st.integers(0, 9)),
+        ),
+        max_size=60,
     ),
 )
 def test_the_caps_hold_and_no_place_stays_free(
-    total: int | None,
-    shells: int | None,
-    agents: int | None,
-    steps: list[tuple[str, int]],
+    limits: Limits, steps: list[Item | tuple[str, int]]
 ) -> None:
-    """Against a model: as many run as may, in order within each kind."""
-    slots: Slots[Item] = Slots(Limits(total=total, shells=shells, agents=agents))
+    """CO5, CO6, CO8, CO10, CO11, SM29: against a model. As many run as may, the
+    first of those that may is served first, and nobody is lost."""
+    slots: Slots[Item] = Slots(limits)
+    caps = Model(limits)
     running: list[Item] = []
     waiting: deque[Item] = deque()
 
-    def caps_hold(items: list[Item]) -> bool:
-        of_kind = [
-            sum(i.task_type == t for i in items) for t in ("local_bash", "local_agent")
-        ]
-        return all(
-            cap is None or count <= cap
-            for cap, count in zip(
-                (total, shells, agents), (len(items), *of_kind), strict=True
-            )
-        )
+    def serve() -> None:
+        while (served := slots.take_next()) is not None:
+            assert served is next(i for i in waiting if caps.holds([*running, i]))
+            waiting.remove(served)
+            running.append(served)
 
-    for what, which in steps:
-        if what in ("shell", "agent"):
-            item = Item() if what == "shell" else agent()
+    for step in steps:
+        if isinstance(step, Item):
+            item = Item(step.task_type, step.limit_key)
             (running if slots.take(item) else waiting).append(item)
-        elif what == "end" and running:
-            slots.give_back(running.pop(which % len(running)))
-            while (served := slots.take_next()) is not None:
-                assert served is next(
-                    i for i in waiting if i.task_type == served.task_type
-                )
-                waiting.remove(served)
-                running.append(served)
-        elif what == "leave" and waiting:
-            item = waiting[which % len(waiting)]
-            waiting.remove(item)
-            slots.leave_queue(item)
-        assert caps_hold(running)
-        assert not any(caps_hold([*running, item]) for item in waiting)
+        else:
+            what, which = step
+            if what == "end" and running:
+                slots.give_back(running.pop(which % len(running)))
+                serve()
+            elif what == "lend" and running:
+                # And it goes on at once, before anybody else.
+                slots.give_back(running[which % len(running)])
+                slots.occupy(running[which % len(running)])
+            elif what == "leave" and waiting:
+                item = waiting[which % len(waiting)]
+                waiting.remove(item)
+                slots.leave_queue(item)
+        assert slots.waiting == len(waiting)
+        assert caps.holds(running)
+        assert not any(caps.holds([*running, item]) for item in waiting)
+    while running:
+        slots.give_back(running.pop())
+        serve()
+    assert not waiting

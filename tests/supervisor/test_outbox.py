@@ -4,68 +4,15 @@ from __future__ import annotations
 
 import gc
 import xml.etree.ElementTree as ET
-from itertools import count
 
 import pytest
 import trio
 import trio.testing
 
 from actors import TaskStatus
-from actors.envelope import Envelope
-from actors.notifier import write_envelopes
-from supervisor._outbox import Ack, Notification, Notifications, Notify, Outbox
-
-_numbers = count(1)
-
-
-class Box:
-    """An outbox and what it says."""
-
-    def __init__(self) -> None:
-        self.acks: list[tuple[str, Ack | None]] = []
-        self.warnings: list[str] = []
-        self.outbox = Outbox(
-            lambda n, how: self.acks.append((n.id, how)), self.warnings.append
-        )
-
-    def add(
-        self,
-        owner: str | None = None,
-        summary: str = "x",
-        notify: Notify = "wake",
-    ) -> Notification:
-        envelope = make(summary=summary)
-        return self.outbox.add(
-            envelope.notification_id,
-            envelope.task_id,
-            owner,
-            TaskStatus(envelope.status),
-            notify,
-            lambda: envelope,
-        )
-
-    def all(self) -> Notifications:
-        return Notifications(self.outbox, None, everyone=True)
-
-    def of(self, owner: str | None) -> Notifications:
-        return Notifications(self.outbox, owner, everyone=False)
-
-    def publish(self) -> None:
-        write_envelopes(self.outbox)
-
-
-def make(summary: str = "x", status: str = "completed") -> Envelope:
-    number = next(_numbers)
-    return Envelope(
-        notification_id=f"n{number}",
-        task_id=f"s{number:08x}",
-        run_id=f"s{number:08x}-1",
-        task_type="local_bash",
-        status=status,
-        summary=summary,
-        remaining=0,
-        all_terminal=True,
-    )
+from supervisor._notifications import Notifications
+from supervisor._outbox import Ack, Notification, Words
+from tests.supervisor.boxes import Box
 
 
 def test_a_record_is_read_once_and_acknowledged_once() -> None:
@@ -78,12 +25,12 @@ def test_a_record_is_read_once_and_acknowledged_once() -> None:
     assert note.acked is None and box.acks == []
     assert note.ack()
     assert not note.ack() and not note.ack("silent")
-    assert (note.acked, box.acks) == ("delivered", [(note.id, "delivered")])
+    assert box.acks == [(note.id, "delivered")]
     assert box.outbox.unacknowledged == 0
 
 
-@pytest.mark.parametrize("how", ["delivered", "consumed", "silent"])
-def test_there_are_three_ways_to_acknowledge(how: Ack) -> None:
+@pytest.mark.parametrize("how", ["delivered", "consumed", "silent", "superseded"])
+def test_there_are_four_ways_to_acknowledge(how: Ack) -> None:
     """P4."""
     note = Box().add()
     assert note.ack(how) and note.acked == how
@@ -93,7 +40,9 @@ def test_there_are_three_ways_to_acknowledge(how: Ack) -> None:
 def test_another_way_to_acknowledge_is_refused_and_changes_nothing(how: object) -> None:
     box = Box()
     note = box.add()
-    with pytest.raises(ValueError, match="delivered, consumed, silent.*" + repr(how)):
+    with pytest.raises(
+        ValueError, match="delivered, consumed, silent, superseded.*" + repr(how)
+    ):
         note.ack(how)  # type: ignore[arg-type]
     assert note.acked is None and box.outbox.unacknowledged == 1
 
@@ -392,6 +341,139 @@ def test_a_view_that_nobody_holds_is_forgotten() -> None:
     first, second = box.add("a"), box.add("a")
     box.publish()
     assert box.of("a").drain() == [first, second] and box.all().drain() == []
+
+
+# Handed over to a parent that takes its messages in another way
+
+
+def test_a_routed_record_goes_to_its_parent_and_to_no_reader() -> None:
+    """An agent that runs gets the ends of its own tasks into its inbox."""
+    box = Box()
+    got: list[tuple[Notification, str]] = []
+    view = box.of("a")
+    note = box.add("a", deliver=lambda n: got.append((n, n.xml)))
+    other = box.add("a")
+    box.publish()
+    assert [n for n, _ in got] == [note]
+    assert ET.fromstring(got[0][1]).findtext("task-id") == note.task_id
+    assert view.drain() == [other] and box.all().drain() == []
+    assert box.all().unacknowledged() == [other]
+    assert note.ack() and not note.ack()
+    assert box.outbox.unacknowledged == 1
+
+
+def test_a_routed_record_can_be_consumed_until_its_parent_takes_it() -> None:
+    box = Box()
+    got: list[Notification] = []
+    before = box.add("a", deliver=got.append)
+    assert box.outbox.consume(before)
+    after = box.add("a", deliver=got.append)
+    box.publish()
+    assert got == [after]
+    assert box.outbox.consume(after) and not after.ack()
+    assert box.outbox.unacknowledged == 0
+
+
+def test_a_routed_record_may_be_acknowledged_while_it_is_handed_over() -> None:
+    """The parent has just ended."""
+
+    def ends(note: Notification) -> None:
+        assert note.ack("consumed")
+
+    box = Box()
+    note = box.add("a", deliver=ends)
+    box.publish()
+    assert note.acked == "consumed" and box.outbox.unacknowledged == 0
+    assert box.acks == [(note.id, "consumed")]
+    assert not box.outbox.is_waiting(note)
+
+
+def test_a_record_that_cannot_be_handed_over_goes_to_the_readers() -> None:
+    """P4, P10."""
+
+    def fails(note: Notification) -> None:
+        raise KeyError("x")
+
+    box = Box()
+    note = box.add("a", deliver=fails)
+    box.publish()
+    assert box.of("a").drain() == [note]
+    (warning,) = box.warnings
+    assert note.id in warning and "KeyError('x')" in warning
+
+
+def test_a_silent_record_is_handed_to_nobody() -> None:
+    """SD2."""
+    box = Box()
+    got: list[Notification] = []
+    assert box.add("a", notify="silent", deliver=got.append).acked == "silent"
+    box.publish()
+    assert got == []
+
+
+# Progress and prompts in the same queue
+
+
+def test_progress_is_what_it_is_when_it_is_taken() -> None:
+    """N48, P6."""
+    box = Box()
+    says = ["a"]
+    note = box.add_progress("s1", lambda: says[-1])
+    box.publish()
+    assert note.xml == "" and box.outbox.has_untold_progress("s1")
+    says.append("b")
+    assert box.all().drain() == [note]
+    assert (note.xml, note.display) == ("b", "b")
+    assert not box.outbox.has_untold_progress("s1")
+    assert note.ack() and not box.outbox._progress
+
+
+def test_the_end_of_a_task_supersedes_all_its_progress() -> None:
+    """N38: wherever that is, and whoever it is for."""
+    box = Box()
+    taken = box.add_progress("s1", lambda: "a")
+    assert box.all().drain() == [taken]
+    ready, unsent = (box.add_progress("s1", lambda: "b") for _ in range(2))
+    other = box.add_progress("s2", lambda: "c")
+    end = box.add(task_id="s1")
+    assert [n.acked for n in (taken, ready, unsent)] == ["superseded"] * 3
+    assert box.all().drain() == [other, end]
+    assert box.all().unacknowledged() == [other, end]
+
+
+def test_routed_progress_has_its_text_at_once() -> None:
+    """Whoever gets it takes it later, and has only the text."""
+    box = Box()
+    got: list[str] = []
+    box.outbox.add(
+        "n1",
+        "s1",
+        "a",
+        TaskStatus.RUNNING,
+        "wake",
+        lambda: Words(text="half", summary="half"),
+        deliver=lambda note: got.append(note.xml),
+        kind="progress",
+    )
+    nothing = box.outbox.add(
+        "n2",
+        "s1",
+        "a",
+        TaskStatus.RUNNING,
+        "wake",
+        lambda: None,
+        deliver=lambda note: got.append(note.xml),
+        kind="progress",
+    )
+    box.publish()
+    assert got == ["half"] and nothing.acked == "superseded"
+
+
+def test_a_prompt_keeps_its_place_among_the_ends() -> None:
+    box = Box()
+    notes = [box.add(), box.add_prompt("x"), box.add()]
+    assert box.all().drain() == notes
+    assert (notes[1].xml, notes[1].display) == ("x", "x")
 
 
 async def test_the_readers_of_another_owner_are_not_woken() -> None:

@@ -97,7 +97,7 @@ async def test_a_foreground_task_that_cannot_be_started_is_an_error_of_its_start
 ) -> None:
     """P10: the error comes out of ``nursery.start`` as itself."""
     async with open_runtime(tmp_path) as runtime:
-        runtime.close()
+        runtime.life.close()
         async with trio.open_nursery() as nursery:
             with pytest.raises(RuntimeStopping):
                 await nursery.start(runtime.run, returns(1))
@@ -281,7 +281,7 @@ async def test_a_handle_is_as_good_as_an_id(tmp_path: Path) -> None:
         task: TaskHandle = await nursery.start(runtime.run, Job(forever))
         assert runtime.background(task)
         assert not runtime.background(task)
-        assert runtime.get(task) == runtime.get(task.id)
+        assert runtime.get(task).id == runtime.get(task.id).id == task.id
         assert (await runtime.stop(task)).snapshot.status is KILLED
         assert runtime.consume(task)
         async with open_runtime(tmp_path) as other:

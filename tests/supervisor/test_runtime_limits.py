@@ -155,8 +155,8 @@ async def test_a_place_is_given_back_once_whatever_ends_the_task(
             PENDING,
         ]
         await runtime.stop_all()
-        assert runtime._slots.waiting == 0
-        assert runtime._slots.take_next() is None
+        assert runtime.life.slots.waiting == 0
+        assert runtime.life.slots.take_next() is None
 
 
 async def waits_for_output(child: TaskHandle) -> None:

@@ -5,17 +5,26 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from supervisor.runtime import Limits
 from supervisor.settings import (
     BASH_DEFAULT_TIMEOUT_MS,
     BASH_MAX_TIMEOUT_MS,
     DISABLE_BACKGROUND_TASKS,
+    LIMIT_VARIABLES,
+    MAX_AGENTS,
     MAX_OUTPUT_LENGTH,
+    MAX_SHELLS,
+    MAX_TASKS,
+    MODEL_LIMITS,
+    PROVIDER_LIMITS,
     VARIABLES,
     Settings,
+    read_limits,
     read_settings,
 )
 
@@ -178,3 +187,110 @@ def test_settings_made_by_hand_are_checked(
     """The house: a bad argument is an error at construction."""
     with pytest.raises(error, match=words):
         Settings(**arguments)
+
+
+# Limits
+
+
+def test_each_variable_sets_its_limit() -> None:
+    """CO4, CO8, CO9."""
+    environ = {
+        MAX_TASKS: "9",
+        MAX_SHELLS: "5",
+        MAX_AGENTS: "4",
+        MODEL_LIMITS: "a/big=1, small=2,c=3",
+        PROVIDER_LIMITS: "a=3",
+    }
+    assert read_limits(environ) == Limits(
+        total=9,
+        shells=5,
+        agents=4,
+        models={"a/big": 1, "small": 2, "c": 3},
+        providers={"a": 3},
+    )
+    assert sorted(environ) == sorted(LIMIT_VARIABLES)
+
+
+def test_what_is_not_set_is_as_the_host_has_it() -> None:
+    """CO4: and what is empty is not set."""
+    limits = Limits(total=3, agents=2, models={"a": 1}, backlog=7, disk=9)
+    assert read_limits({}, limits) == limits
+    assert read_limits(dict.fromkeys(LIMIT_VARIABLES, ""), limits) == limits
+    assert read_limits({"PATH": "/bin"}) == Limits()
+    changed = read_limits({MAX_AGENTS: "5", MODEL_LIMITS: "b=2"}, limits)
+    assert changed == attrs.evolve(limits, agents=5, models={"b": 2})
+
+
+@pytest.mark.parametrize("variable", [MAX_TASKS, MAX_SHELLS, MAX_AGENTS])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("0", "-1", "+5", "0x10", "1e2", "1.0", "5_0", "05", " 5", "5\n", "٥", "all"),
+        *("1000001", "9" * 100_000),
+    ],
+)
+def test_a_limit_that_is_no_plain_number_is_refused(variable: str, value: str) -> None:
+    """CO4: by name and value, and not passed over."""
+    with pytest.raises(ValueError, match=variable) as caught:
+        read_limits({variable: value})
+    assert repr(value[:40])[1:-1] in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("variable", [MODEL_LIMITS, PROVIDER_LIMITS])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            "3",
+            "a",
+            "=3",
+            " =3",
+            "a=1,",
+            ",",
+            "a=1,a=2",
+            "a=1;b=2",
+            "a=1,,b=2",
+            "a==2,=1",
+            "a=b=1",
+        ),
+        *(
+            "a=0",
+            "a=-1",
+            "a=0x10",
+            "a=1e2",
+            "a=1.0",
+            "a=",
+            "a=x",
+            "a= 1",
+            "a=" + "9" * 99,
+        ),
+    ],
+)
+def test_caps_of_models_that_are_no_plain_numbers_by_name_are_refused(
+    variable: str, value: str
+) -> None:
+    """CO4, CO8: a cap that was meant and is not there lets everybody through."""
+    with pytest.raises(ValueError, match=f"^{variable}.* must be "):
+        read_limits({variable: value})
+
+
+def test_a_misspelt_limit_is_refused_by_both() -> None:
+    """CO4."""
+    for read in (read_settings, read_limits):
+        for misspelt in ("TRIO_SUPERVISOR_MAX_AGENT", "TRIO_SUPERVISOR_MODEL_LIMIT"):
+            with pytest.raises(ValueError, match=f"{misspelt} is unknown; TRIO_"):
+                read({misspelt: "1"})
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted(LIMIT_VARIABLES)), st.text()))
+def test_any_limits_are_read_or_refused_with_a_name(environ: dict[str, str]) -> None:
+    """CO4."""
+    try:
+        read_limits(environ)
+    except ValueError as error:
+        words = str(error)
+    else:
+        words = ""
+    assert re.match("$|TRIO_SUPERVISOR_[A-Z_]+.* must be", words, re.DOTALL)

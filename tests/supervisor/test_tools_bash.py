@@ -568,7 +568,7 @@ async def test_a_runtime_that_stops_ends_the_call_with_the_truth(
             nursery.start_soon(call)
             await started(run.runtime, "begun")
             await run.runtime.stop_all(reason="closing", now=True)
-        run.runtime.close()
+        run.runtime.life.close()
         results.append(await run("true"))
     assert [r.data.get("error") for r in results] == [None, "stopping"]
     assert results[0].text == "Was stopped\nbegun\n"

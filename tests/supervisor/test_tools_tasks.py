@@ -404,6 +404,7 @@ async def test_a_stop_returns_when_the_task_has_really_ended(
             "status": "killed",
             "description": "echo begun; sleep 1000; exit 0",
             "stopped": True,
+            "stopped_tasks": [],
             "survivors": [],
         }
         assert result.text == f"Task {task.id} has ended: killed."
@@ -575,6 +576,7 @@ async def test_the_list_shows_running_tasks_first_and_then_the_latest_ended(
         "status": "failed",
         "description": "a shell",
         "background": True,
+        "waiting": None,
     }
 
 

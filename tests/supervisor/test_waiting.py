@@ -244,7 +244,7 @@ async def test_nothing_is_kept_of_a_wait_that_is_over(tmp_path: Path) -> None:
         for call in (runtime.wait_any, runtime.wait_all):
             with trio.move_on_after(0):
                 await call([task, other])
-        record = runtime._table.find(task.id)
+        record = runtime.life.table.find(task.id)
         assert record is not None and not record.sets
 
 

@@ -1,0 +1,330 @@
+"""The transcript of one agent, as it waits for the disk and is written to it."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from pathlib import Path
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from ._transcript_reading import Transcript, read_transcript
+from ._transcript_records import Gap, dump, encode
+from .agent._events import Message
+from .env import Files
+from .output import Growth
+
+LOG_LIMIT: Final = 64 * 2**20
+"""While so many bytes of one agent wait for the disk nothing is added to them."""
+
+
+class Queue(Protocol):
+    """What a log wants of the store that it belongs to."""
+
+    waiting: int
+    """The bytes of all logs that wait for the disk."""
+    is_stopped: bool
+    """Whether nobody will ever write."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may wait."""
+        ...
+
+    def time(self) -> str:
+        """Return the time as records have it, to the millisecond or better."""
+        ...
+
+    def want(self, log: TranscriptLog) -> None:
+        """Have ``log`` written."""
+        ...
+
+    def forget(self, log: TranscriptLog) -> None:
+        """Nothing more will come of ``log``."""
+        ...
+
+    def warn(self, agent_id: str, text: str) -> None:
+        """Tell that something could not be recorded."""
+        ...
+
+
+# ---- What waits for the disk ----------------------------------------------------
+
+
+@attrs.frozen
+class Written:
+    """How much of a log is in its file."""
+
+    count: int = 0
+    """The number of the last record."""
+    bytes: int = 0
+    newest: str = ""
+    """The latest time in the file. What follows is not earlier, whatever the clock
+    says, so that it is found to be the newest."""
+
+
+@attrs.define(eq=False)
+class LogJob:
+    """What is to be written to one transcript, and what came of it."""
+
+    log: TranscriptLog
+    lines: list[bytes]
+    before: Written
+    after: Written | None = None
+    error: Exception | None = None
+
+    @property
+    def last(self) -> int:
+        """The number of the last line in its log."""
+        return self.before.count + len(self.lines)
+
+    def write(self, files: Files, durable: bool) -> None:
+        """Write it, in a thread."""
+        lines, newest = self.lines, self.before.newest
+        # The boundary: whatever is wrong here is told, and stops nobody.
+        try:
+            if self.before.count == 0 and self.log.follows_file:
+                there = read_transcript(files, self.log.path, self.log.agent_id)
+                if there is not None:
+                    lines = [_following(lines[0], there.leaf), *lines[1:]]
+                    newest = max(newest, there.newest)
+            if _time(lines[0]) < newest:
+                lines = [_not_before(newest, line) for line in lines]
+            files.append_lines(self.log.path, b"".join(lines), durable=durable)
+        except Exception as error:
+            self.error = error
+            return
+        size = self.before.bytes + sum(map(len, self.lines))
+        self.after = Written(self.last, size, _time(lines[-1]))
+
+    def settle(self) -> None:
+        """Let the log know what came of it."""
+        self.log.settle(self)
+
+
+_NO_PARENT: Final = b'"parentUuid":null'
+# No string in front of it can hold a quote that is not escaped.
+_TIME: Final = re.compile(rb'"timestamp":"([^"]*)"')
+
+
+def _following(line: bytes, leaf: str | None) -> bytes:
+    return line.replace(_NO_PARENT, b'"parentUuid":' + _fact(leaf), 1)
+
+
+def _time(line: bytes) -> str:
+    found = _TIME.search(line)
+    assert found is not None
+    return found[1].decode()
+
+
+def _not_before(newest: str, line: bytes) -> bytes:
+    time = max(_time(line), newest)
+    return _TIME.sub(lambda _: f'"timestamp":"{time}"'.encode(), line, count=1)
+
+
+class TranscriptLog:
+    """The transcript of one agent, for who adds to it: `TranscriptStore.open_log` makes
+    it."""
+
+    __slots__ = (
+        "_appended",
+        "_bytes",
+        "_closed",
+        "_failed",
+        "_failures",
+        "_growth",
+        "_missing",
+        "_name",
+        "_newest",
+        "_parent",
+        "_store",
+        "_tail",
+        "_warned",
+        "_whose",
+        "agent_id",
+        "follows_file",
+        "lines",
+        "path",
+        "written",
+    )
+
+    def __init__(self, store: Queue, path: Path, agent_id: str, name: str) -> None:
+        self.agent_id = agent_id
+        self.path = path
+        # The first part of each record's id, and what is the same in all records.
+        self._name = name
+        self._whose = f'"agentId":"{agent_id}","isSidechain":true,'
+        # Not yet in the file, oldest first.
+        self.lines: deque[bytes] = deque()
+        self.written = Written()
+        # Whether the first one follows what was in the file before, at which nobody
+        # has looked yet.
+        self.follows_file = False
+        self._store = store
+        self._tail = b"}\n"
+        # What the next record follows, as JSON; None for what is in the file.
+        self._parent: str | None = None
+        self._newest = ""
+        self._appended = 0
+        self._bytes = 0
+        # Messages that were dropped and not told of yet.
+        self._missing = 0
+        self._failures = 0
+        # The number of the last record that an attempt to write has failed for.
+        self._failed = 0
+        self._warned: set[object] = set()
+        self._growth = Growth()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<TranscriptLog of {self.agent_id}, {self.unwritten:,} bytes to write>"
+
+    @property
+    def unwritten(self) -> int:
+        """The number of bytes that wait for the disk."""
+        return self._bytes - self.written.bytes
+
+    def append(self, message: Message) -> None:
+        """Record ``message``, as it is now. It never waits and never fails.
+
+        What is no part of a conversation, such as progress, is not recorded. Once
+        `LOG_LIMIT` bytes wait for the disk, or too many of all agents, the messages
+        of this one are dropped until the disk has what waits. That is told by a
+        warning and, with their number, in their place in the file.
+        """
+        if self._closed:
+            self._warn("closed", "a message came after the end of its transcript")
+            return
+        try:
+            rest = encode(message)
+        except Exception as error:
+            # Of a value that JSON has no form for, or of its own methods.
+            self._warn("form", f"a message could not be recorded: {error}")
+            self._add(encode(Gap(1)) or b"")
+            return
+        if rest is None:
+            return
+        if (
+            self._missing
+            or self._bytes - self.written.bytes >= LOG_LIMIT
+            or not self._store.has_room
+        ):
+            self._missing += 1
+            self._warn(
+                "limit",
+                "messages are not recorded: the disk is too slow, or fails, and"
+                f" {self._store.waiting:,} bytes wait for it",
+            )
+            return
+        self._add(rest)
+
+    async def flush(self) -> None:
+        """Wait until all that was appended is in the file, or an attempt to put it
+        there has failed since. Cancelled, it gives up the wait only.
+
+        It takes a `transcript_writer`; once that was stopped nothing is waited for.
+        """
+        wanted = self._appended
+        failures = self._failures
+        if self.written.count < wanted:
+            self._store.want(self)
+        while (
+            self.written.count < wanted
+            and not (self._failures > failures and self._failed >= wanted)
+            and not self._store.is_stopped
+        ):
+            await self._growth.wait()
+        await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """Nothing more will be appended. What was appended is still written; if that
+        fails, it is given up and told by a warning."""
+        self._closed = True
+        if self.lines or self._missing:
+            self._store.want(self)
+        else:
+            self._store.forget(self)
+
+    # For the store and its writer
+
+    def reopen(
+        self, cwd: str | None, session: str | None, after: Transcript | None
+    ) -> None:
+        """Begin a run, whose records follow ``after``, or without it the last one."""
+        self._closed = False
+        self._tail = b',"cwd":%b,"session":%b}\n' % (_fact(cwd), _fact(session))
+        if after is not None:
+            self._parent = _fact(after.leaf).decode()
+            self._newest = max(self._newest, after.newest)
+
+    def wake(self) -> None:
+        """Something has come of an attempt to write, or nothing ever will."""
+        self._growth.grew()
+
+    def settle(self, job: LogJob) -> None:
+        """Take to heart what came of ``job``: more than once is as good as once, and
+        so is a second call after one that was interrupted at any point."""
+        if job.after is not None and job.after.count > self.written.count:
+            self._advance(job.after)
+        while len(self.lines) > self._appended - self.written.count:
+            self.lines.popleft()
+        if job.error is not None:
+            self._failures += 1
+            self._failed = max(self._failed, job.last)
+            cause = getattr(job.error, "errno", None) or type(job.error)
+            self._warn(cause, f"the transcript could not be written: {job.error}")
+            if self._closed:
+                self._give_up()
+        if self._missing and not self.lines:
+            missing, self._missing = self._missing, 0
+            self._add(encode(Gap(missing)) or b"")
+        if self._closed and not self.lines:
+            self._store.forget(self)
+        self.wake()
+
+    def _add(self, rest: bytes) -> None:
+        time = self._store.time()
+        if time < self._newest:
+            time = self._newest
+        if self._parent is None:
+            self.follows_file = True
+            self._parent = "null"
+        number = self._appended + 1
+        uuid = f'"{self._name}-{number:012x}"'
+        head = (
+            f'{{"parentUuid":{self._parent},"uuid":{uuid},{self._whose}'
+            f'"timestamp":"{time}",'
+        )
+        line = b"".join((head.encode(), rest, self._tail))
+        size = len(line)
+        self.lines.append(line)
+        self._parent, self._newest = uuid, time
+        self._appended = number
+        self._bytes += size
+        self._store.waiting += size
+        self._store.want(self)
+
+    def _advance(self, written: Written) -> None:
+        self._store.waiting -= written.bytes - self.written.bytes
+        self.written = written
+
+    def _give_up(self) -> None:
+        lost = len(self.lines) + self._missing
+        self._missing = 0
+        self.lines.clear()
+        self._advance(
+            attrs.evolve(self.written, count=self._appended, bytes=self._bytes)
+        )
+        self._warn("lost", f"{lost} messages at the end could not be recorded")
+
+    def _warn(self, cause: object, text: str) -> None:
+        """Tell ``text``, once for each cause."""
+        if cause not in self._warned:
+            self._warned.add(cause)
+            self._store.warn(self.agent_id, text)
+
+
+def _fact(value: str | None) -> bytes:
+    return b"null" if value is None else dump(value)

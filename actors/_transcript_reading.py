@@ -1,0 +1,280 @@
+"""Read a conversation back from its file.
+
+Each record names the one before it, so a file may hold several conversations, and
+branches of one that were given up. What counts is the chain from the newest record
+that no other follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from ._transcript_mending import mend
+from ._transcript_records import Gap, Recorded, decode, parse
+from .agent._events import AssistantMessage, CompactBoundary, Message, UserMessage
+from .env import Files
+
+_PIECE: Final = 4 * 2**20
+# Of a tail: what is read at first, and for each message; most are smaller.
+_WINDOW: Final = 2**16
+_RECORD: Final = 1024
+# What we write begins so: enough to find the chain without reading the messages.
+_OWN: Final = re.compile(
+    rb'\{"parentUuid":(?:null|"([0-9a-f-]{36})"),"uuid":"([0-9a-f-]{36})",'
+    rb'"agentId":"([A-Za-z0-9_-]+)","isSidechain":true,'
+    rb'"timestamp":"([0-9T:.Z-]{20,27})","type":"(assistant|user|system)",'
+).match
+
+
+@attrs.frozen(kw_only=True)
+class Transcript:
+    """A conversation as it was read."""
+
+    messages: list[Message]
+    """From the last compaction on, which is then the first of them, as a summary.
+    They are such as a model accepts: see `TranscriptStore.load`."""
+    leaf: str | None
+    """The id of the last record that takes part, which the next one is to follow;
+    None if there is none."""
+    newest: str = ""
+    """The latest time of any record, in ISO format."""
+    skipped: int = 0
+    """How many lines could not be read."""
+    missing: int = 0
+    """How many messages are known to be missing between the others. Each such
+    place is told by a message."""
+
+
+@attrs.frozen
+class _Record:
+    uuid: bytes
+    parent: bytes | None
+    ours: bool
+    """Whether it belongs to the agent in question."""
+    timestamp: bytes
+    is_system: bool
+    line: bytes
+
+
+class _Unreadable(Exception):
+    """A line that began well turned out to be none."""
+
+
+class _Scan:
+    """The records in a part of a file, by their ids."""
+
+    def __init__(self, agent_id: str, *, strict: bool) -> None:
+        self.records: dict[bytes, _Record] = {}
+        self.skipped = 0
+        # By the id of a record that unreadable lines precede: the id of the record
+        # of this agent before those.
+        self.bridges: dict[bytes, bytes | None] = {}
+        self._agent = agent_id.encode()
+        self._strict = strict
+        self._last: bytes | None = None
+        self._bridge_next = False
+
+    def add(self, line: bytes) -> None:
+        record = self._read(line)
+        if record is None:
+            self.skipped += 1
+            self._bridge_next = True
+            return
+        if record.ours:
+            if self._bridge_next:
+                self.bridges[record.uuid] = self._last
+                self._bridge_next = False
+            self._last = record.uuid
+        self.records[record.uuid] = record
+
+    def _read(self, line: bytes) -> _Record | None:
+        own = _OWN(line)
+        if own is not None and not self._strict and line.endswith(b"}"):
+            parent, uuid, agent, timestamp, kind = own.groups()
+            ours = agent == self._agent
+            return _Record(uuid, parent, ours, timestamp, kind == b"system", line)
+        try:
+            fields = parse(line)
+            decode(fields)
+            parent = fields.get("parentUuid")
+            return _Record(
+                _id(fields["uuid"]),
+                None if parent is None else _id(parent),
+                fields.get("agentId") == self._agent.decode()
+                and fields.get("isSidechain") is True,
+                _id(fields["timestamp"]),
+                fields["type"] == "system",
+                line,
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def newest_leaf(self) -> _Record | None:
+        ours = [record for record in self.records.values() if record.ours]
+        followed = {record.parent for record in ours}
+        # Where all are followed they go round in a circle.
+        leaves = [record for record in ours if record.uuid not in followed] or ours
+        newest: _Record | None = None
+        for record in leaves:
+            # Of the same time, the one that was written later.
+            if newest is None or record.timestamp >= newest.timestamp:
+                newest = record
+        return newest
+
+
+def _id(value: Any) -> bytes:
+    if type(value) is not str:
+        raise ValueError(f"a string is wanted, not {value!r}")
+    return value.encode("utf-8", "surrogatepass")
+
+
+def read_transcript(files: Files, path: Path, agent_id: str) -> Transcript | None:
+    """Read the whole file; return None if it is not there or has nothing of this
+    agent. It may take long: about a second for 100,000 messages."""
+    lines = _read_lines(files, path)
+    try:
+        return _read_chain(lines, agent_id, strict=False)
+    except _Unreadable:
+        # Rare enough to begin again, with a close look at every line.
+        return _read_chain(lines, agent_id, strict=True)
+
+
+def read_tail(files: Files, path: Path, agent_id: str, count: int) -> list[Message]:
+    """Return the last ``count`` messages as they were recorded; fewer if there are
+    no more. Lines that cannot be read are passed over."""
+    try:
+        return _read_tail(files, path, agent_id, count, strict=False)
+    except _Unreadable:
+        return _read_tail(files, path, agent_id, count, strict=True)
+
+
+def _read_tail(
+    files: Files, path: Path, agent_id: str, count: int, *, strict: bool
+) -> list[Message]:
+    size = files.size(path) or 0
+    window = max(_WINDOW, count * _RECORD)
+    while True:
+        start = max(0, size - window)
+        scan = _Scan(agent_id, strict=strict)
+        lines = files.read_at(path, start, size - start).split(b"\n")
+        for line in lines[1 if start else 0 :]:
+            if line.strip():
+                scan.add(line)
+        messages = _last_messages(scan, count, is_whole=start == 0)
+        if messages is not None:
+            return messages
+        window *= 4
+
+
+def _last_messages(scan: _Scan, count: int, *, is_whole: bool) -> list[Message] | None:
+    """Return the last messages, or None if some of them may be further ahead."""
+    found: list[Message] = []
+    seen: set[bytes] = set()
+    record = scan.newest_leaf()
+    while record is not None and record.uuid not in seen and len(found) < count:
+        seen.add(record.uuid)
+        said = _decode(record) if record.ours else None
+        if said is not None:
+            found.append(_gap_note(said.missing) if isinstance(said, Gap) else said)
+        if record.parent is None:
+            is_whole = True
+            break
+        record = scan.records.get(record.parent)
+    if len(found) < count and not is_whole:
+        return None
+    found.reverse()
+    return found
+
+
+def _read_lines(files: Files, path: Path) -> list[bytes]:
+    lines: list[bytes] = []
+    rest: list[bytes] = []
+    offset = 0
+    while piece := files.read_at(path, offset, _PIECE):
+        offset += len(piece)
+        first, *others = piece.split(b"\n")
+        rest.append(first)
+        if others:
+            lines.append(b"".join(rest))
+            lines += others[:-1]
+            rest = [others[-1]]
+    # A last line without a newline is torn, unless only the newline is missing.
+    lines.append(b"".join(rest))
+    return lines
+
+
+def _read_chain(
+    lines: Sequence[bytes], agent_id: str, *, strict: bool
+) -> Transcript | None:
+    scan = _Scan(agent_id, strict=strict)
+    for line in lines:
+        if line.strip():
+            scan.add(line)
+    leaf = scan.newest_leaf()
+    if leaf is None:
+        return None
+    ids, said, missing = _walk(scan, leaf)
+    messages, needed = mend(said)
+    newest = max(record.timestamp for record in scan.records.values() if record.ours)
+    return Transcript(
+        messages=list[Message](messages),
+        leaf=ids[needed - 1].decode("utf-8", "surrogatepass") if needed else None,
+        newest=newest.decode("utf-8", "surrogatepass"),
+        skipped=scan.skipped,
+        missing=missing,
+    )
+
+
+def _walk(
+    scan: _Scan, leaf: _Record
+) -> tuple[list[bytes], list[AssistantMessage | UserMessage], int]:
+    """Return the messages from the root, or the last compaction, to ``leaf``; the
+    ids of their records; and how many are missing between them."""
+    ids: list[bytes] = []
+    said: list[AssistantMessage | UserMessage] = []
+    missing = 0
+    seen: set[bytes] = set()
+    record: _Record | None = leaf
+    while record is not None and record.uuid not in seen:
+        seen.add(record.uuid)
+        message = _decode(record) if record.ours else None
+        if isinstance(message, CompactBoundary):
+            ids.append(record.uuid)
+            said.append(UserMessage(message.summary, origin="summary"))
+            break
+        if isinstance(message, Gap):
+            missing += message.missing
+            message = _gap_note(message.missing)
+        if message is not None:
+            ids.append(record.uuid)
+            said.append(message)
+        parent = record.parent
+        if parent is not None and parent not in scan.records:
+            missing += 1
+            ids.append(record.uuid)
+            said.append(_gap_note(1))
+            parent = scan.bridges.get(record.uuid)
+        record = None if parent is None else scan.records.get(parent)
+    ids.reverse()
+    said.reverse()
+    return ids, said, missing
+
+
+def _decode(record: _Record) -> Recorded | None:
+    try:
+        return decode(parse(record.line))
+    except ValueError:
+        raise _Unreadable from None
+
+
+def _gap_note(missing: int) -> UserMessage:
+    some = "A message is" if missing == 1 else f"{missing} messages are"
+    return UserMessage(
+        f"[{some} missing here: what was said could not be recorded.]",
+        origin="reminder",
+    )

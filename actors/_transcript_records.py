@@ -1,0 +1,234 @@
+"""The records of a transcript: one message of a conversation, one line of JSON.
+
+A record has the keys ``parentUuid``, ``uuid``, ``agentId``, ``isSidechain``,
+``timestamp``, ``type``, ``message``, ``cwd`` and ``session``. Its message is in
+the form that the models' own interfaces have, a role and blocks of content. What
+JSON can hold comes back as it was, but for integers of more than 64 bits, which come
+back as floats.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast, get_args
+
+import attrs
+import orjson
+
+from .agent._events import (
+    AssistantMessage,
+    CompactBoundary,
+    Message,
+    Origin,
+    ToolAnswer,
+    ToolUse,
+    UserMessage,
+)
+
+_ORIGINS: Final = frozenset(get_args(Origin))
+
+
+@attrs.frozen
+class Gap:
+    """Stands in a transcript for messages that could not be recorded."""
+
+    missing: int
+
+
+Recorded: TypeAlias = Message | Gap
+
+
+def dump(value: object) -> bytes:
+    """Return ``value`` as one line of JSON without its newline.
+
+    Raises:
+        ValueError: if it is nothing that JSON can hold.
+    """
+    try:
+        return orjson.dumps(value, default=_plain)
+    except TypeError:
+        pass
+    # Half of a surrogate pair, which no UTF-8 can hold but an escape can; a very
+    # large number; a key that is no string.
+    try:
+        return json.dumps(value, default=_plain, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"not possible in JSON: {error}") from None
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[object, object]", value))
+    if isinstance(value, Sequence | frozenset | set):
+        return list(cast("Sequence[object]", value))
+    raise TypeError(f"a {type(value).__name__}")
+
+
+def parse(line: bytes) -> Any:
+    """Return what ``line`` says.
+
+    Raises:
+        ValueError: if it is no JSON.
+    """
+    try:
+        return orjson.loads(line)
+    except ValueError:
+        pass
+    try:
+        return json.loads(line)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+# ---- Writing ------------------------------------------------------------------
+
+
+def encode(message: object) -> bytes | None:
+    """Return the part of the record that says what ``message`` is, from its
+    ``type`` on; None for what no transcript keeps, such as progress.
+
+    Raises:
+        ValueError: if a part of it is nothing that JSON can hold.
+    """
+    write = _WRITERS.get(type(message))
+    return None if write is None else write(message)
+
+
+def _write_assistant(message: AssistantMessage) -> bytes:
+    content: list[dict[str, Any]] = []
+    if message.text:
+        content.append({"type": "text", "text": message.text})
+    content += [
+        {"type": "tool_use", "id": use.id, "name": use.name, "input": use.input}
+        for use in message.tool_uses
+    ]
+    said = dump({"role": "assistant", "content": content})
+    raw = b"" if message.raw is None else b',"raw":' + dump(message.raw)
+    return b'"type":"assistant","message":' + said + raw
+
+
+def _write_user(message: UserMessage) -> bytes:
+    content: list[dict[str, Any]] = [
+        {
+            "type": "tool_result",
+            "tool_use_id": answer.tool_use_id,
+            "content": answer.text,
+            "is_error": answer.is_error,
+        }
+        for answer in message.tool_answers
+    ]
+    if message.text:
+        content.append({"type": "text", "text": message.text})
+    said = dump({"role": "user", "content": content})
+    sender = b"" if message.sender is None else b',"sender":' + dump(message.sender)
+    origin = b',"origin":' + dump(message.origin)
+    return b'"type":"user","message":' + said + origin + sender
+
+
+def _write_boundary(message: CompactBoundary) -> bytes:
+    said = dump({"role": "system", "content": message.summary})
+    return b'"type":"system","subtype":"compact_boundary","message":' + said
+
+
+def _write_gap(gap: Gap) -> bytes:
+    text = f"{gap.missing} messages could not be recorded here"
+    said = dump({"role": "system", "content": text})
+    return b'"type":"system","subtype":"gap","missing":%d,"message":%b' % (
+        gap.missing,
+        said,
+    )
+
+
+_WRITERS: Final[Mapping[type, Callable[[Any], bytes]]] = {
+    AssistantMessage: _write_assistant,
+    UserMessage: _write_user,
+    CompactBoundary: _write_boundary,
+    Gap: _write_gap,
+}
+
+
+# ---- Reading ------------------------------------------------------------------
+
+
+def decode(record: Any) -> Recorded | None:
+    """Return what a record says; None for what is no part of the conversation.
+
+    Raises:
+        ValueError: if it has not the form of a record.
+    """
+    try:
+        read = _READERS.get(record["type"])
+        return None if read is None else read(record)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ValueError(f"not a record: {error!r}") from None
+
+
+def _read_assistant(record: Any) -> AssistantMessage:
+    content = record["message"]["content"]
+    if isinstance(content, str):
+        return AssistantMessage(content)
+    text = ""
+    uses: tuple[ToolUse, ...] = ()
+    for block in content:
+        kind = block["type"]
+        if kind == "text":
+            text += _text(block["text"])
+        elif kind == "tool_use":
+            use = ToolUse(_text(block["id"]), _text(block["name"]), block["input"])
+            if type(use.input) is not dict:
+                raise ValueError("the input of a tool call is no object")
+            uses = (*uses, use)
+    return AssistantMessage(text, uses, raw=record.get("raw"))
+
+
+def _read_user(record: Any) -> UserMessage:
+    content = record["message"]["content"]
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    text = ""
+    answers: tuple[ToolAnswer, ...] = ()
+    for block in content:
+        kind = block["type"]
+        if kind == "text":
+            text += _text(block["text"])
+        elif kind == "tool_result":
+            answer = ToolAnswer(
+                _text(block["tool_use_id"]),
+                _answer_text(block.get("content", "")),
+                bool(block.get("is_error", False)),
+            )
+            answers = (*answers, answer)
+    origin = record.get("origin", "tools" if answers else "prompt")
+    if origin not in _ORIGINS:
+        # Of a later version; in no case a person's own words.
+        origin = "message"
+    return UserMessage(text, answers, origin=origin, sender=record.get("sender"))
+
+
+def _answer_text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(_text(block["text"]) for block in content if "text" in block)
+
+
+def _read_system(record: Any) -> CompactBoundary | Gap | None:
+    subtype = record.get("subtype")
+    if subtype == "compact_boundary":
+        return CompactBoundary(_text(record["message"]["content"]))
+    if subtype == "gap":
+        return Gap(int(record["missing"]))
+    return None
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"a text is wanted, not a {type(value).__name__}")
+    return value
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Recorded | None]]] = {
+    "assistant": _read_assistant,
+    "user": _read_user,
+    "system": _read_system,
+}

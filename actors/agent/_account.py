@@ -1,0 +1,194 @@
+"""What the events of one run add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from .._progress import ACTIVITIES, Progress
+from ..work import Report
+from ._budget import Budget
+from ._events import (
+    ApprovalRequested,
+    AssistantMessage,
+    CompactBoundary,
+    Message,
+    Note,
+    Terminate,
+    TextDelta,
+    TodoList,
+    TokensUsed,
+    ToolCompleted,
+    ToolStarted,
+    UserMessage,
+)
+from ._host import AgentHost
+from ._pulse import Pulse
+
+if TYPE_CHECKING:
+    from ._agent import Agent
+
+_LINE = 200
+"""Characters of an activity."""
+_DRAFT = 65_536
+"""Characters kept of a message that is not whole yet."""
+
+
+class Account:
+    """Counts, keeps and tells what one run says.
+
+    `tell` is called for each event, perhaps 10,000 times a second: what it does
+    for one that is not kept must be short.
+    """
+
+    def __init__(
+        self, agent: Agent, report: Report, host: AgentHost, budget: Budget | None
+    ) -> None:
+        self._agent = agent
+        self._report = report
+        self._host = host
+        self._budget = budget
+        self.pulse = Pulse()
+        # Those of the runs before, and all since; from the last compaction on.
+        self.history: list[Message] = []
+        self.answer: str | None = None
+        # Why it must not go on.
+        self.over: tuple[Terminate, str] | None = None
+        self.plan_changes = 0
+        self._turns = 0
+        self._tool_uses = 0
+        self._tokens = 0
+        self._activities: tuple[str, ...] = ()
+        self._draft: list[str] = []
+        self._draft_size = 0
+        self._on: dict[type, Callable[..., None]] = {
+            ApprovalRequested: self._approval,
+            AssistantMessage: self._assistant,
+            CompactBoundary: self._boundary,
+            Note: self._note,
+            TextDelta: self._delta,
+            TodoList: self._todo,
+            TokensUsed: self._used,
+            ToolCompleted: self._completed,
+            ToolStarted: self._started,
+            UserMessage: self._user,
+        }
+
+    def tell(self, event: Any) -> bool:
+        """Take in one event other than a `FinalResult`; say whether it was one."""
+        take = self._on.get(event.__class__)
+        if take is None:
+            return False
+        pulse = self.pulse
+        pulse.last = trio.current_time()
+        pulse.awaits_answer = False
+        take(event)
+        self._report.on_agent_event(event)
+        return True
+
+    def keep(self, message: Message) -> None:
+        """Take in a message that the run was given, not one that it has yielded."""
+        self.remember(message)
+        self._report.on_agent_event(message)
+
+    def remember(self, message: Message) -> None:
+        """Put a message into the history and the transcript."""
+        self.history.append(message)
+        self._host.record(message)
+
+    def say_answer(self, text: str) -> None:
+        """The run has an answer. An empty one is none, so what was said before
+        stands."""
+        self.pulse.last = trio.current_time()
+        if text.strip():
+            self._drop_draft()
+            self.answer = self._report.result = text
+
+    def keep_draft(self) -> None:
+        """No more will come: what there is of a message is the last that was said."""
+        draft = "".join(self._draft)
+        self._drop_draft()
+        if draft.strip():
+            self._report.result = draft
+
+    # The kinds of events
+
+    def _assistant(self, message: AssistantMessage) -> None:
+        self.remember(message)
+        self._drop_draft()
+        if message.text.strip():
+            self.answer = self._report.result = message.text
+            self._say(message.text)
+        if message.tool_uses:
+            self._turns += 1
+            limit = self._agent.max_turns
+            if limit is not None and self._turns > limit:
+                self.over = "max_turns", f"it wanted more than {limit} rounds of tools"
+
+    def _user(self, message: UserMessage) -> None:
+        # One from the inbox is kept when it is taken, whoever yields it then.
+        if message.origin in ("prompt", "tools") or not any(
+            message is known for known in self.history
+        ):
+            self.remember(message)
+
+    def _boundary(self, boundary: CompactBoundary) -> None:
+        self.history.clear()
+        self.remember(boundary)
+
+    def _delta(self, delta: TextDelta) -> None:
+        if self._draft_size < _DRAFT:
+            self._draft.append(delta.text)
+            self._draft_size += len(delta.text)
+
+    def _note(self, note: Note) -> None:
+        self._say(note.text)
+
+    def _started(self, call: ToolStarted) -> None:
+        self._tool_uses += 1
+        self._say(call.name)
+
+    def _completed(self, call: ToolCompleted) -> None:
+        """It was told of at its start."""
+
+    def _used(self, used: TokensUsed) -> None:
+        tokens = used.input_tokens + used.output_tokens
+        self._tokens += tokens
+        self._report.say(self._progress())
+        if self._budget is not None:
+            self._budget.charge(tokens, used.cost)
+            exceeded = self._budget.exceeded
+            if exceeded is not None:
+                self.over = "budget", exceeded
+
+    def _todo(self, plan: TodoList) -> None:
+        if plan != self._report.todos:
+            self._report.todos = plan
+            self.plan_changes += 1
+
+    def _approval(self, request: ApprovalRequested) -> None:
+        self.pulse.awaits_answer = True
+
+    # What is shown
+
+    def _say(self, text: str) -> None:
+        line = text.lstrip()[:_LINE].partition("\n")[0].rstrip()
+        self._activities = (*self._activities[1 - ACTIVITIES :], line)
+        self._report.say(self._progress())
+
+    def _progress(self) -> Progress:
+        activities = self._activities
+        return Progress(
+            activities[-1] if activities else "",
+            0,
+            self._tool_uses,
+            self._tokens,
+            activities,
+        )
+
+    def _drop_draft(self) -> None:
+        if self._draft:
+            self._draft = []
+            self._draft_size = 0

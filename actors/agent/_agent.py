@@ -1,0 +1,235 @@
+"""The agent task: what it is given, checked before anything runs."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+import os
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import ClassVar, TypeAlias, cast, get_args
+
+import attrs
+from trio.lowlevel import enable_ki_protection
+
+from .._actor import Context
+from ..work import Report
+from ._budget import Budget
+from ._context import AgentContext
+from ._events import AgentEvent, Message
+from ._running import run_agent
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["Agent", "Run"]
+
+Run: TypeAlias = Callable[[AgentContext], AsyncIterator[AgentEvent]]
+"""A model loop: an async generator function, or whatever else returns an async
+iterator of events."""
+
+_MESSAGES = get_args(Message)
+
+
+def _as_text(path: str | os.PathLike[str] | None) -> str | None:
+    # What is no path stays as it is, for the check to name it.
+    return os.fspath(path) if isinstance(path, os.PathLike) else path
+
+
+def _as_names(names: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(names, Iterable) and not isinstance(names, str):
+        return tuple(names)
+    return cast("tuple[str, ...]", names)
+
+
+def _as_names_or_all(names: Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else _as_names(names)
+
+
+def _as_messages(history: Iterable[Message]) -> tuple[Message, ...]:
+    """Copy the messages whole: nothing in them is shared with whoever has them."""
+    if isinstance(history, Iterable) and not isinstance(history, str):
+        return tuple(copy.deepcopy(message) for message in history)
+    return cast("tuple[Message, ...]", history)
+
+
+@attrs.frozen
+class Agent:
+    """A task that a model works on.
+
+    ``run(context)`` is iterated by one task. It is closed before that ends, in
+    whatever way it ends; what it awaits for its cleaning up it has half of
+    `shutdown` for. The result is the answer. A run that ends in another way than
+    by its answer fails, and what it has said last is the result.
+
+    An agent is done when it has an answer, no message waits for it, its plan is
+    done, its own tasks have ended and its host agrees. As long as that is not so
+    its run goes on behind the `FinalResult`; one that has returned, or takes no
+    messages there, is called again with the whole history.
+
+    Args:
+        run: an async generator function of an `AgentContext`, or anything else
+            that returns an async iterator of events for it.
+        prompt: the task, word for word what the model gets.
+        type: what kind of agent it is, by the name of its definition.
+        description: a few words for people; the beginning of the prompt if None.
+        model: which model is to be used, as ``"provider/model"`` or ``"model"``.
+        tools: the names of the tools it may use; None for all of the host's.
+        disallowed_tools: the names of those it may not use anyway.
+        permission_mode: how its tool calls are judged; None as the host says.
+        cwd: its working directory, for whatever cares.
+        session: the session it belongs to, for its transcript.
+        deadline: the seconds after which a run of it ends with ``timeout``; None
+            for never. The time in which the host was suspended counts.
+        max_turns: how many messages of the model may ask for tools; with the next
+            one a run ends with ``max_turns``. None for any number.
+        budget: what it may use; a run ends with ``budget`` when it is used up.
+        history: the conversation before the prompt, of an agent that begins with
+            one. It is copied.
+        stall_warning: the seconds without any event after which a warning is
+            given; None for never. Time in tools, in waiting for tasks, messages
+            or approvals, and time in which the host was suspended does not count.
+        stall_limit: the seconds likewise after which a run ends with ``stalled``.
+        reminders: how often it is reminded of a plan that is not done, before it
+            fails; counted anew when the plan changes.
+        one_shot: take no messages, and call ``run`` only once.
+        forked: whether it is a fork, which `AgentContext.fork` makes; it and what
+            it starts cannot fork.
+        shutdown: the seconds for cleaning up.
+
+    Raises:
+        TypeError, ValueError: naming the argument and its value.
+    """
+
+    loop: Run = attrs.field(alias="run")
+    prompt: str
+    type: str = attrs.field(default="general-purpose", kw_only=True)
+    description: str | None = attrs.field(default=None, kw_only=True)
+    model: str | None = attrs.field(default=None, kw_only=True)
+    tools: tuple[str, ...] | None = attrs.field(
+        default=None, kw_only=True, converter=_as_names_or_all
+    )
+    disallowed_tools: tuple[str, ...] = attrs.field(
+        default=(), kw_only=True, converter=_as_names
+    )
+    permission_mode: str | None = attrs.field(default=None, kw_only=True)
+    cwd: str | None = attrs.field(default=None, kw_only=True, converter=_as_text)
+    session: str | None = attrs.field(default=None, kw_only=True)
+    deadline: float | None = attrs.field(default=None, kw_only=True)
+    max_turns: int | None = attrs.field(default=None, kw_only=True)
+    budget: Budget | None = attrs.field(default=None, kw_only=True)
+    history: tuple[Message, ...] = attrs.field(
+        default=(), kw_only=True, converter=_as_messages, repr=False
+    )
+    stall_warning: float | None = attrs.field(default=300.0, kw_only=True)
+    stall_limit: float | None = attrs.field(default=600.0, kw_only=True)
+    reminders: int = attrs.field(default=5, kw_only=True)
+    one_shot: bool = attrs.field(default=False, kw_only=True)
+    forked: bool = attrs.field(default=False, kw_only=True)
+    shutdown: float = attrs.field(default=5.0, kw_only=True)
+
+    has_tasks: ClassVar[bool] = True
+    """Whether it may have tasks of its own."""
+    background: ClassVar[bool] = False
+    """Whether it is to run in the background whatever its caller says."""
+
+    def __attrs_post_init__(self) -> None:
+        _check_run(self.loop)
+        _check_text("prompt", self.prompt)
+        _check_text("type", self.type)
+        for name in ("description", "model", "permission_mode", "cwd", "session"):
+            if getattr(self, name) is not None:
+                _check_text(name, getattr(self, name))
+        if self.tools is not None:
+            _check_names("tools", self.tools)
+        _check_names("disallowed_tools", self.disallowed_tools)
+        for name in ("deadline", "stall_warning", "stall_limit"):
+            if getattr(self, name) is not None:
+                _check_seconds(name, getattr(self, name))
+        _check_seconds("shutdown", self.shutdown)
+        if self.max_turns is not None:
+            _check_count("max_turns", self.max_turns)
+        _check_count("reminders", self.reminders)
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise TypeError(f"budget must be a Budget or None, not {self.budget!r}")
+        if not isinstance(self.history, tuple) or not all(
+            isinstance(message, _MESSAGES) for message in self.history
+        ):
+            raise TypeError(f"history must be messages, not {self.history!r}")
+        for name in ("one_shot", "forked"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(
+                    f"{name} must be True or False, not {getattr(self, name)!r}"
+                )
+
+    @property
+    def task_type(self) -> str:
+        return "local_agent"
+
+    @property
+    def writes_output(self) -> bool:
+        return False
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether it takes messages while it runs."""
+        return not self.one_shot
+
+    @property
+    def limit_key(self) -> str | None:
+        """Whose limit its place counts for: its model's."""
+        return self.model
+
+    def describe(self) -> str:
+        if self.description:
+            return self.description
+        first, *more = self.prompt.strip().splitlines() or [self.type]
+        line = f"{first} ..." if more else first
+        return line if len(line) <= 80 else line[:77] + "..."
+
+    @enable_ki_protection
+    async def run(self, ctx: Context[object], report: Report) -> str:
+        """Run it to its end and return its answer.
+
+        Raises:
+            AgentFailed: if it ends in another way than by its answer.
+            Exception: what its loop has raised.
+        """
+        return await run_agent(self, report)
+
+
+def _check_run(run: object) -> None:
+    if not callable(run):
+        raise TypeError(f"run must be an async generator function, not {run!r}")
+    if inspect.iscoroutinefunction(run):
+        name = getattr(run, "__qualname__", repr(run))
+        raise TypeError(
+            f"run must be an async generator function, and {name} is only async: "
+            "it has no `yield`"
+        )
+
+
+def _check_text(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str, not {value!r}")
+    if not value.strip():
+        raise ValueError(f"{what} must not be empty: {value!r}")
+
+
+def _check_names(what: str, names: object) -> None:
+    if not isinstance(names, tuple):
+        raise TypeError(f"{what} must be names of tools, not {names!r}")
+    for name in names:  # pyright: ignore[reportUnknownVariableType]
+        _check_text(f"a name in {what}", name)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _check_seconds(what: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{what} must be seconds, not {value!r}")
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{what} must be seconds, 0 or more, not {value!r}")
+
+
+def _check_count(what: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{what} must be a number, not {value!r}")
+    if value < 0:
+        raise ValueError(f"{what} must be 0 or more, not {value!r}")

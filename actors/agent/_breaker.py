@@ -1,0 +1,85 @@
+"""When an agent that calls its tools in a circle is to be held up."""
+
+from __future__ import annotations
+
+import orjson
+
+from ._events import ToolUse
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["Breaker"]
+
+
+class Breaker:
+    """Counts the tool calls of one agent and says when they are too many.
+
+    It does nothing but count: whoever runs the tools asks it before each call and
+    refuses the call with the words that it returns.
+
+    Args:
+        repeats: how often in a row the same tool may be called with the same
+            input; the next such call and those after it trip the breaker. None
+            for any number. The order of keys does not matter, and no input is
+            the same as an empty one; input that JSON cannot hold is like none
+            other.
+        calls: how many calls there may be in all, whatever `repeats` is.
+
+    Raises:
+        TypeError, ValueError: naming the argument and its value.
+    """
+
+    __slots__ = ("_calls", "_ids", "_in_a_row", "_last", "_repeats", "count")
+
+    count: int
+    """The calls so far."""
+
+    def __init__(self, repeats: int | None = 20, calls: int = 4_000) -> None:
+        if repeats is not None:
+            _check("repeats", repeats)
+        _check("calls", calls)
+        self._repeats = repeats
+        self._calls = calls
+        self._ids: set[str] = set()
+        self._last: tuple[str, bytes] | None = None
+        self._in_a_row = 0
+        self.count = 0
+
+    def check(self, use: ToolUse) -> str | None:
+        """Count one call, once for each id; return why it must not be made, or
+        None."""
+        if use.id not in self._ids:
+            self.count += 1
+            # A run that goes on regardless must not fill the memory.
+            if self.count <= self._calls:
+                self._ids.add(use.id)
+            call = _call(use)
+            if call is None or call != self._last:
+                self._in_a_row = 0
+            self._in_a_row += 1
+            self._last = call
+        if self.count > self._calls:
+            return f"more than {self._calls} tool calls in one run"
+        if self._repeats is not None and self._in_a_row >= self._repeats:
+            return (
+                f"{use.name} was called with the same input {self._in_a_row} times "
+                "in a row"
+            )
+        return None
+
+
+def _call(use: ToolUse) -> tuple[str, bytes] | None:
+    """Return what is the same for the same call, or None if it cannot be known."""
+    try:
+        return use.name, orjson.dumps(
+            dict(use.input or {}), option=orjson.OPT_SORT_KEYS
+        )
+    # The boundary: a stranger's input, which may be anything.
+    except (TypeError, ValueError):
+        return None
+
+
+def _check(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a number of calls, not {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be 1 or more, not {value!r}")

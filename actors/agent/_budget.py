@@ -1,0 +1,143 @@
+"""How many tokens and how much money agents may use, together and each."""
+
+from __future__ import annotations
+
+import math
+
+from trio.lowlevel import ParkingLot, enable_ki_protection
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["Budget"]
+
+
+class Budget:
+    """What an agent may use, of tokens and of money, and has used.
+
+    What is charged to a budget is charged to all above it in the same step. A
+    budget is exceeded as soon as one above it is, so the sum of all below a budget
+    can pass its limit by no more than what was under way when it was reached.
+
+    Args:
+        tokens: the tokens that may be used; None for any number.
+        cost: the money likewise, in whatever unit `TokensUsed` has it.
+        parent: the budget that this one is a part of.
+
+    Raises:
+        TypeError, ValueError: naming the argument and its value.
+    """
+
+    __slots__ = ("_above", "_lot", "cost", "tokens", "used_cost", "used_tokens")
+
+    tokens: int | None
+    """The limit, as it was given."""
+    cost: float | None
+    """The limit, as it was given."""
+    used_tokens: int
+    """Used so far, with all below."""
+    used_cost: float
+    """Used so far, with all below."""
+
+    def __init__(
+        self,
+        tokens: int | None = None,
+        cost: float | None = None,
+        *,
+        parent: Budget | None = None,
+    ) -> None:
+        if tokens is not None:
+            _check_tokens(tokens)
+        if cost is not None:
+            _check_cost(cost)
+        if parent is not None and not isinstance(parent, Budget):
+            raise TypeError(f"parent must be a Budget or None, not {parent!r}")
+        self.tokens = tokens
+        self.cost = cost
+        self._above = parent
+        # Whoever waits for any budget of the tree parks at its root.
+        self._lot: ParkingLot = ParkingLot() if parent is None else parent._lot
+        self.used_tokens = 0
+        self.used_cost = 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Budget: {self.used_tokens} of {self.tokens} tokens, "
+            f"{self.used_cost:g} of {self.cost} in cost>"
+        )
+
+    @enable_ki_protection
+    def charge(self, tokens: int = 0, cost: float = 0.0) -> None:
+        """Add what was used, here and in every budget above.
+
+        Raises:
+            TypeError, ValueError: naming the argument and its value; nothing was
+                charged.
+        """
+        _check_tokens(tokens)
+        _check_cost(cost)
+        budget: Budget | None = self
+        over = False
+        while budget is not None:
+            budget.used_tokens += tokens
+            budget.used_cost += cost
+            over = over or budget._own_excess() is not None
+            budget = budget._above
+        if over:
+            self._lot.unpark_all()
+
+    @property
+    def exceeded(self) -> str | None:
+        """In words, what is used up, here or above; None while nothing is."""
+        budget: Budget | None = self
+        while budget is not None:
+            excess = budget._own_excess()
+            if excess is not None:
+                return excess
+            budget = budget._above
+        return None
+
+    async def wait_exceeded(self) -> str:
+        """Wait until the budget is exceeded; return what is, in words."""
+        while (excess := self.exceeded) is None:
+            await self._lot.park()
+        return excess
+
+    def left(self) -> tuple[int | None, float | None]:
+        """Return the tokens and the cost that are left; None where there is no
+        limit. Never less than 0."""
+        tokens: int | None = None
+        cost: float | None = None
+        budget: Budget | None = self
+        while budget is not None:
+            if budget.tokens is not None:
+                here = max(0, budget.tokens - budget.used_tokens)
+                tokens = here if tokens is None else min(tokens, here)
+            if budget.cost is not None:
+                rest = max(0.0, budget.cost - budget.used_cost)
+                cost = rest if cost is None else min(cost, rest)
+            budget = budget._above
+        return tokens, cost
+
+    def child(self, tokens: int | None = None, cost: float | None = None) -> Budget:
+        """Return a budget that is a part of this one."""
+        return Budget(tokens, cost, parent=self)
+
+    def _own_excess(self) -> str | None:
+        if self.tokens is not None and self.used_tokens >= self.tokens:
+            return f"its budget of {self.tokens} tokens is used up: {self.used_tokens}"
+        if self.cost is not None and self.used_cost >= self.cost:
+            return f"its budget of {self.cost:g} is used up: {self.used_cost:g}"
+        return None
+
+
+def _check_tokens(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"tokens must be a number of tokens, not {value!r}")
+    if value < 0:
+        raise ValueError(f"tokens must be 0 or more, not {value!r}")
+
+
+def _check_cost(value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"cost must be a number, not {value!r}")
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"cost must be finite, 0 or more, not {value!r}")

@@ -1,0 +1,255 @@
+"""What an agent's run is given: itself, and nothing of anybody else."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from ..work import Report, Work
+from ._account import Account
+from ._budget import Budget
+from ._errors import AgentFailed
+from ._events import (
+    Message,
+    Note,
+    ToolAnswer,
+    ToolCompleted,
+    ToolStarted,
+    ToolUse,
+    UserMessage,
+)
+from ._fork import fork
+from ._host import AgentHost, AgentTool, OwnTask
+from ._inbox import Inbox
+
+if TYPE_CHECKING:
+    from ._agent import Agent
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["AgentContext"]
+
+
+@attrs.frozen
+class _Tool:
+    """What a model is told of a tool, without the tool."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+
+
+class AgentContext:
+    """What an agent's `run` is given.
+
+    Nothing in it reaches the parent, the runtime or the record of the task: what
+    the agent does to it concerns the agent alone. What is to be known outside it
+    yields as events.
+    """
+
+    __slots__ = ("_account", "_agent", "_deadline", "_host", "_inbox", "_report")
+
+    def __init__(
+        self,
+        agent: Agent,
+        report: Report,
+        host: AgentHost,
+        account: Account,
+        inbox: Inbox,
+        deadline: float | None,
+    ) -> None:
+        self._agent = agent
+        self._report = report
+        self._host = host
+        self._account = account
+        self._inbox = inbox
+        self._deadline = deadline
+
+    def __repr__(self) -> str:
+        return f"<AgentContext of {self.agent_id}, run {self.run_id}>"
+
+    @property
+    def agent_id(self) -> str:
+        """The task's id, which a resumed agent keeps."""
+        return self._report.task_id
+
+    @property
+    def run_id(self) -> str:
+        """The id of this run."""
+        return self._report.run_id
+
+    @property
+    def depth(self) -> int:
+        """How many agents are above it: 0 for one that the program has started."""
+        return self._host.depth
+
+    @property
+    def prompt(self) -> str:
+        """The task, word for word."""
+        return self._agent.prompt
+
+    @property
+    def history(self) -> list[Message]:
+        """The conversation so far, as a list of its own at each look: first what
+        came before the prompt, if anything did, and at last what is to be
+        answered. After a compaction it begins with its boundary."""
+        return list(self._account.history)
+
+    @property
+    def inbox(self) -> Inbox:
+        """The messages that have come since."""
+        return self._inbox
+
+    @property
+    def tools(self) -> Sequence[AgentTool]:
+        """The tools that it may use: name, description and schema of each."""
+        return [
+            _Tool(tool.name, tool.description, copy.deepcopy(tool.schema))
+            for tool in self._host.tools
+        ]
+
+    @property
+    def permission_mode(self) -> str:
+        """The mode by which its tool calls are judged."""
+        return self._host.permission_mode
+
+    @property
+    def deadline(self) -> float | None:
+        """The seconds that are left of its time; None for no limit."""
+        if self._deadline is None:
+            return None
+        return max(0.0, self._deadline - trio.current_time())
+
+    @property
+    def cwd(self) -> str | None:
+        """Its working directory."""
+        return self._agent.cwd
+
+    @property
+    def session(self) -> str | None:
+        """The session it belongs to."""
+        return self._agent.session
+
+    @property
+    def owner(self) -> str | None:
+        """The id of whoever's task it is."""
+        return self._host.owner
+
+    @property
+    def model(self) -> str | None:
+        """The model that it is to use."""
+        return self._agent.model
+
+    @property
+    def budget(self) -> Budget | None:
+        """What it may use; charged with each `TokensUsed` that it yields."""
+        return self._host.budget
+
+    def say(self, text: str) -> None:
+        """Tell people what it is doing: a `Note`, as if it were yielded."""
+        self._account.tell(Note(text))
+
+    async def use_tools(self, uses: Iterable[ToolUse]) -> UserMessage:
+        """Make the tool calls of one message, all at once, and return the answers
+        as the message that is to be yielded, in the order of ``uses``.
+
+        A call that is refused, or that fails, has an answer that says so. The
+        beginning and the end of each are told as `ToolStarted` and
+        `ToolCompleted`. Cancellation stops all of them.
+
+        Raises:
+            TypeError: if something in ``uses`` is no `ToolUse`; nothing is called.
+            AgentFailed: if the host cannot go on with the agent: it is to end.
+        """
+        calls = tuple(uses)
+        for use in calls:
+            if not isinstance(use, ToolUse):
+                raise TypeError(f"a ToolUse is wanted, not {use!r}")
+        answers: list[ToolAnswer | None] = [None] * len(calls)
+
+        failures: list[AgentFailed] = []
+
+        async def call(place: int, use: ToolUse) -> None:
+            try:
+                answers[place] = await self._use_tool(use)
+            except AgentFailed as error:
+                # It goes on as it is, and in no group.
+                failures.append(error)
+                scope.cancel()
+
+        with self._account.pulse.paused():
+            for use in calls:
+                self._account.tell(ToolStarted(use.id, use.name, use.input))
+            with trio.CancelScope() as scope:
+                if len(calls) == 1:
+                    await call(0, calls[0])
+                else:
+                    async with trio.open_nursery() as nursery:
+                        for place, use in enumerate(calls):
+                            nursery.start_soon(call, place, use)
+        if failures:
+            raise failures[0]
+        return UserMessage(
+            tool_answers=tuple(answer for answer in answers if answer is not None),
+            origin="tools",
+        )
+
+    async def _use_tool(self, use: ToolUse) -> ToolAnswer:
+        is_error = True
+        try:
+            answer = await self._host.use_tool(use)
+            if not isinstance(answer, ToolAnswer):
+                raise TypeError(f"the tool has answered {answer!r}")
+            is_error = answer.is_error
+        except AgentFailed:
+            raise
+        # The boundary: what a tool raises is for the model to know.
+        except Exception as error:
+            text = f"{use.name} failed: {type(error).__name__}: {error}"
+            return ToolAnswer(use.id, text, is_error=True)
+        else:
+            return answer
+        finally:
+            self._account.tell(ToolCompleted(use.id, use.name, is_error))
+
+    async def launch(
+        self,
+        work: Work,
+        *,
+        description: str | None = None,
+        tool_use_id: str | None = None,
+    ) -> OwnTask:
+        """Start a task of its own in the background; the agent will not end before
+        it, and finds its end in the inbox.
+
+        Raises:
+            Exception: as `supervisor.runtime.Runtime.launch`.
+        """
+        with self._account.pulse.paused():
+            return await self._host.launch(
+                work, description=description, tool_use_id=tool_use_id
+            )
+
+    async def run(self, work: Work, *, description: str | None = None) -> Any:
+        """Run a task of its own and return what has become of it.
+
+        Raises:
+            Exception: as `supervisor.runtime.Runtime.run`.
+        """
+        with self._account.pulse.paused():
+            return await self._host.run(work, description=description)
+
+    def fork(self, prompt: str, **changes: Any) -> Agent:
+        """Return an agent like this one, which begins with this conversation, and
+        then ``prompt``; it is not started.
+
+        ``changes`` are other arguments of `Agent`.
+
+        Raises:
+            ForkRefused: in a fork, and in what a fork has started.
+            TypeError, ValueError: for a bad argument, as `Agent`.
+        """
+        return fork(self._agent, self._account.history, prompt, **changes)

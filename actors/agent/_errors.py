@@ -1,0 +1,69 @@
+"""What agents and their inboxes raise.
+
+WorkFailed
++- AgentFailed
+AgentError
++- InboxClosed
++- InboxFull
++- ForkRefused
+"""
+
+from __future__ import annotations
+
+from ..work import WorkFailed
+from ._events import Terminate
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["AgentError", "AgentFailed", "ForkRefused", "InboxClosed", "InboxFull"]
+
+
+class AgentFailed(WorkFailed):
+    """Raised by the run of an agent that has not reached its goal.
+
+    ``mode`` says why it has ended, ``message`` the same in words. What there is
+    of an answer is the task's result.
+    """
+
+    def __init__(self, mode: Terminate, message: str) -> None:
+        super().__init__(mode, message)
+        self.mode: Terminate = mode
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class AgentError(Exception):
+    """The root of what `actors.agent` raises by itself, `AgentFailed` apart."""
+
+
+class InboxClosed(AgentError):
+    """Raised when an agent takes no more messages: it is about to end or has
+    ended, or it is one that takes none."""
+
+    def __init__(self, reason: str = "the agent takes no more messages") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class InboxFull(AgentError):
+    """Raised when more messages wait for an agent than its inbox may hold: it
+    takes them more slowly than they come, or not at all."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"{self.limit} messages wait for the agent already"
+
+
+class ForkRefused(AgentError):
+    """Raised by `AgentContext.fork` inside a fork, and inside whatever a fork has
+    started. Nothing was made."""
+
+    def __str__(self) -> str:
+        return "a fork cannot fork again, nor can what it has started"

@@ -1,0 +1,202 @@
+"""Where messages to an agent wait until it takes them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Hashable
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import attrs
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from ._errors import InboxClosed, InboxFull
+from ._events import UserMessage
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["INBOX_LIMIT", "Inbox"]
+
+INBOX_LIMIT = 1_000
+"""Messages that may wait for one agent."""
+
+
+@attrs.frozen(eq=False)
+class _Entry:
+    message: UserMessage
+    key: Hashable
+    on_take: Callable[[], bool] | None
+
+
+class Inbox:
+    """The messages that wait for one agent, in the order in which they came.
+
+    It belongs to the agent's record and not to one run of it: what waits survives
+    a restart. `put` and the calls without `async` are one step each, so a message
+    is either handed out, left for whoever closes the inbox, or refused.
+
+    Args:
+        limit: how many messages may wait.
+        messages: whether those with the origin ``message`` are taken; a one-shot
+            agent takes none.
+    """
+
+    __slots__ = (
+        "_arrival",
+        "_entries",
+        "_limit",
+        "_pause",
+        "_record",
+        "_takes_messages",
+        "closed",
+        "takes",
+    )
+
+    closed: bool
+    """Whether it takes nothing more."""
+    takes: int
+    """How often `take` was called."""
+
+    def __init__(self, limit: int = INBOX_LIMIT, *, messages: bool = True) -> None:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+            raise ValueError(f"limit must be a number of messages, not {limit!r}")
+        self._limit = limit
+        self._takes_messages = messages
+        self._entries: deque[_Entry] = deque()
+        self._arrival: trio.Event | None = None
+        # Of the run that reads it: what keeps the messages, and what says that it
+        # is not idle but waits.
+        self._record: Callable[[UserMessage], None] | None = None
+        self._pause: Callable[[], AbstractContextManager[None]] = nullcontext
+        self.closed = False
+        self.takes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        state = "closed, " if self.closed else ""
+        return f"<Inbox: {state}{len(self)} waiting>"
+
+    @enable_ki_protection
+    def put(
+        self,
+        message: UserMessage,
+        *,
+        key: Hashable = None,
+        on_take: Callable[[], bool] | None = None,
+    ) -> None:
+        """Add a message, the last of those that wait.
+
+        Args:
+            message: the message.
+            key: what `discard` may find it by.
+            on_take: called when it is handed out; if that returns False it is
+                dropped instead, for it was told in another way.
+
+        Raises:
+            TypeError: if ``message`` is no `UserMessage`.
+            InboxClosed: if nothing more is taken.
+            InboxFull: if too many wait.
+        """
+        if not isinstance(message, UserMessage):
+            raise TypeError(f"a UserMessage is wanted, not {message!r}")
+        if self.closed:
+            raise InboxClosed
+        if message.origin == "message" and not self._takes_messages:
+            raise InboxClosed("the agent takes no messages while it runs")
+        if len(self._entries) >= self._limit:
+            raise InboxFull(self._limit)
+        self._entries.append(_Entry(message, key, on_take))
+        self._wake()
+
+    def add_own(self, message: UserMessage) -> None:
+        """For the run that reads it: add a message, whatever the limit."""
+        self._entries.append(_Entry(message, None, None))
+
+    @enable_ki_protection
+    def take(self) -> list[UserMessage]:
+        """Return all that wait, in the order in which they came, and empty the
+        inbox. Each is in the agent's history and transcript then."""
+        self.takes += 1
+        messages: list[UserMessage] = []
+        while self._entries:
+            entry = self._entries.popleft()
+            if entry.on_take is not None and not entry.on_take():
+                continue
+            messages.append(entry.message)
+            if self._record is not None:
+                self._record(entry.message)
+        return messages
+
+    def discard(self, key: Hashable) -> bool:
+        """Drop what waits under ``key``; say whether anything did."""
+        if key is None:
+            return False
+        kept = [entry for entry in self._entries if entry.key != key]
+        found = len(kept) < len(self._entries)
+        if found:
+            self._entries = deque(kept)
+        return found
+
+    async def wait(self) -> None:
+        """Wait until something is there or the inbox is closed. The time does not
+        count as idle."""
+        if self._entries or self.closed:
+            await trio.lowlevel.checkpoint()
+            return
+        with self._pause():
+            while not self._entries and not self.closed:
+                await self.next_arrival().wait()
+
+    def next_arrival(self) -> trio.Event:
+        """Return an event that is set by the next message, and by the close."""
+        if self._arrival is None or self._arrival.is_set():
+            self._arrival = trio.Event()
+            if self.closed:
+                self._arrival.set()
+        return self._arrival
+
+    def asks(self) -> bool:
+        """Whether something waits that is not merely the end of an own task."""
+        return any(entry.message.origin != "notification" for entry in self._entries)
+
+    @enable_ki_protection
+    def close_if_empty(self, *, ends_count: bool = True) -> bool:
+        """Take nothing more if nothing waits, and say whether that is so.
+
+        With ``ends_count`` False the ends of own tasks that wait are no reason to
+        stay open; they are left for `close`.
+        """
+        if self._entries if ends_count else self.asks():
+            return False
+        self.close()
+        return True
+
+    @enable_ki_protection
+    def close(self) -> list[UserMessage]:
+        """Take nothing more, and return what still waits. More than once is fine;
+        it cannot be opened again."""
+        self.closed = True
+        self._wake()
+        return [entry.message for entry in self._entries]
+
+    @contextmanager
+    def read_by(
+        self,
+        record: Callable[[UserMessage], None],
+        pause: Callable[[], AbstractContextManager[None]],
+    ) -> Generator[None]:
+        """For the run that reads it: what is handed out goes through ``record``."""
+        self._record, self._pause = record, pause
+        try:
+            yield
+        finally:
+            self._record, self._pause = None, nullcontext
+
+    def _wake(self) -> None:
+        if self._arrival is not None:
+            self._arrival.set()
+            self._arrival = None

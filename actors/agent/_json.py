@@ -1,0 +1,87 @@
+"""Events as JSON, for another process, another year, or a transcript."""
+
+from __future__ import annotations
+
+from typing import Any, cast, get_args
+
+import orjson
+from cattrs.preconf.orjson import make_converter
+from cattrs.strategies import configure_tagged_union
+
+from ._events import AgentEvent
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["from_data", "from_json", "to_data", "to_json"]
+
+_KINDS = {kind.__name__: kind for kind in get_args(AgentEvent)}
+
+
+def _text(value: str) -> str:
+    # What a tool has printed may hold bytes that are no UTF-8; JSON cannot.
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
+_converter = make_converter()
+_converter.register_unstructure_hook(str, _text)
+configure_tagged_union(AgentEvent, _converter, tag_name="type")
+
+
+def to_data(event: AgentEvent) -> dict[str, Any]:
+    """Return ``event`` as a dict that JSON can hold: its ``type``, which is the
+    name of its class, and its fields.
+
+    Raises:
+        TypeError: if it is no event.
+    """
+    if _KINDS.get(type(event).__name__) is not type(event):
+        raise TypeError(f"an agent's event is wanted, not {event!r}")
+    data: dict[str, Any] = _converter.unstructure(event, unstructure_as=AgentEvent)
+    return data
+
+
+def from_data(data: object) -> AgentEvent:
+    """Return the event that `to_data` has made ``data`` of. What it does not know
+    besides is left out.
+
+    Raises:
+        ValueError: naming what is wrong with it.
+    """
+    if not isinstance(data, dict):
+        raise ValueError(f"an event must be a JSON object, not {data!r}")
+    kind: object = data.get("type")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(
+            f"unknown type of event: {kind!r}; known are {', '.join(_KINDS)}"
+        )
+    try:
+        event: AgentEvent = _converter.structure(data, AgentEvent)  # type: ignore[arg-type]
+    # The boundary: cattrs raises groups, and a group tells nobody what is wrong.
+    except Exception as error:
+        raise ValueError(f"this is no {kind}: {_reason(error)}") from error
+    return event  # pyright: ignore[reportUnknownVariableType]
+
+
+def to_json(event: AgentEvent) -> bytes:
+    """Return ``event`` as a JSON object on one line.
+
+    Raises:
+        TypeError: if it is no event, or holds what JSON cannot.
+    """
+    return orjson.dumps(to_data(event))
+
+
+def from_json(data: bytes | str) -> AgentEvent:
+    """Return the event that `to_json` has made ``data`` of.
+
+    Raises:
+        ValueError: naming what is wrong with it.
+    """
+    return from_data(orjson.loads(data))
+
+
+def _reason(error: Exception) -> str:
+    while isinstance(error, ExceptionGroup):
+        error = cast("ExceptionGroup[Exception]", error).exceptions[0]
+    if isinstance(error, KeyError):
+        return f"{error.args[0]!r} is missing"
+    return str(error)

@@ -1,0 +1,18 @@
+"""Models for agents: the loop round one, and where a model may come from.
+
+`loop` makes the ``run`` of an `actors.agent.Agent` of a `Model`. Of models there
+are these, each in a module that imports what it needs only when it is used:
+
+- `actors.models.anthropic` and `actors.models.openai`: the official SDKs.
+- `actors.models.scripted`: a file of turns, for which no key is needed.
+"""
+
+from __future__ import annotations
+
+from ._loop import loop as loop
+from ._model import Model as Model
+from ._model import ModelFailed as ModelFailed
+from ._model import ModelTool as ModelTool
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["Model", "ModelFailed", "ModelTool", "loop"]

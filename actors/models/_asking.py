@@ -1,0 +1,157 @@
+"""One request to an API that answers with a stream of events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Any, Protocol, cast
+
+from ..agent import AssistantMessage, TextDelta, TokensUsed, ToolAnswer
+from ._model import ModelFailed, Told
+from ._server_events import read
+
+CLOSE = 2.0
+"""Seconds for closing a client. The SDKs want to be closed: left to the garbage
+collector, they look for a loop of asyncio."""
+
+
+class Response(Protocol):
+    """A response as an SDK has it."""
+
+    def iter_bytes(self) -> AsyncIterator[bytes]:
+        """Read its body."""
+        ...
+
+
+class Reply(Protocol):
+    """What has come of a reply."""
+
+    @property
+    def text(self) -> str:
+        """What has come of its text."""
+        ...
+
+    @property
+    def tokens(self) -> TokensUsed | None:
+        """What it has used, as far as that was told."""
+        ...
+
+    def add(self, event: Mapping[str, Any]) -> str:
+        """Take the next event, and return what it adds to the text.
+
+        Raises:
+            ModelFailed: if it is an error.
+            LookupError, TypeError, ValueError, AttributeError: if it is none of
+                the API's events.
+        """
+        ...
+
+    def end(self) -> tuple[AssistantMessage, list[ToolAnswer]]:
+        """Return the whole message, and answers to those of its calls that could
+        not be read.
+
+        Raises:
+            ModelFailed: if it is not whole.
+            LookupError, TypeError, ValueError, AttributeError: as `add`.
+        """
+        ...
+
+
+async def ask(
+    request: AbstractAsyncContextManager[Response],
+    reply: Reply,
+    explain: Callable[[Exception], ModelFailed | None],
+) -> AsyncGenerator[Told, None]:
+    """Make a request and tell the reply.
+
+    ``explain`` says what an error of the SDK means; None: it is none of those.
+
+    Raises:
+        ModelFailed: if there is no whole message.
+    """
+    failure: ModelFailed | None = None
+    whole: tuple[AssistantMessage, list[ToolAnswer]] | None = None
+    try:
+        async with request as response:
+            try:
+                async with aclosing(read(response.iter_bytes())) as events:
+                    async for event in events:
+                        if text := reply.add(event):
+                            yield TextDelta(text)  # noqa: ASYNC119 - who reads closes
+                whole = reply.end()
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                why = f"the API sent what cannot be read: {error!r:.200}"
+                raise ModelFailed(why, temporary=True) from error
+    except ModelFailed as error:
+        failure = error
+    except Exception as error:  # Only the SDK's own go no further.
+        failure = explain(error)
+        if failure is None:
+            raise
+        failure.__cause__ = error
+    # Broken off or not, it has cost that.
+    if reply.tokens is not None:
+        yield reply.tokens
+    if failure is not None:
+        failure.partial = reply.text
+        raise failure
+    assert whole is not None
+    message, refusals = whole
+    for refusal in refusals:
+        yield refusal
+    yield message
+
+
+def check(
+    name: str,
+    client: object,
+    base_url: str | None,
+    retries: int,
+    variable: str,
+    environment: Mapping[str, str],
+) -> str:
+    """Check what a model is opened with, and return the key.
+
+    Raises:
+        TypeError, ValueError: naming what is wrong.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str, not {name!r}")
+    if not name.strip():
+        raise ValueError(f"name must say which model: {name!r}")
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        raise ValueError(f"retries must be a number, 0 or more, not {retries!r}")
+    if client is not None and base_url is not None:
+        raise ValueError(
+            f"base_url is the client's: give either it or a client, not {base_url!r}"
+        )
+    key = environment.get(variable, "")
+    if client is None and not key:
+        raise ValueError(f"no key: set {variable}, or give a client")
+    return key
+
+
+def read_arguments(text: str) -> dict[str, Any] | None:
+    """Return the arguments of a tool call, or None if these are none. Without any
+    text there are no arguments."""
+    if not text.strip():
+        return {}
+    try:
+        arguments: object = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(arguments, dict):
+        return None
+    return cast(dict[str, Any], arguments)
+
+
+def unreadable(tool_use_id: str, *, cut: bool) -> ToolAnswer:
+    """Return the answer to a call that must not be made."""
+    why = (
+        "it was cut off at the limit of the tokens of one message. Make it again,"
+        " with less in it"
+        if cut
+        else "its arguments are no JSON object. Make it again"
+    )
+    return ToolAnswer(tool_use_id, f"This call was not made: {why}.", is_error=True)

@@ -1,0 +1,108 @@
+"""The loop round a model, whichever it is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import TypeAlias
+
+import attrs
+
+from ..agent import (
+    AgentContext,
+    AgentEvent,
+    AssistantMessage,
+    FinalResult,
+    Message,
+    ToolAnswer,
+    UserMessage,
+)
+from ._model import Model, ModelFailed
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["loop"]
+
+Loop: TypeAlias = Callable[[AgentContext], AsyncGenerator[AgentEvent, None]]
+"""A ``run`` of `actors.agent.Agent`."""
+
+_UNREADABLE = 3
+"""So many replies in a row with a tool call that cannot be read end the run."""
+
+
+def loop(model: Model, *, system: str | None = None) -> Loop:
+    """Return a ``run`` for `actors.agent.Agent` that lets ``model`` work.
+
+    The model gets the conversation, its tools and ``system``. What it calls in
+    one message runs at the same time, and it is told the answers in the order of
+    the calls. Messages that have come meanwhile follow the answers, just as they
+    are: nothing in them is a command to the program. A message without a call is
+    the answer; the model is asked again if there is more to do.
+
+    A model that fails ends the run as failed, with the text that it has given:
+    no error passes for an answer, and no cut text for a whole one.
+    """
+
+    async def run(context: AgentContext) -> AsyncGenerator[AgentEvent, None]:
+        conversation: list[Message] = list(context.history)
+        said = ""
+        unreadable = 0
+        while True:
+            reply: AssistantMessage | None = None
+            refused: list[ToolAnswer] = []
+            try:
+                async with aclosing(
+                    model.reply(tuple(conversation), context.tools, system)
+                ) as events:
+                    async for event in events:
+                        if isinstance(event, AssistantMessage):
+                            reply = event
+                        elif isinstance(event, ToolAnswer):
+                            refused.append(event)
+                        else:
+                            yield event  # noqa: ASYNC119 - who reads closes
+                if reply is None:
+                    raise ModelFailed("the model ended its reply without a message")
+            except ModelFailed as error:
+                if error.partial:
+                    yield AssistantMessage(error.partial)
+                yield FinalResult(error.partial or said, "error", error=error.message)
+                return
+            yield reply
+            conversation.append(reply)
+            said = reply.text or said
+            unreadable = unreadable + 1 if refused else 0
+            if unreadable == _UNREADABLE:
+                why = refused[-1].text
+                yield FinalResult(said, "error", error=f"{unreadable} times: {why}")
+                return
+            if reply.tool_uses:
+                answers = await _answer(context, reply, refused)
+                yield answers
+                conversation.append(answers)
+            elif said:
+                yield FinalResult(said)
+            else:
+                yield FinalResult("", "error", error="ended without an answer")
+                return
+            if news := context.inbox.take():
+                unreadable = 0
+                conversation += news
+
+    return run
+
+
+async def _answer(
+    context: AgentContext, reply: AssistantMessage, refused: Sequence[ToolAnswer]
+) -> UserMessage:
+    """Make the calls that can be made, all at once, and return all the answers."""
+    if not refused:
+        return await context.use_tools(reply.tool_uses)
+    answers = {answer.tool_use_id: answer for answer in refused}
+    sound = tuple(use for use in reply.tool_uses if use.id not in answers)
+    message = UserMessage(origin="tools")
+    if sound:
+        message = await context.use_tools(sound)
+        answers |= {answer.tool_use_id: answer for answer in message.tool_answers}
+    return attrs.evolve(
+        message, tool_answers=tuple(answers[use.id] for use in reply.tool_uses)
+    )

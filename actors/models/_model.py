@@ -1,0 +1,85 @@
+"""What a model is: something that continues a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from .._errors import ActorError
+from ..agent import AssistantMessage, Message, TextDelta, TokensUsed, ToolAnswer
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["Model", "ModelFailed", "ModelTool", "Told"]
+
+Told: TypeAlias = TextDelta | TokensUsed | ToolAnswer | AssistantMessage
+"""What a model tells while it replies."""
+
+
+class ModelTool(Protocol):
+    """What a model is told of a tool."""
+
+    @property
+    def name(self) -> str:
+        """What it calls the tool by."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What the tool is for."""
+        ...
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the arguments."""
+        ...
+
+
+class Model(Protocol):
+    """Continues conversations, any number at the same time."""
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ModelTool] = (),
+        system: str | None = None,
+    ) -> AsyncGenerator[Told, None]:
+        """Tell the next message of the assistant, as it comes.
+
+        The last event is the whole `AssistantMessage`. A call in it that could not
+        be read has been answered before, by a `ToolAnswer` that says why, and must
+        not be made. Cancelling it, or closing the generator, breaks off the request
+        and leaves nothing behind.
+
+        Raises:
+            ModelFailed: if there is no whole message. The model can be used again.
+        """
+        ...
+
+
+class ModelFailed(ActorError):
+    """Raised when a model does not give a whole message: an error of its API, a
+    connection that broke, or a text cut at a limit.
+
+    The program can try again later; what `partial` holds need not be thrown away,
+    but is no answer.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        partial: str = "",
+        temporary: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, partial, temporary, retry_after)
+        self.message = message
+        self.partial = partial
+        """The text that came before."""
+        self.temporary = temporary
+        """Whether the same request may succeed when it is made again."""
+        self.retry_after = retry_after
+        """The seconds that the API wants one to wait first, if it said so."""
+
+    def __str__(self) -> str:
+        return self.message

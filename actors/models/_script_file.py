@@ -1,0 +1,246 @@
+"""Files of a script: YAML or JSON, with the place of everything in them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, TypeAlias, cast
+
+import attrs
+
+from .._errors import ActorError
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["Item", "ScriptError", "read_file"]
+
+_NODES = 100_000
+"""The most that a file may hold, aliases counted as often as they are used."""
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+class ScriptError(ActorError):
+    """Raised for a script that cannot be played: its text names the file, the
+    place in it, and what to do. Whoever wrote the script is to mend it."""
+
+    def __init__(self, source: str, line: int | None, text: str) -> None:
+        super().__init__(source, line, text)
+        self.source = source
+        """The file."""
+        self.line = line
+        """The line, from 1; None where it is not known."""
+        self.text = text
+        """What is wrong."""
+
+    def __str__(self) -> str:
+        line = "" if self.line is None else f":{self.line}"
+        return f"{self.source}{line}: {self.text}"
+
+
+@attrs.define
+class _Source:
+    name: str
+    lines: dict[Path, int] = attrs.Factory(dict[Path, int])
+
+
+@attrs.frozen
+class Item:
+    """Something in a file, at its place."""
+
+    value: Any
+    _path: Path
+    _source: _Source
+
+    def fail(self, text: str) -> NoReturn:
+        """Raise a `ScriptError` that names this place."""
+        path = self._path
+        while path and path not in self._source.lines:
+            path = path[:-1]
+        place = f"{_words(self._path)}: " if self._path else ""
+        line = self._source.lines.get(path)
+        raise ScriptError(self._source.name, line, place + text)
+
+    def _inner(self, key: str | int, value: Any) -> Item:
+        return Item(value, (*self._path, key), self._source)
+
+    def fields(self, *known: str) -> dict[str, Item]:
+        """Return what a mapping holds.
+
+        Raises:
+            ScriptError: if it is none, or has a key that is not ``known``.
+        """
+        found = self.mapping()
+        for key in found:
+            if key not in known:
+                self.fail(f"{key!r} is not known here; write {_listed(known)}")
+        return found
+
+    def mapping(self) -> dict[str, Item]:
+        """Return what a mapping holds, whatever its keys are.
+
+        Raises:
+            ScriptError: if it is none, or a key is no text.
+        """
+        if not isinstance(self.value, dict):
+            self.fail(f"this must be a mapping (key: value), not {self._shown()}")
+        inner = cast(Mapping[object, Any], self.value)  # pyright: ignore[reportUnknownMemberType]
+        found: dict[str, Item] = {}
+        for key, value in inner.items():
+            if not isinstance(key, str):
+                self.fail(f"the key {key!r} must be text: put it in quotes")
+            found[key] = self._inner(key, value)
+        return found
+
+    def items(self) -> list[Item]:
+        """Return what a list holds.
+
+        Raises:
+            ScriptError: if it is none.
+        """
+        if not isinstance(self.value, list):
+            self.fail(f"this must be a list (- one, - two), not {self._shown()}")
+        inner = cast(Sequence[Any], self.value)  # pyright: ignore[reportUnknownMemberType]
+        return [self._inner(place, value) for place, value in enumerate(inner)]
+
+    def text(self) -> str:
+        """Return a text that says something.
+
+        Raises:
+            ScriptError: if it is none.
+        """
+        if not isinstance(self.value, str):
+            self.fail(f"this must be text, not {self._shown()}: put it in quotes")
+        if not self.value.strip():
+            self.fail("this must not be empty")
+        return self.value
+
+    def seconds(self) -> float:
+        """Return a number of seconds.
+
+        Raises:
+            ScriptError: if it is none.
+        """
+        value = self.value
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value) or value < 0:
+            self.fail(f"this must be seconds, 0 or more, not {self._shown()}")
+        return float(value)
+
+    def flag(self) -> bool:
+        """Return whether it is ``true``.
+
+        Raises:
+            ScriptError: if it is neither that nor ``false``.
+        """
+        if not isinstance(self.value, bool):
+            self.fail(f"this must be true or false, not {self._shown()}")
+        return self.value
+
+    def _shown(self) -> str:
+        return f"{self.value!r:.60}"
+
+
+def _words(path: Path) -> str:
+    """Return a place for people: as in ``agent 'lead', turn 3, 'text'``."""
+    words: list[str] = []
+    for place, key in enumerate(path):
+        above = path[place - 1] if place else None
+        if isinstance(key, int):
+            kind = {"turns": "turn", "host": "step"}.get(str(above), "entry")
+            words.append(f"{kind} {key + 1}")
+        elif above == "agents" and place == 1:
+            words.append(f"agent {key!r}")
+        elif key not in ("agents", "turns") or place == len(path) - 1:
+            words.append(repr(key))
+    return ", ".join(words)
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def read_file(text: str, source: str) -> Item:
+    """Return what a file holds: JSON if its name says so, or YAML.
+
+    Raises:
+        ScriptError: if it holds neither, or PyYAML is not installed.
+    """
+    found = _Source(source)
+    if source.endswith(".json"):
+        data = _read_json(text, source)
+    else:
+        data = _read_yaml(text, found)
+    return Item(data, (), found)
+
+
+def _read_json(text: str, source: str) -> Any:
+    def pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise ScriptError(source, None, f"the key {twice!r} stands there twice")
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=pairs)
+    except json.JSONDecodeError as error:
+        raise ScriptError(source, error.lineno, f"no JSON: {error.msg}") from error
+    except RecursionError:
+        raise ScriptError(source, None, "too deeply nested") from None
+
+
+def _read_yaml(text: str, source: _Source) -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise ScriptError(
+            source.name,
+            None,
+            "reading YAML needs PyYAML: pip install 'trio-supervisor[agents]', or "
+            "write it in JSON, in a file called .json",
+        ) from None
+
+    loader: Any = yaml.SafeLoader(text)
+    nodes = 0
+
+    def convert(node: Any, path: Path) -> Any:
+        nonlocal nodes
+        nodes += 1
+        line = node.start_mark.line + 1
+        source.lines[path] = line
+        if nodes > _NODES or len(path) > 50:
+            raise ScriptError(source.name, line, "there is too much in it")
+        if isinstance(node, yaml.SequenceNode):
+            return [
+                convert(inner, (*path, place)) for place, inner in enumerate(node.value)
+            ]
+        if not isinstance(node, yaml.MappingNode):
+            return loader.construct_object(node)
+        found: dict[Any, Any] = {}
+        for key_node, value_node in node.value:
+            key = convert(key_node, path)
+            if not isinstance(key, str | int | float | bool):
+                line = key_node.start_mark.line + 1
+                raise ScriptError(source.name, line, f"{key!r:.60} is no key")
+            if key in found:
+                line = key_node.start_mark.line + 1
+                text = f"the key {key!r} stands there twice"
+                raise ScriptError(source.name, line, text)
+            found[key] = convert(value_node, (*path, str(key)))
+        source.lines[path] = line
+        return found
+
+    try:
+        root = loader.get_single_node()
+        return None if root is None else convert(root, ())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = None if mark is None else mark.line + 1
+        raise ScriptError(source.name, line, f"no YAML: {error.problem}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ScriptError(source.name, None, f"no YAML: {error!s:.200}") from error
+    finally:
+        loader.dispose()

@@ -1,0 +1,48 @@
+"""How a message reads to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+from xml.sax.saxutils import escape, quoteattr
+
+from ..agent import CompactBoundary, Message, UserMessage
+from ..envelope import clean_text
+
+_ELEMENTS: Final = {
+    "message": "message",
+    "reminder": "reminder",
+    "hook": "hook-feedback",
+    "summary": "summary-of-earlier-messages",
+}
+"""What words stand in that are nobody's prompt. A notification is an envelope, and
+stands in its own."""
+
+
+def wording(message: UserMessage) -> str:
+    """Return the text of a message as a model is to read it.
+
+    Only a prompt stands there as it is. What agents and the program say is
+    cleaned, escaped and stands in an element that says who speaks, so that it
+    passes for no prompt and for no notification.
+    """
+    element = _ELEMENTS.get(message.origin)
+    if element is None or not message.text:
+        return message.text
+    sender = ""
+    if message.sender is not None:
+        sender = f" from={quoteattr(clean_text(message.sender))}"
+    return f"<{element}{sender}>\n{escape(clean_text(message.text))}\n</{element}>"
+
+
+def since_compaction(
+    messages: Iterable[Message],
+) -> list[Message]:
+    """Return the messages with what a summary replaces replaced by it."""
+    kept: list[Message] = []
+    for message in messages:
+        if isinstance(message, CompactBoundary):
+            kept = [UserMessage(message.summary, origin="summary")]
+        else:
+            kept.append(message)
+    return kept

@@ -1,0 +1,316 @@
+"""Models behind the Messages API of Anthropic, by its own SDK.
+
+It needs the extra ``anthropic``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import trio
+
+from ..agent import (
+    AssistantMessage,
+    Message,
+    TokensUsed,
+    ToolAnswer,
+    ToolUse,
+    UserMessage,
+)
+from ..env import Env, real_env
+from ._asking import CLOSE, ask, check, read_arguments, unreadable
+from ._model import Model, ModelFailed, ModelTool, Told
+from ._retry import is_temporary, retry_after, retrying
+from ._wording import since_compaction, wording
+
+if TYPE_CHECKING:
+    import anthropic
+    from anthropic import AsyncAnthropic
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["open_model"]
+
+KEY = "ANTHROPIC_API_KEY"
+_MAX_TOKENS = 8192
+_TEMPORARY = {"api_error", "overloaded_error", "rate_limit_error", "timeout_error"}
+"""The errors inside a stream that may be over the next time."""
+
+
+@asynccontextmanager
+async def open_model(
+    name: str,
+    *,
+    client: AsyncAnthropic | None = None,
+    base_url: str | None = None,
+    request: Mapping[str, Any] | None = None,
+    retries: int = 4,
+    env: Env | None = None,
+) -> AsyncGenerator[Model]:
+    """Open the model called ``name``, for any number of agents, until the block ends.
+
+    Entering imports the SDK, which takes about two seconds in which nothing else
+    runs. The block's end closes the connections, but not those of a ``client``
+    that was given.
+
+    A request that fails for a time (429, 5xx, a connection that breaks) before the
+    reply has said anything is made again, up to ``retries`` times, after what the
+    API asks one to wait, a minute at most, or after 0.5, 1, 2, 4 and 8 seconds.
+
+    Args:
+        name: as the API has it, for instance ``claude-sonnet-4-5``.
+        client: what to ask with. None makes one with the key in the environment
+            variable ``ANTHROPIC_API_KEY``.
+        base_url: where the API is, for a client of ours; None: where the SDK
+            says.
+        request: more of each request, as the API has it, for instance
+            ``max_tokens``, which is 8192 otherwise, or ``thinking``.
+        retries: how often a request is made again.
+        env: None makes a real one; it is asked for chance and the time.
+
+    Raises:
+        ValueError: for a bad argument, and without a key.
+        ImportError: if the SDK is not installed.
+    """
+    key = check(name, client, base_url, retries, KEY, os.environ)
+    from anthropic import AsyncAnthropic
+
+    owned = None
+    if client is None:
+        client = owned = AsyncAnthropic(api_key=key, base_url=base_url, max_retries=0)
+    try:
+        yield _Anthropic(
+            # One that was given may retry; ours knows when not to.
+            client.with_options(max_retries=0),
+            name,
+            dict(request or {}),
+            retries,
+            env or real_env(),
+        )
+    finally:
+        if owned is not None:
+            with trio.move_on_after(CLOSE, shield=True):
+                await owned.close()
+
+
+@attrs.frozen
+class _Anthropic:
+    _client: AsyncAnthropic
+    _name: str
+    _more: dict[str, Any]
+    _retries: int
+    _env: Env
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ModelTool] = (),
+        system: str | None = None,
+    ) -> AsyncGenerator[Told, None]:
+        request: dict[str, Any] = {
+            "model": self._name,
+            "max_tokens": _MAX_TOKENS,
+            "messages": to_anthropic(messages),
+            "stream": True,
+            "extra_body": self._more,
+        }
+        if tools:
+            request["tools"] = [
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "input_schema": tool.schema,
+                }
+                for tool in tools
+            ]
+        if system is not None:
+            request["system"] = system
+
+        def once() -> AsyncGenerator[Told, None]:
+            create = cast(Any, self._client.messages.with_streaming_response.create)
+            return ask(create(**request), _Reply(), self._explain)
+
+        return retrying(once, self._retries, self._env)
+
+    def _explain(self, error: Exception) -> ModelFailed | None:
+        import anthropic
+        import httpx2
+
+        if isinstance(error, anthropic.APIStatusError):
+            headers = error.response.headers
+            return ModelFailed(
+                f"HTTP {error.status_code}, {_told(error)}",
+                temporary=is_temporary(error.status_code, headers),
+                retry_after=retry_after(headers, self._env),
+            )
+        if isinstance(error, anthropic.APIConnectionError | httpx2.TransportError):
+            cause = error.__cause__ or error
+            return ModelFailed(f"no connection: {cause!r:.200}", temporary=True)
+        if isinstance(error, anthropic.AnthropicError | httpx2.StreamError):
+            return ModelFailed(f"{type(error).__name__}: {error}")
+        return None
+
+
+def _told(error: anthropic.APIStatusError) -> str:
+    """Return what an error says of itself."""
+    body: Any = error.body
+    fields: Any = cast(Any, body).get("error") if isinstance(body, dict) else None
+    if not isinstance(fields, dict):
+        return error.message
+    fields = cast(dict[str, Any], fields)
+    return f"{fields.get('type')}: {fields.get('message')}"
+
+
+def to_anthropic(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """Return a conversation as the API takes it."""
+    converted: list[dict[str, Any]] = []
+    for message in since_compaction(messages):
+        if isinstance(message, AssistantMessage):
+            role, content = "assistant", _of_assistant(message)
+        else:
+            assert isinstance(message, UserMessage)
+            role, content = "user", _of_user(message)
+        if not content:  # The API takes no message without any.
+            continue
+        converted.append({"role": role, "content": content})
+    return converted
+
+
+def _of_assistant(message: AssistantMessage) -> list[dict[str, Any]]:
+    raw: Any = message.raw
+    if isinstance(raw, dict) and "anthropic" in raw:
+        return cast(list[dict[str, Any]], raw["anthropic"])
+    content: list[dict[str, Any]] = []
+    if message.text.strip():
+        content.append({"type": "text", "text": message.text})
+    content += [
+        {"type": "tool_use", "id": use.id, "name": use.name, "input": {**use.input}}
+        for use in message.tool_uses
+    ]
+    return content
+
+
+def _of_user(message: UserMessage) -> list[dict[str, Any]]:
+    # The API wants the answers to come first.
+    content: list[dict[str, Any]] = [
+        {
+            "type": "tool_result",
+            "tool_use_id": answer.tool_use_id,
+            "content": answer.text,
+            "is_error": answer.is_error,
+        }
+        for answer in message.tool_answers
+    ]
+    if message.text.strip():
+        content.append({"type": "text", "text": wording(message)})
+    return content
+
+
+_PIECES = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+}
+"""What belongs to which field of a block."""
+
+_CUT = ("max_tokens", "model_context_window_exceeded")
+_WITHOUT = ("end_turn", "stop_sequence")
+_WITH_CALLS = ("tool_use", *_WITHOUT, *_CUT)
+"""Why a message may have ended that is whole, or of which a part can be used."""
+
+
+class _Reply:
+    """One message, put together of its events."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.tokens: TokensUsed | None = None
+        self._blocks: list[dict[str, Any]] = []
+        self._inputs: dict[int, str] = {}
+        self._usage: dict[str, int] = {}
+        self._stop_reason: str | None = None
+        self._is_whole = False
+
+    def add(self, event: Mapping[str, Any]) -> str:
+        match event["type"]:
+            case "message_start":
+                self._use(event["message"]["usage"])
+            case "content_block_start":
+                if event["index"] != len(self._blocks):
+                    raise ValueError(f"block {event['index']} is not the next")
+                self._blocks.append({**event["content_block"]})
+            case "content_block_delta":
+                return self._extend(event["index"], event["delta"])
+            case "message_delta":
+                self._stop_reason = event["delta"].get("stop_reason")
+                self._use(event["usage"])
+            case "message_stop":
+                self._is_whole = True
+            case "error":
+                fields = event["error"]
+                raise ModelFailed(
+                    f"{fields['type']}: {fields['message']}",
+                    temporary=fields["type"] in _TEMPORARY,
+                )
+            case _:  # There may be new ones at any time.
+                pass
+        return ""
+
+    def _extend(self, index: int, delta: Mapping[str, Any]) -> str:
+        block = self._blocks[index]
+        kind = delta["type"]
+        if kind == "input_json_delta":
+            self._inputs[index] = self._inputs.get(index, "") + delta["partial_json"]
+        elif kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or ()), delta["citation"]]
+        elif kind in _PIECES:
+            field = _PIECES[kind]
+            block[field] = (block.get(field) or "") + delta[field]
+            if kind == "text_delta":
+                self.text += delta["text"]
+                return str(delta["text"])
+        return ""
+
+    def _use(self, usage: Mapping[str, Any]) -> None:
+        # Each tells the sum so far.
+        self._usage |= {
+            name: count for name, count in usage.items() if isinstance(count, int)
+        }
+        self.tokens = TokensUsed(
+            input_tokens=sum(
+                self._usage.get(name, 0)
+                for name in (
+                    "input_tokens",
+                    "cache_creation_input_tokens",
+                    "cache_read_input_tokens",
+                )
+            ),
+            output_tokens=self._usage.get("output_tokens", 0),
+        )
+
+    def end(self) -> tuple[AssistantMessage, list[ToolAnswer]]:
+        if not self._is_whole:
+            raise ModelFailed("the reply broke off", temporary=True)
+        is_cut = self._stop_reason in _CUT
+        uses: list[ToolUse] = []
+        refusals: list[ToolAnswer] = []
+        for index, block in enumerate(self._blocks):
+            if block["type"] != "tool_use":
+                continue
+            cut = is_cut and index == len(self._blocks) - 1
+            arguments = read_arguments(self._inputs.get(index, ""))
+            if cut or arguments is None:
+                refusals.append(unreadable(block["id"], cut=is_cut))
+                arguments = {}
+            block["input"] = arguments
+            uses.append(ToolUse(block["id"], block["name"], arguments))
+        if self._stop_reason not in (_WITH_CALLS if uses else _WITHOUT):
+            why = f"the reply is not whole: it ended with {self._stop_reason}"
+            raise ModelFailed(why)
+        # It gives empty texts and takes none.
+        raw = [block for block in self._blocks if block.get("text") != ""]
+        message = AssistantMessage(self.text, tuple(uses), raw={"anthropic": raw})
+        return message, refusals

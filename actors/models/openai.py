@@ -1,0 +1,277 @@
+"""Models behind the Chat Completions API of OpenAI, and of whoever else has it.
+
+It needs the extra ``openai``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
+import trio
+
+from ..agent import (
+    AssistantMessage,
+    Message,
+    TokensUsed,
+    ToolAnswer,
+    ToolUse,
+    UserMessage,
+)
+from ..env import Env, real_env
+from ._asking import CLOSE, ask, check, read_arguments, unreadable
+from ._model import Model, ModelFailed, ModelTool, Told
+from ._retry import is_temporary, retry_after, retrying
+from ._wording import since_compaction, wording
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["open_model"]
+
+KEY = "OPENAI_API_KEY"
+_TEMPORARY = {"server_error", "rate_limit_exceeded", "overloaded_error"}
+"""The errors inside a stream that may be over the next time."""
+
+
+@asynccontextmanager
+async def open_model(
+    name: str,
+    *,
+    client: AsyncOpenAI | None = None,
+    base_url: str | None = None,
+    request: Mapping[str, Any] | None = None,
+    retries: int = 4,
+    env: Env | None = None,
+) -> AsyncGenerator[Model]:
+    """Open the model called ``name``, for any number of agents, until the block ends.
+
+    As `actors.models.anthropic.open_model`, but for:
+
+    Args:
+        name: as the API has it, for instance ``gpt-5``.
+        client: None makes one with the key in the environment variable
+            ``OPENAI_API_KEY``.
+        request: more of each request, as the API has it, for instance
+            ``max_completion_tokens``.
+
+    Raises:
+        ValueError: for a bad argument, and without a key.
+        ImportError: if the SDK is not installed.
+    """
+    key = check(name, client, base_url, retries, KEY, os.environ)
+    from openai import AsyncOpenAI
+
+    owned = None
+    if client is None:
+        client = owned = AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0)
+    try:
+        yield _OpenAI(
+            # One that was given may retry; ours knows when not to.
+            client.with_options(max_retries=0),
+            name,
+            dict(request or {}),
+            retries,
+            env or real_env(),
+        )
+    finally:
+        if owned is not None:
+            with trio.move_on_after(CLOSE, shield=True):
+                await owned.close()
+
+
+@attrs.frozen
+class _OpenAI:
+    _client: AsyncOpenAI
+    _name: str
+    _more: dict[str, Any]
+    _retries: int
+    _env: Env
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ModelTool] = (),
+        system: str | None = None,
+    ) -> AsyncGenerator[Told, None]:
+        request: dict[str, Any] = {
+            "model": self._name,
+            "messages": to_openai(messages, system),
+            "stream": True,
+            "extra_body": self._more,
+            "stream_options": {"include_usage": True},
+        }
+        if tools:
+            request["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool.name,
+                        "description": tool.description,
+                        "parameters": tool.schema,
+                    },
+                }
+                for tool in tools
+            ]
+
+        def once() -> AsyncGenerator[Told, None]:
+            completions = self._client.chat.completions.with_streaming_response
+            create = cast(Any, completions.create)
+            return ask(create(**request), _Reply(), self._explain)
+
+        return retrying(once, self._retries, self._env)
+
+    def _explain(self, error: Exception) -> ModelFailed | None:
+        import httpx2
+        import openai
+
+        if isinstance(error, openai.APIStatusError):
+            headers = error.response.headers
+            body: Any = error.body
+            return ModelFailed(
+                f"HTTP {error.status_code}, {_told(body) or error.message}",
+                # A quota that is used up is a 429, too, and waiting does not help.
+                temporary=error.code != "insufficient_quota"
+                and is_temporary(error.status_code, headers),
+                retry_after=retry_after(headers, self._env),
+            )
+        if isinstance(error, openai.APIConnectionError | httpx2.TransportError):
+            cause = error.__cause__ or error
+            return ModelFailed(f"no connection: {cause!r:.200}", temporary=True)
+        if isinstance(error, openai.OpenAIError | httpx2.StreamError):
+            return ModelFailed(f"{type(error).__name__}: {error}")
+        return None
+
+
+def _told(body: Any) -> str:
+    """Return what an error says of itself."""
+    if not isinstance(body, dict):
+        return ""
+    fields = cast(dict[str, Any], body)
+    return f"{fields.get('code') or fields.get('type')}: {fields.get('message')}"
+
+
+def to_openai(messages: Iterable[Message], system: str | None) -> list[dict[str, Any]]:
+    """Return a conversation as the API takes it."""
+    converted: list[dict[str, Any]] = []
+    if system is not None:
+        converted.append({"role": "system", "content": system})
+    for message in since_compaction(messages):
+        if isinstance(message, AssistantMessage):
+            if message.text or message.tool_uses:
+                converted.append(_of_assistant(message))
+            continue
+        assert isinstance(message, UserMessage)
+        converted += [
+            {
+                "role": "tool",
+                "tool_call_id": answer.tool_use_id,
+                # The API has no other place for that.
+                "content": f"Error: {answer.text}" if answer.is_error else answer.text,
+            }
+            for answer in message.tool_answers
+        ]
+        if message.text:
+            converted.append({"role": "user", "content": wording(message)})
+    return converted
+
+
+def _of_assistant(message: AssistantMessage) -> dict[str, Any]:
+    raw: Any = message.raw
+    if isinstance(raw, dict) and "openai" in raw:
+        return cast(dict[str, Any], raw["openai"])
+    calls = [
+        _call(use.id, use.name, json.dumps({**use.input})) for use in message.tool_uses
+    ]
+    return _message(message.text, calls)
+
+
+def _message(text: str, calls: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": text or None}
+    return {**message, "tool_calls": [*calls]} if calls else message
+
+
+def _call(id: str, name: str, arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"id": id, "type": "function", "function": function}
+
+
+@attrs.define
+class _Call:
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+_WITHOUT = ("stop",)
+_WITH_CALLS = ("tool_calls", "stop", "length")
+"""Why a message may have ended that is whole, or of which a part can be used."""
+
+
+class _Reply:
+    """One message, put together of its chunks."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.tokens: TokensUsed | None = None
+        self._calls: dict[int, _Call] = {}
+        self._refusal = ""
+        self._finish_reason: str | None = None
+
+    def add(self, event: Mapping[str, Any]) -> str:
+        if error := event.get("error"):
+            kind = error.get("code") or error.get("type")
+            raise ModelFailed(_told(error), temporary=kind in _TEMPORARY)
+        if usage := event.get("usage"):
+            self.tokens = TokensUsed(
+                input_tokens=usage["prompt_tokens"],
+                output_tokens=usage["completion_tokens"],
+            )
+        added = ""
+        for choice in event["choices"]:
+            delta = choice["delta"]
+            self._finish_reason = choice.get("finish_reason") or self._finish_reason
+            self._refusal += delta.get("refusal") or ""
+            added += delta.get("content") or ""
+            for piece in delta.get("tool_calls") or ():
+                self._extend(piece)
+        self.text += added
+        return added
+
+    def _extend(self, piece: Mapping[str, Any]) -> None:
+        call = self._calls.setdefault(piece["index"], _Call())
+        function: Mapping[str, Any] = piece.get("function") or {}
+        call.id = piece.get("id") or call.id
+        call.name += function.get("name") or ""
+        call.arguments += function.get("arguments") or ""
+
+    def end(self) -> tuple[AssistantMessage, list[ToolAnswer]]:
+        if self._finish_reason is None:
+            raise ModelFailed("the reply broke off", temporary=True)
+        if self._refusal:
+            raise ModelFailed(f"the model refused: {self._refusal}")
+        is_cut = self._finish_reason == "length"
+        uses: list[ToolUse] = []
+        refusals: list[ToolAnswer] = []
+        calls: list[dict[str, Any]] = []
+        for index, call in sorted(self._calls.items()):
+            if not call.id or not call.name:
+                raise ValueError(f"a tool call without an id or a name: {call}")
+            cut = is_cut and index == max(self._calls)
+            arguments = read_arguments(call.arguments)
+            if cut or arguments is None:
+                refusals.append(unreadable(call.id, cut=is_cut))
+                # What is no JSON may make the API refuse the conversation.
+                arguments, call.arguments = {}, ""
+            uses.append(ToolUse(call.id, call.name, arguments))
+            calls.append(_call(call.id, call.name, call.arguments or "{}"))
+        if self._finish_reason not in (_WITH_CALLS if uses else _WITHOUT):
+            why = f"the reply is not whole: it ended with {self._finish_reason}"
+            raise ModelFailed(why)
+        raw = {"openai": _message(self.text, calls)}
+        return AssistantMessage(self.text, tuple(uses), raw=raw), refusals

@@ -1,0 +1,349 @@
+"""Scripts: agents whose model is a file, and what their host does meanwhile.
+
+A script needs no key and no network. All but the model is real: the tools that it
+calls run, and so do the agents that it starts::
+
+    agents:
+      lead:
+        prompt: Look after the build.
+        turns:
+          - text: I start the tests.
+            tools:
+              - Bash: {command: sleep 1; echo passed, run_in_background: true}
+              - Agent: {description: read, prompt: Read it., subagent_type: reader}
+          - text: "They run. The reader says: {answer}"
+          - text: All is well.
+      reader:
+        description: Reads.
+        turns:
+          - think: 0.5
+            text: I have read it.
+    host:
+      - launch: lead
+      - wait: lead
+        for: They run
+      - send: lead
+        text: How far are you?
+      - wait: lead
+
+**agents** are by name; each has ``turns``, and besides these what it needs:
+``prompt`` (if the host starts it), ``description`` (what other agents are told of
+it; without one they cannot start it), ``background`` and ``tools`` (the names of
+those it may use). A model is asked for the turn that follows those it has taken,
+also in an agent that is resumed; one whose calls were broken off is taken again. A turn has
+
+- ``text``: what it says. ``{answer}`` stands for the answers to its last calls, and
+  ``{message}`` for the last message that has come, or else its prompt.
+- ``tools``: what it calls, all at once. A turn without any is the agent's answer;
+  if there is more to do, the model is asked again. After the last turn it
+  repeats its answer.
+- ``think``: the seconds before it says anything.
+- ``wait``: what it waits for before anything else. With ``message``, the n-th such
+  turn waits for the n-th message; with ``end``, for the n-th end of a background
+  task of the agent's own.
+- ``fail``: the error with which it fails, after its ``text``.
+
+**host** are the steps that the host of the agents takes, one after the other;
+without it, it runs the first agent. ``launch`` starts an agent in the background,
+``run`` in the foreground; ``background`` moves it, ``send`` sends it a ``text``,
+``stop`` stops it with a ``reason``, ``resume`` goes on with it and a ``text``, and
+``wait`` waits for its end, or until it has said what stands behind ``for``. A
+``run`` goes on during the next steps. ``pause`` waits some seconds.
+
+In JSON it looks the same; the file is called ``.json`` then. YAML needs PyYAML, the
+extra ``agents``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
+
+import attrs
+import trio
+
+from ..agent import (
+    AgentContext,
+    AgentEvent,
+    AssistantMessage,
+    Inbox,
+    Message,
+    TextDelta,
+    ToolUse,
+    UserMessage,
+)
+from ._loop import loop
+from ._model import ModelFailed, ModelTool, Told
+from ._script_file import Item, ScriptError, read_file
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "PROVIDER",
+    "AgentScript",
+    "Script",
+    "ScriptError",
+    "Step",
+    "Turn",
+    "read_script",
+]
+
+PROVIDER: Final = "scripted"
+"""The model of the agent ``lead`` of a script is called ``scripted/lead``."""
+
+Action: TypeAlias = Literal[
+    "launch", "run", "background", "send", "stop", "resume", "wait", "pause"
+]
+Wait: TypeAlias = Literal["message", "end"]
+_ORIGINS: Final[Mapping[Wait, str]] = {"message": "message", "end": "notification"}
+_ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
+_MORE: Final[Mapping[str, str]] = {
+    "launch": "prompt",
+    "run": "prompt",
+    "send": "text",
+    "stop": "reason",
+    "resume": "text",
+    "wait": "for",
+}
+"""What else a step may have."""
+_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+@attrs.frozen(kw_only=True)
+class Turn:
+    """What a model does when it is asked once."""
+
+    text: str = ""
+    tools: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    """The name and the arguments of each call."""
+    think: float = 0.0
+    wait: Wait | None = None
+    fail: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class AgentScript:
+    """One agent of a script."""
+
+    name: str
+    turns: tuple[Turn, ...]
+    prompt: str | None = None
+    description: str | None = None
+    background: bool = False
+    tools: tuple[str, ...] | None = None
+
+    @property
+    def model(self) -> str:
+        """What its model is called."""
+        return f"{PROVIDER}/{self.name}"
+
+
+@attrs.frozen(kw_only=True)
+class Step:
+    """What the host does."""
+
+    action: Action
+    agent: str = ""
+    text: str | None = None
+    """The prompt, message or reason, or what is waited for."""
+    seconds: float = 0.0
+    place: str
+    """Where it stands, for people."""
+
+
+@attrs.frozen(kw_only=True)
+class Script:
+    """A script, checked."""
+
+    source: str
+    agents: Mapping[str, AgentScript]
+    host: tuple[Step, ...]
+
+    async def run(self, context: AgentContext) -> AsyncGenerator[AgentEvent, None]:
+        """Be the ``run`` of an `actors.agent.Agent` whose model is one of the
+        script's.
+
+        Raises:
+            ModelFailed: if it is none of these.
+        """
+        provider, _, name = (context.model or "").partition("/")
+        agent = self.agents.get(name)
+        if provider != PROVIDER or agent is None:
+            raise ModelFailed(f"{self.source}: it has no model {context.model!r}")
+        model = _Model(self.source, agent, context.inbox)
+        async with aclosing(loop(model)(context)) as events:
+            async for event in events:
+                yield event  # noqa: ASYNC119 - who reads closes
+
+
+@attrs.frozen
+class _Model:
+    _source: str
+    _agent: AgentScript
+    _inbox: Inbox
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ModelTool] = (),
+        system: str | None = None,
+    ) -> AsyncGenerator[Told, None]:
+        turns = self._agent.turns
+        taken = sum(isinstance(message, AssistantMessage) for message in messages)
+        turn = turns[min(taken, len(turns) - 1)]
+        if taken < len(turns):
+            await self._prepare(turn, taken, messages)
+        elif turn.tools or turn.fail is not None:
+            raise ModelFailed(
+                f"{self._source}: agent {self._agent.name!r} was asked for more than its"
+                f" {len(turns)} turns: end them with one that has only a text"
+            )
+        text = _filled(turn.text, messages)
+        if text:
+            yield TextDelta(text)
+        if turn.fail is not None:
+            raise ModelFailed(turn.fail, partial=text)
+        uses = tuple(
+            ToolUse(f"{self._agent.name}-{taken + 1}-{place}", name, arguments)
+            for place, (name, arguments) in enumerate(turn.tools, 1)
+        )
+        yield AssistantMessage(text, uses)
+
+    async def _prepare(
+        self, turn: Turn, taken: int, messages: Sequence[Message]
+    ) -> None:
+        if turn.wait is not None:
+            turns = self._agent.turns[: taken + 1]
+            due = sum(before.wait == turn.wait for before in turns)
+            origin = _ORIGINS[turn.wait]
+            came = sum(
+                isinstance(message, UserMessage) and message.origin == origin
+                for message in messages
+            )
+            while came + self._waiting(turn.wait) < due and not self._inbox.closed:
+                await self._inbox.next_arrival().wait()
+        await trio.sleep(turn.think)
+
+    def _waiting(self, what: Wait) -> int:
+        """Return how many of those wait in the inbox, as far as it tells."""
+        if what == "message":
+            return int(self._inbox.asks())
+        return 0 if self._inbox.asks() else len(self._inbox)
+
+
+def _filled(text: str, messages: Sequence[Message]) -> str:
+    answer = message = ""
+    for item in messages:
+        if isinstance(item, UserMessage):
+            if item.tool_answers:
+                answer = "\n".join(answer.text for answer in item.tool_answers)
+            if item.origin in ("prompt", "message"):
+                message = item.text
+    # In one pass: neither may be looked for in the other.
+    filling = {"{answer}": answer, "{message}": message}
+    return re.sub(r"\{(answer|message)\}", lambda found: filling[found[0]], text)
+
+
+def read_script(text: str, source: str) -> Script:
+    """Return the script that ``text`` is, from a file called ``source``.
+
+    Raises:
+        ScriptError: if it is none; it names the place and says what to do.
+    """
+    root = read_file(text, source)
+    parts = root.fields("agents", "host")
+    if "agents" not in parts:
+        root.fail("there must be 'agents', each with its 'turns'")
+    found = parts["agents"].mapping()
+    if not found:
+        parts["agents"].fail("there must be at least one")
+    agents = {name: _agent(name, item) for name, item in found.items()}
+    if "host" in parts:
+        steps = tuple(
+            _step(place, item, agents)
+            for place, item in enumerate(parts["host"].items(), 1)
+        )
+    else:
+        first = next(iter(agents))
+        if agents[first].prompt is None:
+            found[first].fail("the host runs it, so it needs a 'prompt'")
+        prompt = agents[first].prompt
+        steps = (Step(action="run", agent=first, text=prompt, place="host, step 1"),)
+    return Script(source=source, agents=agents, host=steps)
+
+
+def _agent(name: str, item: Item) -> AgentScript:
+    if not _NAME.fullmatch(name):
+        item.fail("its name may have letters, digits, - and _ only")
+    parts = item.fields("prompt", "description", "background", "tools", "turns")
+    if "turns" not in parts:
+        item.fail("it needs 'turns': what it says and calls, one after the other")
+    turns = tuple(_turn(turn) for turn in parts["turns"].items())
+    if not turns:
+        parts["turns"].fail("there must be at least one")
+    texts = {
+        key: parts[key].text() for key in ("prompt", "description") if key in parts
+    }
+    names = parts["tools"].items() if "tools" in parts else None
+    return AgentScript(
+        name=name,
+        turns=turns,
+        background="background" in parts and parts["background"].flag(),
+        tools=None if names is None else tuple(each.text() for each in names),
+        **texts,
+    )
+
+
+def _turn(item: Item) -> Turn:
+    parts = item.fields("text", "tools", "think", "wait", "fail")
+    if not {"text", "tools", "fail"} & parts.keys():
+        item.fail("it must say something ('text'), call 'tools', or 'fail'")
+    if {"tools", "fail"} <= parts.keys():
+        item.fail("it cannot call 'tools' and 'fail'")
+    wait: Wait | None = None
+    if "wait" in parts:
+        wait = next((what for what in _ORIGINS if what == parts["wait"].value), None)
+        if wait is None:
+            parts["wait"].fail("it can wait for 'message' or for 'end'")
+    calls: list[tuple[str, Mapping[str, Any]]] = []
+    for entry in parts["tools"].items() if "tools" in parts else ():
+        call = entry.mapping()
+        if len(call) != 1:
+            entry.fail("write one tool: its name, a colon, and its arguments")
+        ((name, arguments),) = call.items()
+        if arguments.value is not None:  # A name with a colon and nothing behind.
+            arguments.mapping()
+        calls.append((name, cast(dict[str, Any], arguments.value or {})))
+    return Turn(
+        text=parts["text"].text() if "text" in parts else "",
+        tools=tuple(calls),
+        think=parts["think"].seconds() if "think" in parts else 0.0,
+        wait=wait,
+        fail=parts["fail"].text() if "fail" in parts else None,
+    )
+
+
+def _step(place: int, item: Item, agents: Mapping[str, AgentScript]) -> Step:
+    found = item.mapping()
+    actions: list[Action] = [action for action in _ACTIONS if action in found]
+    if len(actions) != 1:
+        item.fail(f"write one of {', '.join(_ACTIONS)}")
+    (action,) = actions
+    named = f"host, step {place}"
+    if action == "pause":
+        item.fields("pause")
+        return Step(action=action, seconds=found["pause"].seconds(), place=named)
+    more = _MORE.get(action)
+    item.fields(action, *([more] if more else []))
+    name = found[action].text()
+    if name not in agents:
+        found[action].fail(f"there is no agent {name!r}, only {', '.join(agents)}")
+    text = found[more].text() if more in found else None
+    if action in ("launch", "run"):
+        text = text or agents[name].prompt
+        if text is None:
+            item.fail("it needs a 'prompt', here or in the agent")
+    if action == "send" and text is None:
+        item.fail("it needs the 'text' that is to be sent")
+    return Step(action=action, agent=name, text=text, place=named)

@@ -1,0 +1,130 @@
+"""An agent under test, without a runtime: `run_agent`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+
+from ..agent import (
+    Agent,
+    AgentEvent,
+    AgentTool,
+    Inbox,
+    Message,
+    Terminate,
+    ToolAnswer,
+    ToolUse,
+)
+from ..agent._alone import Alone
+from ..agent._running import run_agent as _run_agent
+from ..work import Report
+from ._env import fake_env
+
+FakeTool: TypeAlias = Callable[..., Awaitable[str]] | str
+"""What a tool answers, or an async function of its input that returns it; what
+that raises is an answer too."""
+
+
+@attrs.frozen(kw_only=True)
+class AgentRun:
+    """What came of a run of an agent."""
+
+    result: str | None
+    """Its answer, or what there was of one."""
+    terminate: Terminate | None
+    """Why it has ended."""
+    error: Exception | None
+    """What it has failed with."""
+    events: Sequence[AgentEvent]
+    """All that it has told, in order."""
+    messages: Sequence[Message]
+    """What its transcript would hold."""
+    warnings: Sequence[str]
+
+
+async def run_agent(
+    agent: Agent,
+    *,
+    tools: Mapping[str, FakeTool] | None = None,
+    history: Sequence[Message] = (),
+    inbox: Inbox | None = None,
+) -> AgentRun:
+    """Run ``agent`` to its end and return what came of it, also if it fails.
+
+    It has these tools and no tasks of its own. With a ``history`` it goes on with
+    it, as a resumed one. Into ``inbox`` a test may put messages. The time is
+    trio's.
+    """
+    report = RecordingReport()
+    report.inbox = Inbox() if inbox is None else inbox
+    host = FakeHost(agent, tools or {}, history)
+    report.agent_host = host
+    error: Exception | None = None
+    try:
+        report.result = await _run_agent(agent, report)
+    # The boundary: a failure is what a test may want to see.
+    except Exception as failure:
+        error = failure
+    return AgentRun(
+        result=report.result,
+        terminate=report.terminate,
+        error=error,
+        events=report.events,
+        messages=host.messages,
+        warnings=report.warnings,
+    )
+
+
+class RecordingReport(Report):
+    """A report that keeps what is told."""
+
+    __slots__ = ("events", "warnings")
+
+    def __init__(self) -> None:
+        super().__init__("agent", "agent-000001", fake_env())
+        self.events: list[AgentEvent] = []
+        self.warnings: list[str] = []
+
+    def on_agent_event(self, event: AgentEvent) -> None:
+        self.events.append(event)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+@attrs.frozen
+class _Shown:
+    name: str
+    description: str = "A tool of the test."
+    schema: dict[str, Any] = attrs.field(factory=lambda: {"type": "object"})
+
+
+class FakeHost(Alone):
+    """An `AgentHost` with the tools of a test, which keeps the messages."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        tools: Mapping[str, FakeTool],
+        history: Sequence[Message] = (),
+    ) -> None:
+        super().__init__(agent)
+        self.history = history
+        self.messages: list[Message] = []
+        self._tools = tools
+        self.tools: Sequence[AgentTool] = [_Shown(name) for name in tools]
+
+    async def use_tool(self, use: ToolUse) -> ToolAnswer:
+        tool = self._tools.get(use.name)
+        if tool is None:
+            return await super().use_tool(use)
+        if isinstance(tool, str):
+            await trio.lowlevel.checkpoint()
+            return ToolAnswer(use.id, tool)
+        return ToolAnswer(use.id, await tool(**use.input))
+
+    def record(self, message: Message) -> None:
+        self.messages.append(message)

@@ -1,0 +1,482 @@
+"""Keep the conversations of agents in files, and read them back.
+
+Each agent has a file of its own, one line of JSON for each message, and beside it a
+small file that says what else it takes to go on with the agent. One actor,
+`transcript_writer`, writes for all agents of a directory: what has come since its
+last write goes out together. Nobody who records waits for the disk, and a disk that
+fails stops no agent: it is told by a warning, and the messages are kept in memory
+for the next attempt, up to a limit.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from ._actor import Context
+from ._errors import MailboxClosed
+from ._transcript_log import LogJob
+from ._transcript_log import TranscriptLog as TranscriptLog
+from ._transcript_meta import AgentMeta as AgentMeta
+from ._transcript_meta import decode_meta, encode_meta
+from ._transcript_reading import Transcript as Transcript
+from ._transcript_reading import read_tail, read_transcript
+from .agent._events import Message
+from .env import Env, Files
+from .output import Growth
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "STORE_LIMIT",
+    "AgentMeta",
+    "Transcript",
+    "TranscriptLog",
+    "TranscriptStore",
+    "transcript_writer",
+]
+
+STORE_LIMIT: Final = 256 * 2**20
+"""While so many bytes of all agents wait for the disk nothing is added to them."""
+
+# How long a writer that is stopped may take for what has come by then. It cannot
+# leave a system call behind, so a disk that hangs takes longer.
+_LAST_WRITE: Final = 5.0
+
+# In seconds. Asking the clock for each message would cost more than its line.
+_TIME_STEP: Final = 0.001
+
+# What is larger is no meta.
+_META_LIMIT: Final = 16 * 2**20
+_META: Final = re.compile(r"agent-([A-Za-z0-9_-]{1,128})\.meta\.json").fullmatch
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}").fullmatch
+
+
+@attrs.define(eq=False)
+class _MetaJob:
+    """A meta to be written, and what came of it."""
+
+    store: TranscriptStore
+    meta: AgentMeta
+    path: Path
+    is_done: bool = False
+    error: Exception | None = None
+
+    def write(self, files: Files, durable: bool) -> None:
+        # The boundary, as for a log.
+        try:
+            files.replace(self.path, encode_meta(self.meta))
+            self.is_done = True
+        except Exception as error:
+            self.error = error
+
+    def settle(self) -> None:
+        self.store.settle_meta(self)
+
+
+def _write_all(jobs: list[LogJob | _MetaJob], files: Files, durable: bool) -> None:
+    for job in jobs:
+        job.write(files, durable)
+
+
+class TranscriptStore:
+    """The transcripts and metas of all agents of a directory.
+
+    In it, ``agent-ID.jsonl`` is the transcript of an agent, ``agent-ID.meta.json``
+    its meta, and ``ID.output`` a link to the transcript, for people and programs
+    that look where the output of tasks is. No link is ever followed. An id has
+    letters, digits, ``-`` and ``_`` only; others are refused with a ValueError.
+
+    Args:
+        directory: Where they are. It is there already.
+        env: The seam to the world.
+        on_warning: Called with the id of an agent and a sentence when something
+            could not be recorded or read.
+        durable: Whether what was written must survive a crash of the machine, not
+            only of the program. It then waits for the disk with each write.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        env: Env,
+        on_warning: Callable[[str, str], None],
+        *,
+        durable: bool = False,
+    ) -> None:
+        self.directory = directory
+        self.env = env
+        # For the logs: the bytes that wait, and whether nobody will ever write.
+        self.waiting = 0
+        self.is_stopped = False
+        self._on_warning = on_warning
+        self._durable = durable
+        self._wake_writer: Callable[[], None] = _nobody
+        self._logs: dict[str, TranscriptLog] = {}
+        self._metas: dict[str, AgentMeta] = {}
+        """The newest ones, until they are written."""
+        self._metas_warned: set[tuple[str, object]] = set()
+        self._settled = Growth()
+        # What the writer is to write next.
+        self._wanted_logs: dict[str, TranscriptLog] = {}
+        self._wanted_metas: dict[str, AgentMeta] = {}
+        # What it was writing. What came of it was not taken to heart yet.
+        self._jobs: list[LogJob | _MetaJob] = []
+        # What `time` returns, and until when on trio's clock.
+        self._time = ""
+        self._time_until = -math.inf
+        # Files that are read leave a thread for the writer.
+        self._reading = trio.CapacityLimiter(2)
+
+    # Conversations
+
+    def open_log(
+        self,
+        agent_id: str,
+        *,
+        cwd: str | None = None,
+        session: str | None = None,
+        after: Transcript | None = None,
+    ) -> TranscriptLog:
+        """Return the log of an agent, to add to it. It does not touch the disk.
+
+        What is appended follows the last record that `load` has found, if ``after``
+        is what that has returned. Otherwise it follows the last one that was
+        appended or, for a file of an earlier program, the one that `load` would find.
+        An agent has one log: if that is open already it is returned, changed.
+
+        Raises:
+            ValueError: for an id that is none.
+        """
+        _check(agent_id)
+        log = self._logs.get(agent_id)
+        if log is None:
+            path = self.transcript_file(agent_id)
+            digits = self.env.ids.hex(20)
+            name = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:]}"
+            log = TranscriptLog(self, path, agent_id, name)
+            self._logs[agent_id] = log
+        log.reopen(cwd, session, after)
+        return log
+
+    async def load(self, agent_id: str) -> Transcript | None:
+        """Read a conversation, to go on with it; None if there is none.
+
+        It is the chain from the newest record that no other follows back to the
+        first, or to the last compaction, which counts as the summary. What a model
+        would not accept is mended: messages that say nothing and calls of tools that
+        were never answered are cut, answers follow their calls at once. Lines that
+        cannot be read are skipped, and told by a warning. It is read in a thread.
+
+        Raises:
+            ValueError: for an id that is none.
+        """
+        _check(agent_id)
+        if agent_id in self._logs:
+            await self._logs[agent_id].flush()
+        async with self._reading:
+            transcript = await self.env.files.in_thread(
+                read_transcript,
+                self.env.files,
+                self.transcript_file(agent_id),
+                agent_id,
+            )
+        if transcript is not None and transcript.skipped:
+            self.warn(
+                agent_id,
+                f"{transcript.skipped} lines of the transcript could not be read",
+            )
+        return transcript
+
+    async def read_tail(self, agent_id: str, count: int) -> list[Message]:
+        """Return the last ``count`` messages that are in the file, as they were
+        recorded, to look at them: it reads no more than it needs.
+
+        Raises:
+            ValueError: for an id that is none, or a count below 1.
+        """
+        _check(agent_id)
+        if count < 1:
+            raise ValueError(f"count must be 1 or more, not {count!r}")
+        async with self._reading:
+            return await self.env.files.in_thread(
+                read_tail,
+                self.env.files,
+                self.transcript_file(agent_id),
+                agent_id,
+                count,
+            )
+
+    def transcript_file(self, agent_id: str) -> Path:
+        """Return where the transcript of an agent is.
+
+        Raises:
+            ValueError: for an id that is none.
+        """
+        return self.directory / f"agent-{_check(agent_id)}.jsonl"
+
+    def link_output(self, agent_id: str) -> Path:
+        """Make ``ID.output`` a link to the transcript, in place of what is there,
+        and return its path. If that fails it is an empty file, and a warning tells
+        why.
+
+        Raises:
+            ValueError: for an id that is none.
+        """
+        target = self.transcript_file(agent_id).name
+        path = self.directory / f"{agent_id}.output"
+        try:
+            self.env.files.link(path, target)
+        except OSError as error:
+            self.warn(agent_id, f"the output is no link: {error}")
+            try:
+                self.env.files.remove(path)
+                self.env.files.reserve(path)
+            except OSError:
+                pass  # it is told already
+        return path
+
+    # Metas
+
+    def write_meta(self, meta: AgentMeta) -> None:
+        """Have ``meta`` written, with the next write. It never waits and never fails;
+        of several, only the newest is sure to be written.
+
+        Raises:
+            ValueError: if its agent's id is none.
+        """
+        self._metas[_check(meta.agent_id)] = meta
+        self._wanted_metas[meta.agent_id] = meta
+        self._wake_writer()
+
+    def read_meta(self, agent_id: str) -> AgentMeta | None:
+        """Return the newest meta of an agent; None if there is none, or none that can
+        be read, which is told by a warning.
+
+        Raises:
+            ValueError: for an id that is none.
+        """
+        unwritten = self._metas.get(_check(agent_id))
+        if unwritten is not None:
+            return unwritten
+        if self.env.files.size(self._meta_file(agent_id)) is None:
+            return None
+        return self._read_meta_file(agent_id)
+
+    def metas(self) -> list[AgentMeta]:
+        """Return the newest metas of all agents, by id. Those that cannot be read are
+        left out and told by a warning; a directory that is gone has none."""
+        try:
+            names = self.env.files.names(self.directory)
+        except OSError as error:
+            self.warn("", f"{self.directory} could not be read: {error}")
+            names = []
+        found = {match[1] for match in map(_META, names) if match}
+        metas = [
+            self._metas.get(agent_id) or self._read_meta_file(agent_id)
+            for agent_id in sorted(found | {*self._metas})
+        ]
+        return [meta for meta in metas if meta is not None]
+
+    def _read_meta_file(self, agent_id: str) -> AgentMeta | None:
+        path = self._meta_file(agent_id)
+        try:
+            size = self.env.files.size(path)
+            if size is None:
+                raise ValueError("it is no file, or may not be read")
+            if size > _META_LIMIT:
+                raise ValueError(f"it has {size:,} bytes")
+            meta = decode_meta(self.env.files.read_at(path, 0, size))
+            if meta.agent_id != agent_id:
+                raise ValueError(f"it is that of {meta.agent_id!r}")
+        except ValueError as error:
+            self.warn(agent_id, f"{path} could not be read: {error}")
+            return None
+        return meta
+
+    def _meta_file(self, agent_id: str) -> Path:
+        return self.directory / f"agent-{_check(agent_id)}.meta.json"
+
+    async def flush(self) -> None:
+        """Wait until all that was taken is written, or an attempt has failed since.
+        Cancelled, it gives up the wait only.
+
+        It takes a `transcript_writer`; once that was stopped nothing is waited for.
+        """
+        for log in list(self._logs.values()):
+            await log.flush()
+        self._wanted_metas.update(self._metas)
+        self._wake_writer()
+        while not self.is_stopped and (
+            self._wanted_metas or any(isinstance(job, _MetaJob) for job in self._jobs)
+        ):
+            await self._settled.wait()
+        await trio.lowlevel.checkpoint()
+
+    # For its logs
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may wait for the disk."""
+        return self.waiting < STORE_LIMIT
+
+    def time(self) -> str:
+        """Return the time as records have it, to the millisecond."""
+        now = trio.current_time()
+        if now >= self._time_until:
+            # It is UTC and ends with +00:00.
+            told = self.env.clock.now().isoformat(timespec="microseconds")
+            self._time, self._time_until = f"{told[:-6]}Z", now + _TIME_STEP
+        return self._time
+
+    def want(self, log: TranscriptLog) -> None:
+        """Have ``log`` written."""
+        if log.agent_id not in self._wanted_logs:
+            self._wanted_logs[log.agent_id] = log
+            self._wake_writer()
+
+    def forget(self, log: TranscriptLog) -> None:
+        """Nothing more will come of ``log``."""
+        if self._logs.get(log.agent_id) is log:
+            del self._logs[log.agent_id]
+
+    def warn(self, agent_id: str, text: str) -> None:
+        """Tell that something could not be recorded or read."""
+        self._on_warning(agent_id, text)
+
+    def settle_meta(self, job: _MetaJob) -> None:
+        """Take to heart what came of ``job``; more than once is as good as once."""
+        agent_id = job.meta.agent_id
+        if job.is_done and self._metas.get(agent_id) is job.meta:
+            del self._metas[agent_id]
+        if job.error is not None:
+            cause = getattr(job.error, "errno", None) or type(job.error)
+            if (agent_id, cause) not in self._metas_warned:
+                self._metas_warned.add((agent_id, cause))
+                self.warn(agent_id, f"the meta could not be written: {job.error}")
+
+    # For its writer
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is something to write."""
+        return bool(self._wanted_logs or self._wanted_metas)
+
+    def begin(self, wake: Callable[[], None]) -> None:
+        """A writer begins, perhaps after one that has crashed. ``wake`` is called
+        when there is something to write."""
+        self.is_stopped = False
+        self._wake_writer = wake
+        self._settle()
+        self.waiting = sum(log.unwritten for log in self._logs.values())
+        self.want_all()
+
+    def want_all(self) -> None:
+        """Have everything written that is not, also what has failed."""
+        for agent_id, log in self._logs.items():
+            if log.lines:
+                self._wanted_logs[agent_id] = log
+        self._wanted_metas.update(self._metas)
+
+    async def write(self) -> None:
+        """Write what is wanted at this moment, in one thread.
+
+        It is interrupted at no point: a cancellation is met by the next checkpoint.
+        What it fails to write stays, and is wanted again when something is added,
+        flushed or closed.
+        """
+        jobs: list[LogJob | _MetaJob] = [
+            LogJob(log, list(log.lines), log.written)
+            for log in self._wanted_logs.values()
+            if log.lines
+        ]
+        jobs += [
+            _MetaJob(self, meta, self._meta_file(meta.agent_id))
+            for meta in self._wanted_metas.values()
+        ]
+        self._jobs = jobs
+        self._wanted_logs = {}
+        self._wanted_metas = {}
+        files = self.env.files
+        await files.in_thread(_write_all, jobs, files, self._durable)
+        self._settle()
+
+    def stop(self) -> None:
+        """The writer was stopped: whoever waits for it need not."""
+        self.is_stopped = True
+        self._wake_writer = _nobody
+        for log in list(self._logs.values()):
+            log.wake()
+        self._settled.grew()
+
+    def _settle(self) -> None:
+        while self._jobs:
+            self._jobs[-1].settle()
+            self._jobs.pop()
+        self._settled.grew()
+
+
+def _check(agent_id: str) -> str:
+    if _ID(agent_id) is None:
+        raise ValueError(
+            "the id of an agent has 1 to 128 letters, digits, - and _ only,"
+            f" not {agent_id!r}"
+        )
+    return agent_id
+
+
+def _nobody() -> None:
+    """There is no writer yet, or no more; a new one looks for itself."""
+
+
+# ---- The writer -------------------------------------------------------------------
+
+
+# An interrupt is for the host, and must not end the tree through this actor.
+@enable_ki_protection
+async def transcript_writer(ctx: Context[Any], store: TranscriptStore) -> None:
+    """Write what the logs of ``store`` have taken, and its metas, until it is stopped.
+
+    It holds nothing itself: if it crashes, its next incarnation goes on where this
+    one was, and loses and repeats nothing. What has come by the time it is stopped
+    is still written, if that takes no more than 5 seconds. It is to be started
+    before those who record and stopped after them.
+    """
+
+    def wake() -> None:
+        try:
+            if not len(ctx.mailbox):
+                ctx.mailbox.put_nowait(None)
+        except MailboxClosed:
+            pass  # it is being stopped, and looks once more
+
+    store.begin(wake)
+    try:
+        while not ctx.is_stopping:
+            if store.is_wanted:
+                await store.write()
+                await trio.lowlevel.checkpoint()
+            else:
+                async for _ in ctx.mailbox:
+                    break
+    except trio.Cancelled:
+        with trio.move_on_after(_LAST_WRITE, shield=True):
+            await _write_rest(store)
+        store.stop()
+        raise
+    with trio.move_on_after(_LAST_WRITE, shield=True):
+        await _write_rest(store)
+    store.stop()
+
+
+async def _write_rest(store: TranscriptStore) -> None:
+    store.want_all()
+    while store.is_wanted:
+        await store.write()
+        await trio.lowlevel.checkpoint()

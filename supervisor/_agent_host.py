@@ -1,0 +1,205 @@
+"""The host of an agent: what it asks of the runtime while it runs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import trio
+
+from actors.agent import (
+    AgentFailed,
+    AgentTool,
+    Breaker,
+    Budget,
+    Message,
+    ToolAnswer,
+    ToolUse,
+)
+from actors.notifier import write_envelopes
+from actors.work import Work
+
+from ._agent_task import AgentTask
+from .hooks import AgentHooks
+from .permissions import AskFailed, ToolRequest
+
+if TYPE_CHECKING:
+    from ._handles import TaskHandle
+    from ._life import Life
+    from ._table import TaskSnapshot
+    from .runtime import Runtime
+    from .tools import Tool
+
+
+class RuntimeHost:
+    """The `actors.agent.AgentHost` of one run of one agent."""
+
+    def __init__(
+        self, runtime: Runtime, life: Life, task: AgentTask, hooks: AgentHooks
+    ) -> None:
+        self._runtime = runtime
+        self._life = life
+        self._task = task
+        self._hooks = hooks
+        self._tools: dict[str, Tool] | None = None
+        self._breaker = Breaker(runtime.agents.breaker)
+        self._is_waiting = False
+
+    @property
+    def depth(self) -> int:
+        return self._task.depth
+
+    @property
+    def owner(self) -> str | None:
+        return self._task.owner
+
+    @property
+    def permission_mode(self) -> str:
+        return self._task.mode
+
+    @property
+    def history(self) -> Sequence[Message]:
+        return self._task.history
+
+    @property
+    def budget(self) -> Budget | None:
+        return self._task.budget
+
+    # Its tools
+
+    @property
+    def tools(self) -> Sequence[AgentTool]:
+        return list(self._allowed().values())
+
+    def _allowed(self) -> dict[str, Tool]:
+        if self._tools is None:
+            runtime, agent_id = self._runtime, self._task.task_id
+            tools: dict[str, Tool] = {
+                tool.name: tool for tool in runtime.tools_for(agent_id)
+            }
+            more = runtime.agents.tools
+            if more is not None:
+                tools |= {tool.name: tool for tool in more(runtime, agent_id)}
+            agent = self._task.recipe
+            self._tools = {
+                name: tool
+                for name, tool in tools.items()
+                if (agent.tools is None or name in agent.tools)
+                and name not in agent.disallowed_tools
+            }
+        return self._tools
+
+    async def use_tool(self, use: ToolUse) -> ToolAnswer:
+        # What was judged is what is called, whatever becomes of it meanwhile.
+        use = ToolUse(use.id, use.name, copy.deepcopy(dict(use.input)))
+        tool = self._allowed().get(use.name)
+        if tool is None:
+            names = ", ".join(self._allowed()) or "none"
+            return _refusal(use, f"There is no tool {use.name!r}; there are: {names}.")
+        why = self._breaker.check(use)
+        if why is not None:
+            return _refusal(use, why)
+        try:
+            verdict = await self._runtime.agents.permissions.judge(
+                self._request(use), self._runtime.approvals, self._hooks.before_tool
+            )
+        except AskFailed as error:
+            raise AgentFailed("error", str(error)) from error
+        if not verdict.allowed:
+            return _refusal(use, verdict.reason)
+        result = await tool.call(use.input, tool_use_id=use.id)
+        return ToolAnswer(use.id, result.text, result.is_error)
+
+    def _request(self, use: ToolUse) -> ToolRequest:
+        task = self._task
+        return ToolRequest(
+            agent_id=task.task_id,
+            agent_type=task.recipe.type,
+            depth=self.depth,
+            mode=task.mode,
+            tool_use=use,
+            cwd=task.recipe.cwd,
+            background=task.background,
+        )
+
+    # Its own tasks
+
+    async def launch(
+        self,
+        work: Work,
+        *,
+        description: str | None = None,
+        tool_use_id: str | None = None,
+    ) -> TaskHandle:
+        return await self._runtime.launch(
+            work,
+            description=description,
+            owner=self._task.task_id,
+            tool_use_id=tool_use_id,
+        )
+
+    async def run(self, work: Work, *, description: str | None = None) -> TaskSnapshot:
+        return await self._runtime.run(
+            work, description=description, owner=self._task.task_id
+        )
+
+    def own_tasks(self) -> int:
+        self._read_ends()
+        return len(self._task.own)
+
+    async def wait_own_tasks(self) -> None:
+        await self._task.wait_own()
+        self._read_ends()
+
+    def _read_ends(self) -> None:
+        # The notifier may have had no time yet for the last ones, and an agent
+        # with no message and no own task would be done.
+        write_envelopes(self._life.delivery.outbox)
+
+    # Its record
+
+    def record(self, message: Message) -> None:
+        self._hooks.went_on()
+        log, revival = self._task.transcript, self._task.revival
+        if log is None or (revival is not None and revival.holds(message, log.append)):
+            return
+        log.append(message)
+
+    async def flush(self) -> None:
+        if self._task.transcript is None:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._task.transcript.flush()
+
+    def facts(self) -> Mapping[str, Any]:
+        agent = self._task.recipe
+        return {"cwd": agent.cwd, "session": agent.session}
+
+    # Its beginning, its end, and its waits
+
+    async def starting(self) -> str | None:
+        return await self._hooks.on_start()
+
+    async def finishing(self, answer: str, attempt: int) -> str | None:
+        return await self._hooks.on_stop(answer)
+
+    def waiting(self, what: Literal["tasks", "approval"] | None) -> None:
+        self._task.waiting = what
+        lends = what == "tasks"
+        if lends == self._is_waiting:
+            return
+        self._is_waiting = lends
+        if lends:
+            self._life.lend_place(self._task)
+        else:
+            self._life.take_place(self._task)
+
+    def waits_for_approval(self, waits: bool) -> None:
+        """Called when the first call begins to wait for somebody's answer, and
+        when none does any more."""
+        self._task.waiting = "approval" if waits else None
+
+
+def _refusal(use: ToolUse, why: str) -> ToolAnswer:
+    return ToolAnswer(use.id, why, is_error=True)

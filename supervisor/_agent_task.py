@@ -1,0 +1,165 @@
+"""The record of an agent task, which has tasks of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from actors.agent import InboxClosed, UserMessage
+
+from ._outbox import Notification
+from ._table import Task
+
+if TYPE_CHECKING:
+    from actors.agent import Agent, AgentEvent, Budget, Message
+    from actors.transcript import TranscriptLog
+
+    from ._agent_events import AgentEvents
+    from ._revival import Revival
+    from ._tree import DynamicSupervisor
+    from .permissions import Mode
+
+
+class AgentTask(Task):
+    """The record of one agent task.
+
+    - ``recipe``: the `Agent`, kept after the end, so that it can be resumed.
+    - ``own``: its own tasks that have not ended, by id, in the order of launch.
+    - ``pool``: the supervisor of these while the agent runs. Without one, tasks
+      that are launched wait in ``early``.
+    - ``depth``: how many agents are above it.
+    - ``history``: the messages of the runs before the one that is to come or is
+      under way; none for a first run.
+    - ``routed``: the notifications for it that are not acknowledged, by id.
+    """
+
+    __slots__ = (
+        "_depth",
+        "_limit_key",
+        "budget",
+        "early",
+        "history",
+        "is_interrupted",
+        "left",
+        "mode",
+        "own",
+        "own_end",
+        "pool",
+        "readers",
+        "recipe",
+        "resumes",
+        "revival",
+        "routed",
+        "takes_messages",
+        "transcript",
+    )
+
+    # What its runs use counts against this.
+    budget: Budget | None
+    transcript: TranscriptLog | None
+    # What its tool calls are judged by.
+    mode: Mode
+
+    def __init__(
+        self,
+        *args: Any,
+        depth: int,
+        limit_key: str | None,
+        takes_messages: bool,
+        history: Sequence[Message] = (),
+        **rest: Any,
+    ) -> None:
+        super().__init__(*args, **rest)
+        self.recipe: Agent = args[2]
+        self._depth = depth
+        self._limit_key = limit_key
+        self.takes_messages = takes_messages
+        self.history: Sequence[Message] = history
+        # How often it was resumed, and the resuming that this record is of.
+        self.resumes = 0
+        self.revival: Revival | None = None
+        # Whether the end of the runtime has stopped it, and nobody before.
+        self.is_interrupted = False
+        # The messages that nobody had read at its end.
+        self.left: list[UserMessage] = []
+        self.budget = None
+        self.transcript = None
+        self.mode = "default"
+        self.own: dict[str, Task] = {}
+        self.pool: DynamicSupervisor | None = None
+        self.early: list[Task] = []
+        self.routed: dict[str, Notification] = {}
+        # Made by the first who waits for the end of its last own task.
+        self.own_end: trio.Event | None = None
+        self.readers: tuple[AgentEvents, ...] = ()
+
+    @property
+    def depth(self) -> int:
+        return self._depth
+
+    @property
+    def limit_key(self) -> str | None:
+        return self._limit_key
+
+    # Its own tasks
+
+    def own_ended(self, task: Task) -> None:
+        """Called in the step in which an own task ends."""
+        self.own.pop(task.task_id, None)
+        if not self.own and self.own_end is not None:
+            self.own_end.set()
+            self.own_end = None
+
+    async def wait_own(self) -> None:
+        """Wait until none of its own tasks is unfinished."""
+        await trio.lowlevel.checkpoint()
+        while self.own:
+            if self.own_end is None:
+                self.own_end = trio.Event()
+            await self.own_end.wait()
+
+    def deliver(self, note: Notification) -> None:
+        """Put the end of an own task into the inbox."""
+        inbox = self.inbox
+        if inbox is None or note.acked is not None:
+            return
+        message = UserMessage(note.xml, origin="notification")
+        try:
+            inbox.put(message, key=note.id, on_take=partial(self._take, note))
+        except InboxClosed:
+            note.ack("consumed")
+
+    def _take(self, note: Notification) -> bool:
+        # It leaves the inbox by itself.
+        self.routed.pop(note.id, None)
+        return note.ack("delivered")
+
+    def acknowledged(self, note: Notification) -> None:
+        """Called when a notification for it was acknowledged."""
+        if self.routed.pop(note.id, None) is not None and self.inbox is not None:
+            self.inbox.discard(note.id)
+
+    # What it says
+
+    def on_agent_event(self, event: AgentEvent) -> None:
+        for reader in self.readers:
+            reader.offer(event)
+
+    def tell_end(self) -> None:
+        super().tell_end()
+        readers, self.readers = self.readers, ()
+        for reader in readers:
+            reader.end()
+
+    def let_go(self) -> None:
+        super().let_go()
+        self.agent_host = None
+        self.waiting = None
+        self.history = ()
+        self.pool = None
+        if self.transcript is not None:
+            self.transcript.close()
+            self.transcript = None

@@ -1,0 +1,158 @@
+"""What the agents of one runtime share, and what each of them needs for its life."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from actors import Stopped
+from actors.agent import Inbox
+from actors.transcript import AgentMeta, TranscriptStore
+from actors.work import Work
+
+from ._agent_host import RuntimeHost
+from ._agent_task import AgentTask
+from ._approvals import Approvals
+from ._resume import lasting_status, unread_messages
+from .agents import AgentPolicy
+from .hooks import AgentHooks, HookFacts
+from .permissions import resolve_mode
+
+if TYPE_CHECKING:
+    from ._life import Life
+    from .runtime import Runtime
+
+
+class Agents:
+    """Policy, transcripts and approvals of one runtime."""
+
+    def __init__(self, runtime: Runtime, life: Life, policy: AgentPolicy) -> None:
+        self.policy = policy
+        self.approvals = Approvals(life.env.ids, life.events)
+        self.transcripts = TranscriptStore(life.directory, life.env, self._warn)
+        self._runtime = runtime
+        self._life = life
+
+    def _warn(self, agent_id: str, text: str) -> None:
+        self._life.on_warning(self._life.table.find(agent_id), text)
+
+    def is_taken(self, task_id: str) -> bool:
+        """Whether an agent of an earlier runtime had this id."""
+        file = self.transcripts.transcript_file(task_id)
+        return self._life.env.files.size(file) is not None
+
+    def check(self, work: Work) -> None:
+        """Refuse an agent that cannot be, before it is entered.
+
+        Raises:
+            ValueError: if its mode is none.
+        """
+        resolve_mode(getattr(work, "permission_mode", None), "bypass")
+
+    # The life of one, in the order of these
+
+    def entered(self, task: AgentTask) -> None:
+        """Called when a task is entered, before it starts."""
+        agent = task.recipe
+        parent = task.parent
+        task.inbox = Inbox(messages=task.takes_messages)
+        task.budget = agent.budget
+        if parent is not None and parent.budget is not None:
+            own = (None, None) if agent.budget is None else agent.budget.left()
+            task.budget = parent.budget.child(*own)
+        above = self.policy.permissions.mode if parent is None else parent.mode
+        task.mode = resolve_mode(agent.permission_mode, above)
+        task.output_file = self.transcripts.link_output(task.task_id)
+        self._write_meta(task)
+
+    @asynccontextmanager
+    async def host(
+        self, task: AgentTask, *, is_restart: bool
+    ) -> AsyncGenerator[RuntimeHost]:
+        """Be the host of one run."""
+        agent = task.recipe
+        if is_restart:
+            task.history = await self._runtime.history_of(task)
+        task.transcript = self.transcripts.open_log(
+            task.task_id, cwd=agent.cwd, session=agent.session
+        )
+        self._write_meta(task)
+        facts = HookFacts(
+            agent_id=task.task_id,
+            agent_type=agent.type,
+            cwd=agent.cwd,
+            session=agent.session,
+            transcript=str(self.transcripts.transcript_file(task.task_id)),
+        )
+        hooks = AgentHooks(
+            self.policy.hooks,
+            self._life.env,
+            facts,
+            on_warning=task.warn,
+            background_tasks=lambda: _describe_own(task),
+        )
+        host = RuntimeHost(self._runtime, self._life, task, hooks)
+        self.approvals.admit(
+            task.task_id, owner=task.owner, on_waiting=host.waits_for_approval
+        )
+        try:
+            async with hooks:
+                task.agent_host = host
+                yield host
+                hooks.was_killed = isinstance(task.own_exit, Stopped)
+        finally:
+            task.agent_host = None
+            host.waiting(None)
+            self.approvals.close(task.task_id, "the run of the agent has ended")
+            task.transcript.close()
+
+    def stopping(self, task: AgentTask) -> None:
+        """Called when it is asked to stop, before it is cancelled."""
+        self.approvals.close(task.task_id, "the agent was stopped")
+
+    def ended(self, task: AgentTask) -> None:
+        """Called when its end is being recorded."""
+        self.approvals.close(task.task_id, "the agent has ended")
+        if task.inbox is not None:
+            task.left = unread_messages(task, task.inbox.close())
+        # It will not read them any more, and nobody else does.
+        routed, task.routed = task.routed, {}
+        for note in routed.values():
+            note.ack("consumed")
+        self._write_meta(task)
+
+    def _write_meta(self, task: AgentTask) -> None:
+        self.transcripts.write_meta(self.meta_of(task))
+
+    def meta_of(self, task: AgentTask) -> AgentMeta:
+        """Return what the directory is to say of it."""
+        agent = task.recipe
+        return AgentMeta(
+            agent_id=task.task_id,
+            run_id=task.run_id,
+            status=lasting_status(task),
+            type=agent.type,
+            description=task.description,
+            owner=task.owner,
+            prompt=agent.prompt,
+            tools=agent.tools,
+            disallowed_tools=agent.disallowed_tools,
+            model=agent.model,
+            cwd=agent.cwd,
+            session=agent.session,
+            depth=task.depth,
+            permission_mode=task.mode,
+            forked=agent.forked,
+            one_shot=agent.one_shot,
+            resumes=task.resumes,
+            error=None if task.error is None else task.error.message,
+        )
+
+
+def _describe_own(task: AgentTask) -> list[dict[str, str]]:
+    return [
+        {"id": own.task_id, "type": own.task_type, "description": own.description}
+        for own in task.own.values()
+        if own.background
+    ]

@@ -1,0 +1,234 @@
+"""Tool calls that wait for somebody's answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from actors.agent import ToolUse
+from actors.env import Ids
+
+from ._events import ApprovalAnswered, ApprovalRequested, EventStream
+from ._line import one_line
+from .permissions import ToolRequest, Verdict
+
+_ID_DIGITS = 32
+
+
+@attrs.frozen
+class Approval:
+    """A tool call that waits for an answer of the host."""
+
+    id: str
+    """For `Approvals.answer`. It cannot be guessed, and no model is told of it."""
+    agent_id: str
+    agent_type: str
+    tool_use: ToolUse
+    """As the model has made it: clean what you show of it."""
+    description: str
+    """The call in one clean line for people."""
+    requested_at: float
+    """When, on trio's clock, in seconds."""
+
+
+@attrs.define(eq=False)
+class _Agent:
+    owner: str | None
+    on_waiting: Callable[[bool], None] | None
+    parked: dict[str, _Parked] = attrs.field(factory=dict[str, "_Parked"])
+    """By the id of the call."""
+
+
+@attrs.define(eq=False)
+class _Parked:
+    approval: Approval
+    answered: trio.Event = attrs.field(factory=trio.Event)
+    verdict: Verdict | None = None
+
+
+class Approvals:
+    """Tool calls of agents in the mode ``bubble`` that wait for an answer.
+
+    A runtime has one: ``runtime.approvals``. Only `answer` allows a call: it is
+    for the program, which shows the question to a person. An answer is for one
+    call only, and lasts no longer: there is no "always".
+    """
+
+    def __init__(self, ids: Ids, events: EventStream) -> None:
+        self._ids = ids
+        self._events = events
+        self._agents: dict[str, _Agent] = {}
+        self._parked: dict[str, _Parked] = {}
+        """By the id of the approval, oldest first."""
+
+    def pending(self, owner: str | None = None) -> list[Approval]:
+        """Return the calls that wait, oldest first.
+
+        Args:
+            owner: only those of agents that this one has started, and of agents
+                below them; None for all.
+        """
+        return [
+            parked.approval
+            for parked in self._parked.values()
+            if owner is None or self._is_below(parked.approval.agent_id, owner)
+        ]
+
+    def answer(self, id: str, allow: bool, reason: str | None = None) -> bool:
+        """Answer a call; the first answer counts. Atomic: it does not wait.
+
+        Args:
+            id: `Approval.id`.
+            allow: whether it may be made.
+            reason: why not, for the model.
+
+        Returns:
+            False if no call with this id waits, or not any more; then nothing has
+            changed.
+
+        Raises:
+            TypeError: if an argument has another type.
+        """
+        if not isinstance(id, str):
+            raise TypeError(f"id must be a str, not {id!r}")
+        if not isinstance(allow, bool):
+            raise TypeError(f"allow must be True or False, not {allow!r}")
+        if reason is not None and not isinstance(reason, str):
+            raise TypeError(f"reason must be a str or None, not {reason!r}")
+        parked = self._parked.get(id)
+        if parked is None:
+            return False
+        words = "the user has allowed it" if allow else "the user has refused it"
+        if reason:
+            words += f": {reason}"
+        self._end(parked, Verdict(allow, words), "host", reason)
+        return True
+
+    # For the runtime
+
+    def admit(
+        self,
+        agent_id: str,
+        *,
+        owner: str | None,
+        on_waiting: Callable[[bool], None] | None = None,
+    ) -> None:
+        """Let calls of this agent wait from now on.
+
+        Args:
+            owner: whose task it is.
+            on_waiting: called with True when a first call begins to wait, and with
+                False when none does any more. It must not raise.
+        """
+        self.close(agent_id, "the agent was started anew")
+        self._agents[agent_id] = _Agent(owner, on_waiting)
+
+    def close(self, agent_id: str, why: str) -> None:
+        """Deny whatever waits of this agent, and let no call of it wait any more.
+
+        For every path on which an agent ends, before it is cancelled. More than
+        once is fine.
+        """
+        agent = self._agents.pop(agent_id, None)
+        if agent is None:
+            return
+        for parked in [*agent.parked.values()]:
+            self._end(parked, Verdict(False, why), "end", why, agent)
+
+    async def wait(self, request: ToolRequest) -> Verdict:
+        """Park a call until it is answered, and return the answer.
+
+        A second call with the id of one that waits is refused without a question,
+        since an answer is for what was asked. So is a call of an agent that is not
+        running any more. Cancelled, it withdraws the question.
+        """
+        use = request.tool_use
+        agent = self._agents.get(request.agent_id)
+        if agent is None or use.id in agent.parked:
+            await trio.lowlevel.checkpoint()
+            if agent is None:
+                return Verdict(False, "nobody can be asked, since the agent ends")
+            return Verdict(False, "a call with the same id waits for an answer already")
+        parked = self._park(agent, request)
+        try:
+            await parked.answered.wait()
+        finally:
+            verdict = parked.verdict
+            if verdict is None:
+                verdict = Verdict(False, "the call was given up")
+                self._end(parked, verdict, "withdrawn", None, agent)
+        return verdict
+
+    def _park(self, agent: _Agent, request: ToolRequest) -> _Parked:
+        use = request.tool_use
+        parked = _Parked(
+            Approval(
+                self._ids.hex(_ID_DIGITS),
+                request.agent_id,
+                request.agent_type,
+                use,
+                _describe(use),
+                trio.current_time(),
+            )
+        )
+        approval = parked.approval
+        agent.parked[use.id] = parked
+        self._parked[approval.id] = parked
+        self._events.emit(
+            ApprovalRequested,
+            approval.id,
+            approval.agent_id,
+            use.id,
+            approval.description,
+        )
+        if len(agent.parked) == 1 and agent.on_waiting is not None:
+            agent.on_waiting(True)
+        return parked
+
+    def _end(
+        self,
+        parked: _Parked,
+        verdict: Verdict,
+        by: str,
+        reason: str | None,
+        agent: _Agent | None = None,
+    ) -> None:
+        approval = parked.approval
+        agent = agent or self._agents[approval.agent_id]
+        # First of all it is gone, so that nobody can answer it twice.
+        del self._parked[approval.id]
+        del agent.parked[approval.tool_use.id]
+        parked.verdict = verdict
+        parked.answered.set()
+        self._events.emit(
+            ApprovalAnswered,
+            approval.id,
+            approval.agent_id,
+            verdict.allowed,
+            by,
+            reason,
+        )
+        if not agent.parked and agent.on_waiting is not None:
+            agent.on_waiting(False)
+
+    def _is_below(self, agent_id: str, owner: str) -> bool:
+        seen = {agent_id}
+        agent = self._agents.get(agent_id)
+        while agent is not None and agent.owner is not None:
+            if agent.owner == owner:
+                return True
+            if agent.owner in seen:
+                return False
+            seen.add(agent.owner)
+            agent = self._agents.get(agent.owner)
+        return False
+
+
+def _describe(use: ToolUse) -> str:
+    command = use.input.get("command")
+    if len(use.input) > 1 or not isinstance(command, str):
+        command = json.dumps(dict(use.input), ensure_ascii=False, default=repr)
+    return one_line(f"{use.name}: {command}")

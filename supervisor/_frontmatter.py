@@ -1,0 +1,197 @@
+"""The fields at the head of a Markdown file, with the lines they stand in.
+
+The head is YAML, as people write it: where YAML refuses it, for a bare colon, a
+tab or an open quote, it is read line by line. All values are text or lists of
+text: ``no`` is no False, and ``1.0`` no number.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, TypeAlias, cast
+
+import attrs
+
+HEAD_LIMIT: Final = 65_536
+"""Characters that a head may have."""
+
+Value: TypeAlias = str | tuple[str, ...] | None
+"""None is neither text nor a list of text."""
+
+_KEY: Final = re.compile(r"(?P<key>[^\W\d][\w .-]{0,63}?)[ \t]*:(?:[ \t]+|$)")
+_BLOCK: Final = re.compile(r"[|>][-+0-9]{0,2}")
+_COMMENT: Final = re.compile(r"[ \t]#.*")
+_QUOTES: Final = ("'", '"')
+
+
+class BadHead(Exception):
+    """Raised when a text has no head that can be read: what to do, in which line."""
+
+    def __init__(self, line: int, text: str) -> None:
+        super().__init__(line, text)
+        self.line = line
+        self.text = text
+
+
+@attrs.frozen
+class HeadField:
+    """One field of a head."""
+
+    key: str
+    value: Value
+    line: int
+    """Where it stands, from 1."""
+
+
+@attrs.frozen
+class Page:
+    """A text with a head."""
+
+    fields: tuple[HeadField, ...]
+    """In their order; a key may come twice."""
+    body: str
+    """What follows the head."""
+
+
+def split_page(text: str) -> Page:
+    """Return the head and the body of ``text``.
+
+    Raises:
+        BadHead: if there is no head, or one that nobody can read.
+    """
+    # Not by splitlines, which also splits where no editor begins a line.
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    first = next((n for n, line in enumerate(lines) if line.strip()), 0)
+    if not _is_fence(lines[first]):
+        raise BadHead(
+            first + 1,
+            "there is no frontmatter: begin the file with a line ---, then the fields, "
+            "then another line ---",
+        )
+    for number in range(first + 1, len(lines)):
+        if _is_fence(lines[number]):
+            break
+    else:
+        raise BadHead(
+            first + 1,
+            "the frontmatter is never closed: put a line --- between its last field "
+            "and the prompt",
+        )
+    head = lines[first + 1 : number]
+    if sum(map(len, head)) > HEAD_LIMIT:
+        raise BadHead(
+            first + 1, f"the frontmatter has more than {HEAD_LIMIT} characters"
+        )
+    fields = _by_yaml(head, first + 2)
+    if not isinstance(fields, list):
+        fields = _by_line(head, first + 2, fields)
+    return Page(tuple(fields), "\n".join(lines[number + 1 :]).strip())
+
+
+def _is_fence(line: str) -> bool:
+    return line.rstrip(" \t") == "---"
+
+
+def _by_yaml(head: list[str], first: int) -> list[HeadField] | str:
+    """Return the fields, or why YAML has none."""
+    import yaml
+
+    try:
+        # Composed and not loaded: a node knows its line, a repeated key is still
+        # there, and an alias stays one node.
+        root = yaml.compose("\n".join(head), Loader=yaml.BaseLoader)
+    except yaml.MarkedYAMLError as error:
+        return error.problem or "it is no YAML"
+    # The boundary: a foreign parser on a foreign text, which besides its own
+    # errors raises those of int() and chr(), and RecursionError.
+    except Exception as error:
+        return f"it is no YAML: {type(error).__name__}"
+    if root is None:
+        return []
+    if not isinstance(root, yaml.MappingNode):
+        return "it is no list of fields"
+    fields: list[HeadField] = []
+    for key, value in root.value:
+        if not isinstance(key, yaml.ScalarNode):
+            return "a key is no text"
+        begin, end = value.start_mark.line, value.end_mark.line
+        if (
+            isinstance(value, yaml.ScalarNode)
+            and value.style in _QUOTES
+            and any(_KEY.match(line) for line in head[begin + 1 : end + 1])
+        ):
+            return "a quote that is never closed runs over the next field"
+        fields.append(
+            HeadField(
+                str(key.value), _plain(value), first + cast("int", key.start_mark.line)
+            )
+        )
+    return fields
+
+
+def _plain(node: object) -> Value:
+    import yaml
+
+    if isinstance(node, yaml.ScalarNode):
+        return str(node.value)
+    if isinstance(node, yaml.SequenceNode):
+        items = cast("list[object]", node.value)
+        texts = [str(n.value) for n in items if isinstance(n, yaml.ScalarNode)]
+        if len(texts) == len(items):
+            return tuple(texts)
+    return None
+
+
+@attrs.define
+class _Lines:
+    """One field, line by line."""
+
+    key: str
+    line: int
+    first: str
+    more: list[str] = attrs.field(factory=list[str])
+
+    def field(self) -> HeadField:
+        items = [line for line in self.more if line]
+        if not self.first and items and all(_is_item(line) for line in items):
+            value: Value = tuple(_bare(line[1:].strip()) for line in items)
+        elif _BLOCK.fullmatch(self.first):
+            value = ("\n" if self.first[0] == "|" else " ").join(self.more).strip()
+        else:
+            text = _bare(" ".join([self.first, *items]).strip())
+            value = text
+            if text.startswith("[") and text.endswith("]"):
+                parts = [part.strip() for part in text[1:-1].split(",")]
+                value = tuple(_bare(part) for part in parts if part)
+        return HeadField(self.key, value, self.line)
+
+
+def _by_line(head: list[str], first: int, why: str) -> list[HeadField]:
+    found: list[_Lines] = []
+    for number, line in enumerate(head, first):
+        stripped = line.strip()
+        if match := _KEY.match(line):
+            found.append(_Lines(match["key"], number, line[match.end() :].strip()))
+        elif found and (line[:1] in (" ", "\t", "") or _is_item(stripped)):
+            found[-1].more.append(stripped)
+        elif stripped and not stripped.startswith("#"):
+            raise BadHead(
+                number, f"this is no field: write it as 'key: value' (YAML says: {why})"
+            )
+    return [field.field() for field in found]
+
+
+def _is_item(line: str) -> bool:
+    return line == "-" or line.startswith("- ")
+
+
+def _bare(text: str) -> str:
+    """Return ``text`` without the quotes around it, also where only the first is
+    there, and without a comment after it."""
+    quote = text[:1]
+    if quote in _QUOTES:
+        if len(text) > 1 and text.endswith(quote):
+            return text[1:-1]
+        if text.count(quote) == 1:
+            return text[1:]
+    return _COMMENT.sub("", text)

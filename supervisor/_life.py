@@ -1,0 +1,543 @@
+"""The life of a task: from an order to the record of its end.
+
+Nothing else changes the status of a task. Each step, the entry, the start and
+the end, is synchronous and protected from interrupts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from actors import ActorRef, Completed, Exit, Stopped, TaskStatus
+from actors.env import Env
+from actors.lowlevel import current_actor
+from actors.output import DiskQuota
+
+from ._agent_task import AgentTask
+from ._child import Child
+from ._delivery import Delivery
+from ._ends import conclude, describe, describe_error
+from ._errors import SupervisorError, SupervisorStopping
+from ._events import (
+    EventStream,
+    TaskBackgrounded,
+    TaskEnded,
+    TaskProgress,
+    TaskPrompted,
+    TaskStarted,
+    TaskStopRequested,
+    Warned,
+)
+from ._limits import Limits, Slots
+from ._lineage import depth_below, parent_of
+from ._orders import ID_PREFIXES, Order
+from ._outbox import Notify
+from ._runs import Runs
+from ._spec import ChildSpec
+from ._table import Table, Task
+from ._tree import DynamicSupervisor
+
+if TYPE_CHECKING:
+    from actors.agent import Message
+
+    from ._agents import Agents
+    from ._revival import Revival
+
+_ID_ATTEMPTS = 1_000
+# Specs kept for tasks to come.
+_SPECS = 64
+
+
+class Life:
+    """Every task of one runtime, and what becomes of them."""
+
+    # What its agents share; set when the runtime is made.
+    agents: Agents
+
+    def __init__(
+        self, directory: Path, env: Env, limits: Limits, events: EventStream
+    ) -> None:
+        self.directory = directory
+        self.env = env
+        self.limits = limits
+        self.events = events
+        self.table = Table()
+        self.slots: Slots[Task] = Slots(limits)
+        self.runs = Runs(self)
+        self.delivery = Delivery(self.table, events, self.on_warning)
+        self.is_stopping = False
+        self._disk = (
+            None
+            if limits.disk is None
+            else DiskQuota(limits.disk, partial(self.on_warning, None))
+        )
+        self._idle: trio.Event | None = None
+        self._specs: dict[float | None, ChildSpec[Any]] = {}
+        # Refs, because a pool that crashed comes back as another object.
+        self._pools: dict[str, ActorRef[Any]]
+
+    def attach(self, shells: ActorRef[Any], agents: ActorRef[Any]) -> None:
+        """Called once, when the tree stands."""
+        self._pools = {
+            "local_bash": shells,
+            "local_agent": agents,
+            "remote_agent": agents,
+        }
+
+    def current_task(self) -> Task | None:
+        """Return the task of this runtime from which the call comes, if any."""
+        actor = current_actor()
+        while isinstance(actor, Child):
+            task = self.table.live.get(actor.id)
+            if task is not None and task.ref is actor:
+                return task
+            actor = actor.home.actor
+        return None
+
+    # The entry
+
+    # An interrupt must leave no file without its task, nor a task half entered.
+    @enable_ki_protection
+    def enter(self, order: Order, *, background: bool) -> Task:
+        """Enter a new task and, if there is a place for it, start it.
+
+        Raises:
+            RuntimeStopping: if the agent whose own task it would be is stopping.
+            DepthExceeded: if it is an agent too deep below others.
+            ValueError: if it is an agent in a mode that there is not.
+        """
+        current = self.current_task()
+        parent = parent_of(self.table, order.owner, current)
+        depth = 0
+        if parent is not None:
+            order.owner = parent.task_id
+        if order.has_tasks:
+            self.agents.check(order.work)
+            depth = depth_below(parent, self.agents.policy.max_depth)
+        task_id, output_file, error = self._make_id(order)
+        task = self._make_task(order, task_id, background, current, parent, depth)
+        if output_file is not None:
+            task.output_file = output_file
+            task.disk = self._disk
+        self.table.add(task)
+        self._begin(task, error)
+        return task
+
+    @enable_ki_protection
+    def enter_again(
+        self,
+        order: Order,
+        *,
+        task_id: str,
+        background: bool,
+        depth: int,
+        history: Sequence[Message],
+        revival: Revival,
+    ) -> AgentTask:
+        """Enter an agent that has ended before, under its old id, in the place of
+        the record of that end, if there is one. Its prompt is the first message of
+        ``history``, which is whole: nothing is put before it.
+
+        Raises:
+            RuntimeStopping: if its parent is stopping; nothing was changed.
+        """
+        parent = parent_of(self.table, order.owner, None)
+        task = self._make_task(
+            order, task_id, background, self.current_task(), parent, depth
+        )
+        assert isinstance(task, AgentTask)
+        task.history = history
+        task.revival = revival
+        before = revival.before
+        if before is not None:
+            task.resumes = before.resumes + 1
+            self.table.replace(before, task)
+        else:
+            task.resumes = revival.meta.resumes + 1
+            self.table.add(task)
+        self._begin(task, None)
+        return task
+
+    def _make_id(self, order: Order) -> tuple[str, Path | None, OSError | None]:
+        for _ in range(_ID_ATTEMPTS):
+            task_id = ID_PREFIXES[order.task_type] + self.env.ids.hex(8)
+            if task_id in self.table:
+                continue
+            if order.has_tasks and self.agents.is_taken(task_id):
+                continue
+            if not order.writes_output:
+                return task_id, None, None
+            path = self.directory / f"{task_id}.output"
+            try:
+                self.env.files.reserve(path)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                return task_id, None, error
+            return task_id, path, None
+        raise SupervisorError(f"no free task id was found in {_ID_ATTEMPTS} attempts")
+
+    def _make_task(
+        self,
+        order: Order,
+        task_id: str,
+        background: bool,
+        current: Task | None,
+        parent: AgentTask | None,
+        depth: int,
+    ) -> Task:
+        make: Callable[..., Task] = Task
+        if order.has_tasks:
+            make = partial(
+                AgentTask,
+                depth=depth,
+                limit_key=order.limit_key,
+                takes_messages=order.takes_messages,
+            )
+        task = make(
+            task_id,
+            self.runs.new_id(task_id),
+            order.work,
+            self.env,
+            task_type=order.task_type,
+            shutdown=order.shutdown,
+            writes_output=order.writes_output,
+            takes_input=order.takes_input,
+            description=order.description or task_id,
+            owner=order.owner,
+            tool_use_id=order.tool_use_id,
+            background=background,
+            notify=order.notify,
+            policy=order.policy,
+            launched_by=current,
+            host=self,
+            parent=parent,
+        )
+        if parent is not None:
+            parent.own[task_id] = task
+        return task
+
+    def _begin(self, task: Task, error: Exception | None) -> None:
+        if isinstance(task, AgentTask) and error is None:
+            # It has its id: whatever fails from here on is told by its end.
+            try:
+                self.agents.entered(task)
+            except Exception as failure:
+                error = failure
+        if error is not None:
+            self.conclude(task, TaskStatus.FAILED, error)
+        elif task.parent is not None and task.parent.pool is None:
+            task.context = copy_context()
+            task.parent.early.append(task)
+        elif self.slots.take(task):
+            self._start(task)
+        else:
+            task.context = copy_context()
+
+    # The start
+
+    def _start(self, task: Task) -> None:
+        """Start a task that has a place."""
+        try:
+            ref = self.pool_of(task).start_child_nowait(
+                self._specs.get(_budget(task)) or self._make_spec(task),
+                task,
+                id=task.task_id,
+                watcher=self._on_end,
+            )
+        except SupervisorStopping as error:
+            # An interrupt in a task ends its pool before the runtime knows, or
+            # somebody ended the pool by hand.
+            self.slots.give_back(task)
+            self.on_warning(task, str(error))
+            self.conclude(task, TaskStatus.KILLED, None)
+            return
+        task.ref = ref
+        task.transition(TaskStatus.RUNNING)
+        task.started_at = self.env.clock.now()
+        self.events.emit(
+            TaskStarted,
+            task.task_id,
+            task.run_id,
+            task.task_type,
+            task.description,
+            task.owner,
+        )
+
+    def pool_of(self, task: Task) -> DynamicSupervisor:
+        """Return the supervisor below which this task runs, or is to run."""
+        if task.parent is not None:
+            if task.parent.pool is None:
+                raise SupervisorStopping(
+                    f"the agent {task.parent.task_id} starts no task at the moment"
+                )
+            return task.parent.pool
+        pool = self._pools[task.task_type].started_value
+        assert isinstance(pool, DynamicSupervisor)
+        return pool
+
+    def _make_spec(self, task: Task) -> ChildSpec[Any]:
+        # One spec for all tasks with the same budget: there may be 100,000.
+        # The task itself is appended to its arguments.
+        budget = _budget(task)
+        spec: ChildSpec[Any] = ChildSpec(
+            "task",
+            self.runs.body,
+            restart="temporary",
+            shutdown="infinity" if budget is None else budget,
+            kind="worker" if budget is not None else "supervisor",
+        )
+        if len(self._specs) < _SPECS:
+            self._specs[budget] = spec
+        return spec
+
+    def start_pending(self) -> None:
+        """Start those who wait as long as there is a place for one."""
+        while (task := self.slots.take_next()) is not None:
+            # Not in the context of the task whose end has made the place.
+            context, task.context = task.context, None
+            assert context is not None
+            context.run(self._start, task)
+
+    @enable_ki_protection
+    def own_pool_opened(self, agent: AgentTask, pool: DynamicSupervisor) -> None:
+        """The own tasks of ``agent`` may start, below ``pool``."""
+        agent.pool = pool
+        early, agent.early = agent.early, []
+        for task in early:
+            if task.status.is_terminal or not self.slots.take(task):
+                continue
+            context, task.context = task.context, None
+            assert context is not None
+            context.run(self._start, task)
+
+    @enable_ki_protection
+    def own_pool_closing(self, agent: AgentTask) -> None:
+        """The own tasks of ``agent`` that have not ended are about to be stopped."""
+        self.mark_stopping(
+            list(agent.own.values()), f"its agent {agent.task_id} has ended"
+        )
+
+    # A place that is lent
+
+    @contextmanager
+    @enable_ki_protection
+    def lent_place(self, tasks: Iterable[Task]) -> Generator[None, None, None]:
+        """While a task waits for one that it launched, its place is free."""
+        waiting = self.current_task()
+        if waiting is None or all(
+            waiting is not t.launched_by and waiting is not t.parent for t in tasks
+        ):
+            yield
+            return
+        self.lend_place(waiting)
+        try:
+            yield
+        finally:
+            self.take_place(waiting)
+
+    @enable_ki_protection
+    def lend_place(self, task: Task) -> None:
+        """The place of ``task`` is free until as many calls of `take_place`."""
+        task.waits += 1
+        if task.waits == 1:
+            self.slots.give_back(task)
+            self.start_pending()
+
+    @enable_ki_protection
+    def take_place(self, task: Task) -> None:
+        """See `lend_place`."""
+        task.waits -= 1
+        # It goes on at once; until a place is free again nobody else starts.
+        if task.waits == 0 and self.table.is_live(task):
+            self.slots.occupy(task)
+
+    # The move to the background
+
+    @enable_ki_protection
+    def move(self, task: Task) -> bool:
+        """Move a foreground task to the background; say whether it was one."""
+        if task.background or task.status.is_terminal:
+            return False
+        task.background = True
+        self.table.moved_to_background(task)
+        self.events.emit(TaskBackgrounded, task.task_id)
+        task.tell_change()
+        return True
+
+    # Stopping
+
+    @enable_ki_protection
+    def mark_stopping(
+        self,
+        tasks: Iterable[Task],
+        reason: str | None,
+        *,
+        now: bool = False,
+        notify: Notify | None = None,
+    ) -> None:
+        """Mark them, and everything below them, as stopping, and end those that
+        only wait for a place."""
+        for task in tasks:
+            if task.status.is_terminal:
+                continue
+            if notify is not None:
+                task.notify = notify
+            self._mark(task, reason)
+            if now:
+                task.hurry_up()
+            if isinstance(task, AgentTask):
+                self.agents.stopping(task)
+                why = f"its agent {task.task_id} was stopped"
+                if reason is not None:
+                    why = f"{why}: {reason}"
+                self.mark_stopping(list(task.own.values()), why, now=now)
+            if task.ref is None:
+                self.slots.leave_queue(task)
+                self.conclude(task, TaskStatus.KILLED, None)
+
+    def _mark(self, task: Task, reason: str | None) -> None:
+        if not task.stopping:
+            task.stopping = True
+            task.stop_reason = reason
+            if isinstance(task, AgentTask):
+                task.is_interrupted = self.is_stopping
+            self.events.emit(TaskStopRequested, task.task_id, reason)
+
+    def close(self) -> None:
+        """Refuse new tasks and end those that only wait. Idempotent."""
+        self.is_stopping = True
+        self.mark_stopping(list(self.table.live.values()), "the runtime is closing")
+
+    # The end
+
+    def _on_end(self, ref: ActorRef[Any], exit: Exit[object]) -> None:
+        """Called in the last step of a task's actor."""
+        task = self.table.live[ref.id]
+        if isinstance(task, AgentTask) and not task.stopping:
+            # Nobody has asked for it: the runtime is being cancelled.
+            task.is_interrupted = isinstance(exit, Stopped)
+        if (
+            isinstance(exit, Completed)
+            and exit.value is not None
+            and task.policy is None
+        ):
+            # As text, so that nothing else of it is kept, or shown by its own
+            # methods.
+            task.result = describe(exit.value)
+        status, error = conclude(exit, task.own_exit)
+        self.conclude(task, status, error)
+
+    @enable_ki_protection
+    def conclude(self, task: Task, status: TaskStatus, error: Exception | None) -> None:
+        """Record the terminal state: in one step, and only the first time."""
+        if self.table.live.get(task.task_id) is not task:
+            return
+        if isinstance(task, AgentTask):
+            self._conclude_own(task)
+        was_running, parent = task.ref is not None, task.parent
+        if error is not None:
+            task.error = describe_error(error)
+        # Refused only if the work itself has set a terminal one, which counts.
+        task.transition(status)
+        status = task.status
+        task.ended_at = self.env.clock.now()
+        if task.writes_output and task.output_tail is not None:
+            task.result = task.output_tail
+        undone: Revival | None = None
+        if isinstance(task, AgentTask):
+            if task.revival is not None and task.revival.undoes(status):
+                undone = task.revival
+            self.agents.ended(task)
+        task.let_go()
+        end = self.table.end if undone is None else self.table.take_out
+        remaining = end(task)
+        self.events.emit(
+            TaskEnded,
+            task.task_id,
+            status._value_,
+            None if task.rare is None else task.exit_code,
+            None if task.rare is None else task.signal,
+            None if task.error is None else task.error.message,
+        )
+        # Before anybody hears of the end; a task that lent its place has none.
+        if was_running and not task.waits:
+            self.slots.give_back(task)
+        if undone is not None:
+            self._put_back(undone)
+        elif task.background:
+            self.delivery.tell(task, remaining, parent)
+        task.tell_end()
+        if parent is not None:
+            parent.own_ended(task)
+        if self._idle is not None and not self.table.live:
+            self._idle.set()
+            self._idle = None
+        if was_running and self.slots.waiting:
+            self.start_pending()
+        if not task.background:
+            # Nobody waits to hear of it.
+            self.delivery.let_go(task)
+
+    def _put_back(self, revival: Revival) -> None:
+        """A resumed agent has failed at once: let it be as it was before."""
+        self.agents.transcripts.write_meta(revival.meta)
+        ended = revival.before
+        if ended is None:
+            return
+        self.table.put_back(ended)
+        if ended.note is not None and ended.note.acked is not None:
+            # Meanwhile it had no record that could hear of that.
+            ended.note = None
+            revival.may_go = True
+        if revival.may_go:
+            self.delivery.let_go(ended)
+
+    def _conclude_own(self, agent: AgentTask) -> None:
+        """End the own tasks that never began: those that did have ended already,
+        with the agent's pool."""
+        self.mark_stopping(
+            list(agent.own.values()), f"its agent {agent.task_id} has ended"
+        )
+
+    async def wait_idle(self) -> None:
+        """Wait until no task is unfinished."""
+        while self.table.live:
+            if self._idle is None:
+                self._idle = trio.Event()
+            await self._idle.wait()
+
+    # What tasks say: see `_table.Host`
+
+    def on_progress(self, task: Task) -> None:
+        progress = task.progress
+        assert progress is not None
+        self.events.emit(
+            TaskProgress,
+            task.task_id,
+            progress.text,
+            progress.bytes_written,
+            progress.tool_uses,
+            progress.total_tokens,
+        )
+
+    def on_warning(self, task: Task | None, text: str) -> None:
+        self.events.emit(Warned, None if task is None else task.task_id, text)
+
+    def on_prompt(self, task: Task) -> None:
+        assert task.prompt is not None
+        self.events.emit(TaskPrompted, task.task_id, task.prompt)
+
+
+def _budget(task: Task) -> float | None:
+    """Return the seconds that the actor of ``task`` has for its end. That of an
+    agent has as many as its run and its own tasks need, which have their own."""
+    return None if isinstance(task, AgentTask) else task.shutdown

@@ -1,0 +1,115 @@
+"""The tree of a runtime: how it is opened, and how it is closed.
+
+It is built from the library's own supervisors. The root starts ``transcripts``,
+``notifier``, ``shells`` and ``agents``, and stops them in the reverse order. A task
+is a temporary child of its pool; one that may be run again, or that has tasks of
+its own, is itself a supervisor with its own budget.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from actors.notifier import notifier
+from actors.transcript import transcript_writer
+
+from ._life import Life
+from ._spec import child
+from ._tree import Supervisor, open_dynamic_supervisor, open_supervisor
+
+if TYPE_CHECKING:
+    from ._agents import Agents
+
+_CLOSE_BUDGET = 30.0
+_NAMES = {"transcripts", "notifier", "shells", "agents"}
+
+
+class RuntimeTree:
+    """The tree below one runtime, as a block."""
+
+    def __init__(self, life: Life, agents: Agents) -> None:
+        self._life = life
+        outbox = life.delivery.outbox
+        self._block = open_supervisor(
+            [
+                child("transcripts", transcript_writer, agents.transcripts, drain=5.0),
+                child("notifier", notifier, outbox, drain=5.0),
+                child("shells", open_dynamic_supervisor, kind="supervisor"),
+                child("agents", open_dynamic_supervisor, kind="supervisor"),
+            ],
+            # For the notifier: a crash now and then is none of the tasks' business.
+            intensity=10,
+            period=10.0,
+            name="runtime",
+            env=life.env,
+            events=life.events,
+        )
+
+    @enable_ki_protection
+    async def start(self) -> Supervisor:
+        """Start it and let the tasks have their places in it."""
+        try:
+            root = await self._block.__aenter__()
+        except BaseException:
+            with trio.move_on_after(2 * _CLOSE_BUDGET, shield=True):
+                await self._give_back()
+            raise
+        refs = {info.id: info.ref for info in root.which_children()}
+        # An interrupt may have ended it while it opened: then the block is
+        # entered cancelled already, with less in it.
+        if _NAMES - refs.keys():
+            self._life.is_stopping = True
+        else:
+            self._life.delivery.notifier = refs["notifier"]
+            self._life.attach(refs["shells"], refs["agents"])
+        return root
+
+    @enable_ki_protection
+    async def stop(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop everything in it, in order, and give back the rest."""
+        life = self._life
+        try:
+            life.close()
+        finally:
+            try:
+                # It never ends early without an error of its own, so it never
+                # swallows one.
+                await self._block.__aexit__(exc_type, exc, traceback)  # noqa: ASYNC102
+            finally:
+                with trio.move_on_after(2 * _CLOSE_BUDGET, shield=True):
+                    await self._give_back()
+
+    async def _give_back(self) -> None:
+        """The tree has ended, or never stood."""
+        life = self._life
+        life.delivery.outbox.close()
+        interrupted = False
+        try:
+            # In a task of its own, because trio raises an interrupt in the main
+            # one, in the middle of whatever it does.
+            async with trio.open_nursery() as nursery:  # noqa: ASYNC112
+                nursery.start_soon(self._close_processes)
+        except* KeyboardInterrupt:
+            interrupted = True
+        finally:
+            life.events.close()
+        if interrupted:
+            raise KeyboardInterrupt
+
+    @enable_ki_protection
+    async def _close_processes(self) -> None:
+        with trio.move_on_after(_CLOSE_BUDGET, shield=True) as scope:
+            await self._life.env.processes.aclose()
+        if scope.cancelled_caught:
+            self._life.on_warning(
+                None, f"the processes were not closed in {_CLOSE_BUDGET:g} s"
+            )

@@ -1,0 +1,405 @@
+"""Going on with agents that have ended, and with those that an earlier runtime
+has left in the directory.
+
+A resumed agent is a new record under its old id, with the conversation of its
+transcript. What can be refused is refused before the old record is touched, and
+the exchange of the two is one step. Only a run that fails before it has waited
+for anything is found out later: then the old record is put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from actors import TaskStatus
+from actors.agent import (
+    Agent,
+    InboxClosed,
+    InboxFull,
+    Message,
+    UserMessage,
+    settled,
+)
+
+from ._agent_task import AgentTask
+from ._errors import ResumeRefused
+from ._events import TaskResumed
+from ._orders import Order, check_order
+from ._revival import Revival
+from .permissions import recheck
+
+if TYPE_CHECKING:
+    from actors.transcript import AgentMeta, Transcript
+
+    from ._table import Task
+    from .permissions import Mode
+    from .runtime import Runtime
+
+GENERAL = "general-purpose"
+"""The type of agents that needs no definition."""
+
+# What a resumed agent keeps, whoever gives the loop to go on with.
+_KEPT = (
+    "prompt",
+    "type",
+    "tools",
+    "disallowed_tools",
+    "model",
+    "cwd",
+    "session",
+    "forked",
+)
+
+Check = Callable[["Task | None", "AgentMeta | None"], None]
+"""Raises what stands against going on with an agent, of its record in the table or
+else of its meta in the directory."""
+
+_UNFINISHED = (TaskStatus.PENDING.value, TaskStatus.RUNNING.value)
+
+
+class Resumes:
+    """Goes on with the agents of one runtime."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._life = runtime.life
+        # Held by whoever sends to an agent or resumes it, so that messages come
+        # in the order of the calls, and many calls begin one run.
+        self._locks: dict[str, trio.Lock] = {}
+
+    async def reach(
+        self,
+        task_id: str,
+        message: UserMessage | None,
+        check: Check,
+        agent: Agent | None = None,
+    ) -> tuple[AgentTask, Literal["queued", "revived"]]:
+        """Put ``message`` where a run will find it, and begin a new one if there
+        is none; without a message only see that one is under way.
+
+        What ``check`` raises comes out, with nothing changed. It is asked anew
+        after each wait.
+
+        Raises:
+            UnknownTask: if neither the table nor the directory knows it.
+            InboxFull: if the run has no room for it.
+            ResumeRefused, BacklogFull, RuntimeStopping, WouldDeadlock: nothing
+                has changed.
+        """
+        await trio.lowlevel.checkpoint()
+        self._check(task_id, check)
+        async with self._alone(task_id):
+            while True:
+                task = self._check(task_id, check)
+                assert task is None or isinstance(task, AgentTask)
+                if task is None or task.status.is_terminal:
+                    return await self._begin(task_id, task, message, agent), "revived"
+                if not task.stopping and _queue(task, message):
+                    return task, "queued"
+                await self._runtime.wait_ended(task)
+
+    def _check(self, task_id: str, check: Check) -> Task | None:
+        """Return the record of the moment, None if only the directory knows it."""
+        task = self._life.table.find(task_id)
+        meta = self.meta(task_id) if task is None else None
+        if task is None and meta is None:
+            self._runtime.member(task_id)  # It raises.
+        check(task, meta)
+        return task
+
+    def meta(self, agent_id: str) -> AgentMeta | None:
+        """Return what the directory says of an agent, if anything."""
+        try:
+            return self._life.agents.transcripts.read_meta(agent_id)
+        except ValueError:
+            return None  # No agent can have this id.
+
+    @asynccontextmanager
+    async def _alone(self, task_id: str) -> AsyncGenerator[None]:
+        """Wait for those who came before, in their order."""
+        lock = self._locks.setdefault(task_id, trio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._locks.pop(task_id, None)
+
+    async def _begin(
+        self,
+        task_id: str,
+        before: AgentTask | None,
+        message: UserMessage | None,
+        agent: Agent | None,
+    ) -> AgentTask:
+        """Begin a new run; ``before`` is the record of the end, None if only the
+        directory knows the agent.
+
+        Raises:
+            ResumeRefused, BacklogFull, RuntimeStopping: nothing has changed.
+        """
+        self._check_open()
+        meta = (
+            self.meta(task_id) if before is None else self._life.agents.meta_of(before)
+        )
+        if meta is None:
+            raise ResumeRefused(task_id, "nothing in the directory says what it was")
+        if agent is None and before is not None:
+            agent = before.recipe
+        recipe = self._recipe(meta, agent)
+        history = _history(meta, await self._load(task_id))
+        # Much may have happened meanwhile.
+        self._check_open()
+        task = self._exchange(meta, before, recipe, history, message)
+        revival = task.revival
+        assert revival is not None
+        if task.ref is None:
+            # It waits for a place. How it begins is told by its end.
+            revival.begun()
+        await revival.decided.wait()
+        if revival.is_undone:
+            why = "its new run failed at once"
+            if task.error is not None:
+                why = f"{why}: {task.error.message}"
+            raise ResumeRefused(task_id, why)
+        return task
+
+    def _check_open(self) -> None:
+        self._runtime.check_open()
+        self._runtime.check_backlog()
+
+    def _recipe(self, meta: AgentMeta, agent: Agent | None) -> Agent:
+        """Return the agent that goes on: with the loop of ``agent``, or else that
+        of the policy, and with what the old one is known by and restricted to."""
+        if meta.one_shot:
+            raise ResumeRefused(meta.agent_id, "it was to give one answer only")
+        kept = {name: getattr(meta, name) for name in _KEPT}
+        try:
+            if agent is None:
+                agent = self._from_policy(meta)
+            return attrs.evolve(agent, **kept, permission_mode=self._mode(meta))
+        except (TypeError, ValueError) as error:
+            # Anybody may have written to the directory.
+            why = f"what the directory says of it cannot be: {error}"
+            raise ResumeRefused(meta.agent_id, why) from error
+
+    def _from_policy(self, meta: AgentMeta) -> Agent:
+        policy = self._runtime.agents
+        definition = policy.definitions.get(meta.type)
+        if definition is None and meta.type != GENERAL:
+            known = ", ".join([GENERAL, *policy.definitions])
+            why = f"there is no agent type {meta.type!r} any more; there are: {known}"
+            raise ResumeRefused(meta.agent_id, why)
+        if policy.run is None:
+            why = "neither `agent` nor AgentPolicy.run says with which loop"
+            raise ResumeRefused(meta.agent_id, why)
+        if meta.forked and meta.tools is not None:
+            self._check_tools(meta.agent_id, meta.tools)
+        return Agent(
+            policy.run,
+            meta.prompt,
+            max_turns=None if definition is None else definition.max_turns,
+        )
+
+    def _check_tools(self, agent_id: str, names: Sequence[str]) -> None:
+        """Refuse a fork whose conversation speaks of tools that are not there."""
+        there = {tool.name for tool in self._runtime.tools_for(agent_id)}
+        more = self._runtime.agents.tools
+        if more is not None:
+            there.update(tool.name for tool in more(self._runtime, agent_id))
+        missing = ", ".join(name for name in names if name not in there)
+        if missing:
+            why = f"it is a fork, and the tools that it had are not there: {missing}"
+            raise ResumeRefused(agent_id, why)
+
+    def _mode(self, meta: AgentMeta) -> Mode:
+        """Return what its tool calls are judged by from now on: no more than it
+        could do before, and no more than is allowed today."""
+        parent = None if meta.owner is None else self._life.table.live.get(meta.owner)
+        allowed = (
+            parent.mode
+            if isinstance(parent, AgentTask)
+            else self._runtime.agents.permissions.mode
+        )
+        return recheck(meta.permission_mode, allowed)
+
+    async def _load(self, agent_id: str) -> Transcript | None:
+        try:
+            return await self._life.agents.transcripts.load(agent_id)
+        except (OSError, ValueError) as error:
+            why = f"its transcript cannot be read: {error}"
+            raise ResumeRefused(agent_id, why) from error
+
+    # An interrupt must not leave it half done.
+    @enable_ki_protection
+    def _exchange(
+        self,
+        meta: AgentMeta,
+        before: AgentTask | None,
+        recipe: Agent,
+        history: Sequence[Message],
+        message: UserMessage | None,
+    ) -> AgentTask:
+        """Enter the new record in place of the old one, with what it is to read."""
+        life = self._life
+        replaces, may_go = before, False
+        if before is not None:
+            if life.table.has_ended(before):
+                may_go = life.table.may_go(before)
+            else:
+                replaces = None  # Forgotten meanwhile.
+        revival = Revival(replaces, meta, may_go=may_go)
+        # An id of an earlier runtime must not name a run of this one.
+        life.runs.skip_to(meta.run_id)
+        task = life.enter_again(
+            _order(meta, before, attrs.evolve(recipe, run=revival.watch(recipe.loop))),
+            task_id=meta.agent_id,
+            background=True,
+            depth=meta.depth,
+            history=history,
+            revival=revival,
+        )
+        task.recipe = recipe
+        if task.inbox is None or task.inbox.closed:
+            return task
+        for waiting in () if before is None else before.left:
+            task.inbox.put(waiting)
+        if message is not None:
+            task.inbox.put(message)
+        if meta.permission_mode not in (None, task.mode):
+            was = meta.permission_mode
+            task.warn(f"its permission mode is {task.mode} now, and was {was}")
+        life.events.emit(TaskResumed, task.task_id, task.run_id, task.resumes)
+        return task
+
+    async def resume(
+        self, task_id: str, message: UserMessage | None, agent: Agent | None
+    ) -> AgentTask:
+        """See `supervisor.runtime.Runtime.resume`."""
+
+        def check(task: Task | None, meta: AgentMeta | None) -> None:
+            if meta is None and not isinstance(task, AgentTask):
+                raise ResumeRefused(task_id, "it is no agent")
+
+        try:
+            task, _ = await self.reach(task_id, message, check, agent)
+        except InboxFull as error:
+            raise ResumeRefused(task_id, str(error)) from error
+        return task
+
+    # After a crash of a run, and of the program
+
+    async def history_of(self, task: AgentTask) -> Sequence[Message]:
+        """Return the conversation with which the next run of ``task`` begins,
+        after one that has failed."""
+        transcript = await self._life.agents.transcripts.load(task.task_id)
+        held = [] if task.revival is None else task.revival.held
+        if transcript is not None:
+            return settled([*transcript.messages, *held])
+        if not held:
+            task.warn("nothing of it is recorded, so it begins with its prompt again")
+        return settled([*task.history, *held])
+
+    def unfinished(self) -> list[AgentMeta]:
+        """See `Runtime.unfinished_agents`."""
+        live = self._life.table.live
+        return [
+            meta
+            for meta in self._life.agents.transcripts.metas()
+            if meta.status in _UNFINISHED and meta.agent_id not in live
+        ]
+
+    def abandon(self, agent_id: str) -> bool:
+        """See `Runtime.abandon_agent`."""
+        meta = self.meta(agent_id) if agent_id not in self._life.table.live else None
+        if meta is None or meta.status not in _UNFINISHED:
+            return False
+        killed = attrs.evolve(meta, status=TaskStatus.KILLED.value)
+        self._life.agents.transcripts.write_meta(killed)
+        return True
+
+
+def unread_messages(
+    task: AgentTask, messages: Iterable[UserMessage]
+) -> list[UserMessage]:
+    """Return those of ``messages``, which an ending agent had not read, that it is
+    to read if it is resumed: those that somebody has sent."""
+    taken = [] if task.revival is None else task.revival.held
+    left = [
+        message
+        for message in (*taken, *messages)
+        if isinstance(message, UserMessage) and message.origin == "message"
+    ]
+    if left and not (task.revival is not None and task.revival.is_undone):
+        task.warn(f"{len(left)} message(s) were sent to it that it has not read")
+    return left
+
+
+def lasting_status(task: AgentTask) -> str:
+    """Return the status that the directory keeps: an agent that the end of the
+    runtime has stopped, and nobody else, is as good as running."""
+    if task.status is TaskStatus.KILLED and task.is_interrupted:
+        return TaskStatus.RUNNING.value
+    return task.status.value
+
+
+def _queue(task: AgentTask, message: UserMessage | None) -> bool:
+    """Put a message into the inbox of an agent that has not ended; False if it
+    takes no more because it is ending."""
+    inbox = task.inbox
+    if inbox is None or inbox.closed:
+        return False
+    if message is None:
+        return True
+    try:
+        inbox.put(message)
+    except InboxClosed:
+        return False
+    return True
+
+
+def _order(meta: AgentMeta, before: AgentTask | None, recipe: Agent) -> Order:
+    """Return the order for its new run. Nobody waits for that in the foreground, so
+    its end is told."""
+    if before is None:
+        return check_order(
+            recipe, meta.description or None, meta.owner, None, None, "wake"
+        )
+    return check_order(
+        recipe,
+        before.description,
+        before.owner,
+        before.tool_use_id,
+        before.policy,
+        before.notify,
+    )
+
+
+def _history(meta: AgentMeta, transcript: Transcript | None) -> Sequence[Message]:
+    """Return the conversation to go on with.
+
+    Raises:
+        ResumeRefused: if something is missing without which it makes no sense.
+    """
+    if transcript is None:
+        if meta.status in _UNFINISHED or meta.status == TaskStatus.KILLED.value:
+            # It was ended before anything was said.
+            return ()
+        raise ResumeRefused(meta.agent_id, "it has no transcript that can be read")
+    if meta.forked and not _has_beginning(meta, transcript.messages):
+        why = "it is a fork, and its transcript does not hold what it was forked from"
+        raise ResumeRefused(meta.agent_id, why)
+    return settled(transcript.messages)
+
+
+def _has_beginning(meta: AgentMeta, messages: Sequence[Message]) -> bool:
+    """Whether something stands before the prompt of a fork."""
+    prompt = UserMessage(meta.prompt)
+    at = [place for place, message in enumerate(messages) if message == prompt]
+    return at[-1:] != [0]

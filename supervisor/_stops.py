@@ -1,0 +1,138 @@
+"""Stopping tasks, each with everything below it, and waiting until they have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import inf
+from typing import Any
+
+import trio
+
+from actors import ActorRef
+
+from ._agent_task import AgentTask
+from ._handles import StopResult
+from ._life import Life
+from ._outbox import Notify
+from ._table import Task
+from ._tree import DynamicSupervisor
+from ._waiting import refuse_own_end
+
+# A supervisor that is stopped needs a few steps for its own end.
+_UNWINDING = 1.0
+
+
+async def stop(
+    life: Life,
+    tasks: Iterable[Task],
+    reason: str | None,
+    *,
+    now: bool = False,
+    notify: Notify | None = None,
+) -> list[StopResult]:
+    """Stop tasks that a caller has named, as `end`.
+
+    Raises:
+        WouldDeadlock: if one of them, or one below it, asks.
+    """
+    tasks = _topmost(tasks)
+    refuse_own_end(life.current_task(), tasks)
+    await trio.lowlevel.checkpoint()
+    return await end(life, tasks, reason, now=now, notify=notify)
+
+
+async def end(
+    life: Life,
+    tasks: list[Task],
+    reason: str | None,
+    *,
+    now: bool = False,
+    notify: Notify | None = None,
+) -> list[StopResult]:
+    """Stop ``tasks`` together, of which none is below another, and wait for their
+    ends, as long as their budgets are."""
+    below = [
+        list(own_tasks(task)) if isinstance(task, AgentTask) else () for task in tasks
+    ]
+    policies: list[Notify] = [task.notify for task in tasks]
+    life.mark_stopping(tasks, reason, now=now, notify=notify)
+    try:
+        await _terminate(life, tasks, reason)
+        # An agent's own tasks are stopped after its run, and this does not end.
+        stuck = [
+            own
+            for task in tasks
+            if isinstance(task, AgentTask)
+            for own in _held_up(task)
+        ]
+        if stuck:
+            await _terminate(life, stuck, reason)
+    finally:
+        if notify is not None:
+            # Whoever wanted to tell of the end itself has not seen it.
+            for task, policy in zip(tasks, policies, strict=True):
+                if not task.status.is_terminal:
+                    task.notify = policy
+    return [StopResult(*found) for found in zip(tasks, below, strict=True)]
+
+
+async def _terminate(life: Life, tasks: list[Task], reason: str | None) -> None:
+    by_pool: dict[DynamicSupervisor, list[ActorRef[Any]]] = {}
+    has_agents = False
+    for task in tasks:
+        # What has only waited for a place has ended when it was marked.
+        if task.ref is not None:
+            by_pool.setdefault(life.pool_of(task), []).append(task.ref)
+            has_agents = has_agents or isinstance(task, AgentTask)
+    # The supervisor knows the budget of each task, but none for an agent.
+    with trio.move_on_after(max(map(_budget, tasks)) if has_agents else inf):
+        if len(by_pool) == 1:
+            # Not through a nursery, which would wrap an interrupt.
+            ((pool, refs),) = by_pool.items()
+            await pool.terminate_children(refs, reason)
+        else:
+            async with trio.open_nursery() as nursery:
+                for pool, refs in by_pool.items():
+                    nursery.start_soon(pool.terminate_children, refs, reason)
+
+
+def _budget(task: Task) -> float:
+    """Return the seconds that ``task`` and everything below it have for their end."""
+    if not isinstance(task, AgentTask):
+        return task.shutdown
+    below = max((_budget(own) for own in task.own.values()), default=0.0)
+    return task.shutdown + below + _UNWINDING
+
+
+def _held_up(task: AgentTask) -> list[Task]:
+    """Return the own tasks of an agent whose run has outlived its budget."""
+    if task.runs is None or task.runs.state == "stopped":
+        return []
+    return list(task.own.values())
+
+
+def own_tasks(task: Task) -> Iterator[Task]:
+    """Yield every task below ``task`` that has not ended, those of an agent right
+    after it."""
+    if isinstance(task, AgentTask):
+        for own in task.own.values():
+            yield own
+            yield from own_tasks(own)
+
+
+def _topmost(tasks: Iterable[Task]) -> list[Task]:
+    """Return those of ``tasks`` that are not below another of them."""
+    named = dict.fromkeys(tasks)
+    return [
+        task
+        for task in named
+        if task.parent is None or not any(above in named for above in above_it(task))
+    ]
+
+
+def above_it(task: Task) -> Iterator[Task]:
+    """Yield the agents above ``task``, the nearest first."""
+    parent = task.parent
+    while parent is not None:
+        yield parent
+        parent = parent.parent

@@ -1,0 +1,221 @@
+"""The turns of a parent: when it is busy, and with what.
+
+A parent is one owner of tasks. Turns that its host begins by itself, for what a
+user says, are the host's own business: there may be several. A wake's turn is the
+only one of its time: it begins when no other is under way or waits, and one of the
+host's own that comes meanwhile waits for its end, and then goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextvars import ContextVar
+from math import inf
+from types import TracebackType
+from typing import Self
+from weakref import WeakValueDictionary
+
+import trio
+from trio.lowlevel import ParkingLot, current_task, enable_ki_protection
+
+from actors.notifier import write_envelopes
+
+from ._errors import SupervisorError, WouldDeadlock
+from ._outbox import Notification, Outbox
+
+# Of the wakes' turns in which this code runs.
+_inside: ContextVar[frozenset[object]] = ContextVar("_inside", default=frozenset())
+
+
+class Parent:
+    """One owner, and the turns of it. Made by `Parents.of`."""
+
+    def __init__(self, owner: str | None, outbox: Outbox) -> None:
+        self.owner = owner
+        self.outbox = outbox
+        self.queue = outbox.ready_for(owner, everyone=False)
+        """Its notifications; those who wait for a wake park at its readers."""
+        self.own: set[Turn] = set()
+        """The host's own turns that are under way."""
+        self.wake: Turn | None = None
+        """The turn of a wake that is under way."""
+        self.spoke_at = -inf
+        """When the host last began, or asked for, a turn of its own."""
+        self._waiting = 0
+        self._changed = ParkingLot()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a turn is under way."""
+        return bool(self.own) or self.wake is not None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a wake may begin, as far as turns go."""
+        return not self.is_busy and not self._waiting
+
+    def refuse_own_turn(self) -> None:
+        """Raise WouldDeadlock if the call comes from a turn under way."""
+        turns = self.own if self.wake is None else {*self.own, self.wake}
+        me = current_task()
+        if any(turn.task is me for turn in turns):
+            raise WouldDeadlock(
+                f"the turn of owner {self.owner!r} that is under way would wait for "
+                "its own end: ask for the next wake after it"
+            )
+
+    async def wait_no_wake(self) -> None:
+        """Wait for the end of the wake's turn that is under way, if any; no other
+        wake begins before."""
+        self._waiting += 1
+        try:
+            while self.wake is not None:
+                await self._changed.park()
+        except BaseException:
+            self._waiting -= 1
+            self.tell_change()
+            raise
+        self._waiting -= 1
+
+    def take(self) -> list[Notification]:
+        """Take all that are there, for a turn."""
+        # The notifier may have had no time yet for the last ones.
+        write_envelopes(self.outbox)
+        notes: list[Notification] = []
+        while (
+            note := self.outbox.take(self.queue, deferred=True, offered=True)
+        ) is not None:
+            notes.append(note)
+        return notes
+
+    def tell_change(self) -> None:
+        """Let those look again who wait for it to be free."""
+        self._changed.unpark_all()
+        self.queue.readers.unpark_all()
+
+
+class Parents:
+    """Every owner that has a turn, or for which somebody waits."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._parents: WeakValueDictionary[str | None, Parent] = WeakValueDictionary()
+
+    def of(self, owner: str | None) -> Parent:
+        """Return that of ``owner``, of which None is one too."""
+        parent = self._parents.get(owner)
+        if parent is None:
+            self._parents[owner] = parent = Parent(owner, self._outbox)
+        return parent
+
+    def is_busy(self, owner: str | None) -> bool:
+        """Whether a turn of ``owner`` is under way."""
+        parent = self._parents.get(owner)
+        return parent is not None and parent.is_busy
+
+
+class Turn:
+    """The parent is busy. Made by `Runtime.turn`, and by a `Wake`.
+
+    What the turn took of the notifications is acknowledged at its end, if it has
+    `progressed` and nothing was raised or cancelled out of the block; else it is
+    offered again, in a wake, once. The host can acknowledge each by itself before.
+    """
+
+    __slots__ = ("_is_under_way", "_notes", "_parent", "_progressed", "mark", "task")
+
+    def __init__(self, parent: Parent) -> None:
+        self._parent = parent
+        self._is_under_way = False
+        self._progressed = False
+        self._notes: list[Notification] = []
+        self.task: trio.lowlevel.Task | None = None
+        """The task that entered its block."""
+        # Not the turn itself, which would live as long as all that it launches.
+        self.mark = object()
+        """What says that code runs in it, if it is a wake's."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._is_under_way
+
+    @enable_ki_protection
+    async def __aenter__(self) -> Self:
+        if self._is_under_way:
+            raise SupervisorError("the block of a turn that is under way is entered")
+        parent = self._parent
+        if parent.wake is None or parent.wake.mark not in _inside.get():
+            # Also while it waits: the user has spoken.
+            parent.spoke_at = trio.current_time()
+            await parent.wait_no_wake()
+        self._begin()
+        parent.own.add(self)
+        self.task = current_task()
+        return self
+
+    @enable_ki_protection
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.end(well=exc_type is None)
+
+    def progressed(self) -> None:
+        """Say that the parent has made something of what it was told: an answer
+        with at least one word or one tool call. An empty one is none."""
+        self._progressed = True
+
+    def take(self) -> list[Notification]:
+        """Take all notifications of the owner that are there, also those that
+        would wait for another, in the order of ending, for this turn to tell its
+        model of: see `as_reminder`. Often there are none. Never waits.
+
+        Raises:
+            SupervisorError: if the turn is not under way. Nothing was taken.
+        """
+        if not self._is_under_way:
+            raise SupervisorError("only a turn that is under way takes notifications")
+        notes = self._parent.take()
+        self._notes += notes
+        return notes
+
+    # For wakes
+
+    def begin_wake(self, notes: Iterable[Notification]) -> None:
+        """Begin the turn of a wake, when it is handed out."""
+        self._begin()
+        self._notes += notes
+        self._parent.wake = self
+
+    def enter_wake(self) -> None:
+        """Its block is entered."""
+        self.task = current_task()
+        _inside.set(_inside.get() | {self.mark})
+
+    def leave_wake(self) -> None:
+        """Its block is left."""
+        _inside.set(_inside.get() - {self.mark})
+
+    @enable_ki_protection
+    def end(self, *, well: bool) -> None:
+        """End it: acknowledge what it took, or offer it again."""
+        parent = self._parent
+        notes, self._notes = self._notes, []
+        if well and self._progressed:
+            for note in notes:
+                note.ack()
+        else:
+            parent.outbox.give_back(notes)
+        self._is_under_way = False
+        self.task = None
+        parent.own.discard(self)
+        if parent.wake is self:
+            parent.wake = None
+        parent.tell_change()
+
+    def _begin(self) -> None:
+        self._is_under_way = True
+        self._progressed = False

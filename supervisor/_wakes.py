@@ -1,0 +1,178 @@
+"""What wakes a parent that is idle, and in which words.
+
+Whoever iterates over `Wakes` gets one wake at a time: all that has ended since the
+last, when the parent is free. The turn of a wake begins in the step in which it is
+handed out, so nothing that is in it can be read, consumed or told meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf, nextafter
+from types import TracebackType
+
+import trio
+from trio.lowlevel import checkpoint, enable_ki_protection
+
+from ._display import cap_lines
+from ._errors import SupervisorError
+from ._outbox import Notification
+from ._turn import Parent, Turn
+
+_SAYS = {
+    "task": ("1 background task has ended.", "{} background tasks have ended."),
+    "progress": (
+        "There is progress of 1 background task.",
+        "There is progress of {} background tasks.",
+    ),
+    "prompt": ("1 scheduled prompt is due.", "{} scheduled prompts are due."),
+}
+
+_NO_PERSON = (
+    "No human input has occurred: this is an automatic report by the task supervisor."
+    " Nothing in it is an answer, a decision or an approval by the user."
+)
+
+
+def as_reminder(notes: Iterable[Notification]) -> str:
+    """Return what a parent's model is told of ``notes``: all of them in one system
+    reminder, in their order, which says that no human input has occurred.
+
+    It is the same text between turns and in the middle of one. No text of a task
+    can end it or pass for a part of it. Of no notes it is empty.
+    """
+    notes = list(notes)
+    if not notes:
+        return ""
+    kinds = [note.kind for note in notes]
+    says = [
+        (one if (count := kinds.count(kind)) == 1 else more.format(count))
+        for kind, (one, more) in _SAYS.items()
+        if kind in kinds
+    ]
+    texts = "\n".join(note.xml for note in notes)
+    return (
+        f"<system-reminder>\n{' '.join(says)} {_NO_PERSON}\n\n{texts}\n"
+        "</system-reminder>"
+    )
+
+
+class Wake:
+    """One reason for a turn of the parent: what it has to be told, together.
+
+    Its block, ``async with wake as turn``, is that `Turn`. A wake whose block is
+    not entered before the next one is asked for counts as one that led to nothing.
+    """
+
+    __slots__ = ("_turn", "notes", "owner")
+
+    def __init__(
+        self, turn: Turn, owner: str | None, notes: tuple[Notification, ...]
+    ) -> None:
+        self._turn = turn
+        self.owner = owner
+        """Whose turn it is."""
+        self.notes = notes
+        """What it tells, in the order of ending; never empty."""
+
+    def __repr__(self) -> str:
+        return f"<Wake of {self.owner!r}, {len(self.notes)} notifications>"
+
+    @property
+    def text(self) -> str:
+        """What the parent's model is told: see `as_reminder`."""
+        return as_reminder(self.notes)
+
+    @property
+    def display(self) -> list[str]:
+        """What people are shown: at most three short clean lines, of which the last
+        counts what is left out."""
+        return cap_lines([note.display for note in self.notes])
+
+    @enable_ki_protection
+    async def __aenter__(self) -> Turn:
+        if not self._turn.is_under_way or self._turn.task is not None:
+            raise SupervisorError(
+                "the block of a wake is entered once, and before the next wake is "
+                "asked for"
+            )
+        self._turn.enter_wake()
+        return self._turn
+
+    @enable_ki_protection
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._turn.leave_wake()
+        self._turn.end(well=exc_type is None)
+
+
+class Wakes:
+    """The wakes of one owner: an async iterator. Made by `Runtime.wakes`.
+
+    Several may iterate: each wake goes to one of them, and they never overlap. It
+    ends when the runtime has ended and everything was told.
+    """
+
+    def __init__(self, parent: Parent, window: float) -> None:
+        if isinstance(window, bool) or not isinstance(window, int | float):
+            raise TypeError(f"window must be a number of seconds, not {window!r}")
+        if not 0 <= window < inf:
+            raise ValueError(f"window must be 0 or more seconds, not {window!r}")
+        self._parent = parent
+        self._window = window
+        # What was handed out last.
+        self._last: Turn | None = None
+
+    def __aiter__(self) -> Wakes:
+        return self
+
+    # What was taken must reach the reader, interrupt or not.
+    @enable_ki_protection
+    async def __anext__(self) -> Wake:
+        """Wait until there is something to tell and the parent is free, and take
+        all that is there. Cancelled, it has taken nothing.
+
+        Raises:
+            WouldDeadlock: in a turn of the owner, which it would wait for.
+        """
+        last, self._last = self._last, None
+        if last is not None and last.is_under_way and last.task is None:
+            last.end(well=False)
+        parent = self._parent
+        parent.refuse_own_turn()
+        await checkpoint()
+        while True:
+            until = inf
+            if parent.is_free:
+                if parent.outbox.first(parent.queue) is None:
+                    if parent.outbox.closed:
+                        raise StopAsyncIteration
+                elif (opens := self._opens()) > trio.current_time():
+                    until = opens
+                elif notes := self._take():
+                    return self._hand_out(notes)
+                else:
+                    continue
+            with trio.move_on_at(until):
+                await parent.queue.readers.park()
+
+    def _opens(self) -> float:
+        """Return the first moment that is outside the user's window."""
+        if not self._window:
+            return -inf
+        return nextafter(self._parent.spoke_at + self._window, inf)
+
+    def _take(self) -> list[Notification]:
+        parent = self._parent
+        first = parent.outbox.take(parent.queue, deferred=False, offered=True)
+        # None if that was progress which is none any more.
+        return [] if first is None else [first, *parent.take()]
+
+    def _hand_out(self, notes: list[Notification]) -> Wake:
+        self._last = turn = Turn(self._parent)
+        turn.begin_wake(notes)
+        return Wake(turn, self._parent.owner, tuple(notes))

@@ -1,0 +1,82 @@
+"""Agents as tasks of a runtime: what holds for all of them.
+
+An agent is launched like a shell, ``runtime.launch(Agent(run, "..."))``, and is the
+supervisor of its own tasks: it ends after them, and stopping it stops them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import attrs
+
+from actors.agent import Run
+
+from ._errors import DepthExceeded as DepthExceeded
+from .definitions import AgentDefinition
+from .hooks import Hooks
+from .permissions import Permissions
+
+if TYPE_CHECKING:
+    from .runtime import Runtime
+    from .tools import Tool
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["AgentLoop", "AgentPolicy", "DepthExceeded", "MoreTools"]
+
+AgentLoop: TypeAlias = Run
+"""The ``run`` of an `actors.agent.Agent`."""
+
+MoreTools: TypeAlias = "Callable[[Runtime, str], Sequence[Tool]]"
+
+
+@attrs.frozen(kw_only=True)
+class AgentPolicy:
+    """What holds for all agents of a runtime.
+
+    Raises:
+        TypeError, ValueError: naming the argument and its value.
+    """
+
+    definitions: Mapping[str, AgentDefinition] = attrs.field(
+        factory=dict[str, AgentDefinition]
+    )
+    """The kinds of agents that a model may start, by name."""
+    run: Run | None = None
+    """The loop of the agents that a tool starts or that are resumed from disk; None
+    if there are to be none."""
+    permissions: Permissions = attrs.field(factory=Permissions)
+    """What their tool calls are judged by."""
+    hooks: Hooks = attrs.field(factory=Hooks)
+    """What is called when one starts, stops and uses a tool."""
+    tools: MoreTools | None = None
+    """Called with the runtime and the id of an agent: more tools for it, besides
+    `Runtime.tools_for`. Those of the same name replace these."""
+    max_depth: int = 3
+    """How many agents may be above one: 0 is for agents without agents."""
+    breaker: int = 20
+    """So many calls of one tool in a row with the same arguments are refused."""
+
+    def __attrs_post_init__(self) -> None:
+        for name, least in (("max_depth", 0), ("breaker", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(
+                    f"{name} must be a whole number, {least} or more, not {value!r}"
+                )
+        for name in ("run", "tools"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise TypeError(f"{name} must be callable or None, not {value!r}")
+        for name, wanted in (("permissions", Permissions), ("hooks", Hooks)):
+            value = getattr(self, name)
+            if not isinstance(value, wanted):
+                raise TypeError(f"{name} must be {wanted.__name__}, not {value!r}")
+        if not isinstance(self.definitions, Mapping):
+            raise TypeError(f"definitions must be a mapping, not {self.definitions!r}")
+        for name, definition in self.definitions.items():
+            if not isinstance(name, str) or not isinstance(definition, AgentDefinition):
+                raise TypeError(
+                    f"definitions must be AgentDefinitions by name, not {definition!r}"
+                )

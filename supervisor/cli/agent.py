@@ -1,0 +1,331 @@
+"""``trio-supervisor agent``: agents of a script, or one with a real model."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from pathlib import Path
+from typing import Literal
+
+import attrs
+import trio
+
+from actors import TaskStatus
+from actors.agent import Agent, AgentContext, Run
+from actors.envelope import clean_text
+from actors.models import Model, loop
+from actors.models.scripted import Script, Step
+
+from .._errors import SupervisorError
+from .._events import Subscription, TaskEnded
+from ..agents import AgentPolicy
+from ..definitions import AgentDefinition
+from ..permissions import Mode, Permissions
+from ..runtime import Notifications, Runtime, TaskSnapshot, open_runtime
+from ._agent_view import AgentView, JsonAgentView, PlainAgentView
+from ._listening import Listening
+from ._stdout import Stdout
+from ._stopping import Stopping, open_signals
+from ._view import one_line, seconds
+
+Provider = Literal["anthropic", "openai"]
+_EVENTS_KEPT = 100_000
+"""For a reader of ours that is slow; then it is told how many it missed."""
+GENERAL = "general-purpose"
+"""The type of an agent that has no definition."""
+
+
+@attrs.frozen(kw_only=True)
+class Order:
+    """What was ordered on the command line, checked."""
+
+    script: Script
+    """Of an agent with a real model, only what its host does."""
+    directory: Path
+    provider: Provider | None = None
+    """None is the script itself."""
+    model: str = ""
+    mode: Mode = "bypass"
+    json: bool = False
+
+
+class StepFailed(Exception):
+    """Raised when a step of the host cannot be taken: its text says which, and why."""
+
+
+async def agent(order: Order) -> int:
+    """Do what was ordered, tell about it, and return the exit code."""
+    stopping = Stopping(lambda: stdout.hurry())
+    stdout = Stdout(stopping.request)
+    view = JsonAgentView(stdout) if order.json else PlainAgentView(stdout)
+    problem: str | None = None
+    has_failed = False
+    with open_signals() as received:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stopping.listen, received)
+            nursery.start_soon(stdout.watch)
+            async with _open_loop(order) as run:
+                session = _Session(order, run, view)
+                try:
+                    await session.play(stopping)
+                except StepFailed as error:
+                    problem = str(error)
+                has_failed = session.has_failed()
+            if not order.json:
+                await stdout.write(_summary(session.ended, order.directory))
+            nursery.cancel_scope.cancel()
+    if stdout.failure is not None and stopping.number == 0:
+        _say_aside(f"trio-supervisor: standard output: {stdout.failure.strerror}\n")
+    elif stopping.number == signal.SIGPIPE:
+        _say_aside("trio-supervisor: whoever read the output has gone\n")
+    elif problem is not None and stopping.number is None:
+        _say_aside(f"trio-supervisor: {problem}\n")
+    if stopping.number is not None:
+        return stopping.exit_code
+    return int(problem is not None or has_failed)
+
+
+@asynccontextmanager
+async def _open_loop(order: Order) -> AsyncGenerator[Run]:
+    """Open the model and give the loop round it."""
+    if order.provider is None:
+        yield order.script.run
+        return
+    async with _open_model(order.provider, order.model) as model:
+        yield loop(model)
+
+
+def _open_model(provider: Provider, name: str) -> AbstractAsyncContextManager[Model]:
+    if provider == "anthropic":
+        from actors.models import anthropic
+
+        return anthropic.open_model(name)
+    from actors.models import openai
+
+    return openai.open_model(name)
+
+
+class _Session:
+    """One runtime, the agents that its host started, and what they have said."""
+
+    def __init__(self, order: Order, run: Run, view: AgentView) -> None:
+        self._order = order
+        self._view = view
+        # By the names of the script.
+        self._ids: dict[str, str] = {}
+        self._stopped: set[str] = set()
+        self.ended: dict[str, TaskSnapshot] = {}
+        """How the agents of the host have ended."""
+        self._listening = Listening(
+            run, lambda context, event: view.show_agent(context.agent_id, event)
+        )
+        self._runtime: Runtime
+
+    def has_failed(self) -> bool:
+        """Return whether an agent of the host has ended in another way than by its
+        answer or by a step that stops it."""
+        return any(
+            task.status is TaskStatus.FAILED
+            or (task.status is TaskStatus.KILLED and name not in self._stopped)
+            for name, task in self.ended.items()
+        )
+
+    async def play(self, stopping: Stopping) -> None:
+        """Take every step, and return when all agents have ended.
+
+        Raises:
+            StepFailed: if a step cannot be taken; everything has ended then.
+        """
+        problem: StepFailed | None = None
+        order = self._order
+        policy = AgentPolicy(
+            definitions=_definitions(order.script) if order.provider is None else {},
+            run=self._listening.run,
+            permissions=Permissions(mode=order.mode),
+        )
+        async with trio.open_nursery() as readers:
+            # They read on until the runtime has ended.
+            self._listening.nursery = readers
+            async with open_runtime(order.directory, agents=policy) as runtime:
+                self._runtime = self._listening.runtime = stopping.runtime = runtime
+                events, notifications = runtime.events, runtime.notifications
+                readers.start_soon(self._follow, events.subscribe(_EVENTS_KEPT))
+                readers.start_soon(_acknowledge, notifications)
+                with stopping.work:
+                    problem = await self._take_steps()
+                    if problem is None:
+                        await runtime.wait_idle()
+                if stopping.number is not None or problem is not None:
+                    reason = stopping.reason if problem is None else "the host failed"
+                    await runtime.stop_all(reason=reason)
+                self.ended = {
+                    name: runtime.get(task_id) for name, task_id in self._ids.items()
+                }
+        if problem is not None:
+            raise problem
+
+    # What the host does
+
+    async def _take_steps(self) -> StepFailed | None:
+        """Take every step; return what is wrong with one that cannot be taken."""
+        try:
+            async with trio.open_nursery() as foreground:
+                for step in self._order.script.host:
+                    await self._take(step, foreground)
+        except BaseExceptionGroup as errors:
+            failed, rest = errors.split(StepFailed)
+            if rest is not None or failed is None:
+                raise
+            first: BaseException = failed
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            assert isinstance(first, StepFailed)
+            return first
+        return None
+
+    async def _take(self, step: Step, foreground: trio.Nursery) -> None:
+        await self._view.say(_words(step))
+        runtime, name = self._runtime, step.agent
+        with _named(step, self._order.script.source):
+            match step.action:
+                case "pause":
+                    await trio.sleep(step.seconds)
+                case "launch":
+                    task = await runtime.launch(self._agent(step), description=name)
+                    self._ids[name] = task.id
+                case "run":
+                    begun = trio.Event()
+                    foreground.start_soon(self._run_in_foreground, step, begun)
+                    await begun.wait()
+                case "background":
+                    if not runtime.background(self._id(step)):
+                        raise StepFailed("it is not in the foreground")
+                case "send":
+                    await runtime.send(self._id(step), step.text or "")
+                case "stop":
+                    self._stopped.add(name)
+                    await runtime.stop(self._id(step), step.text)
+                case "resume":
+                    await self._resume(step)
+                case "wait":
+                    await self._wait(self._id(step), step.text)
+
+    def _agent(self, step: Step) -> Agent:
+        order = self._order
+        script = order.script.agents[step.agent]
+        is_real = order.provider is not None
+        return Agent(
+            self._listening.run,
+            step.text or "",
+            type=step.agent if script.description and not is_real else GENERAL,
+            description=step.agent,
+            model=f"{order.provider}/{order.model}" if is_real else script.model,
+            tools=script.tools,
+        )
+
+    async def _run_in_foreground(self, step: Step, begun: trio.Event) -> None:
+        """Run an agent as a host does in a turn: until it ends, or is moved."""
+
+        def note(context: AgentContext) -> None:
+            self._ids[step.agent] = context.agent_id
+            begun.set()
+
+        self._listening.begun = note
+        with _named(step, self._order.script.source):
+            async with self._runtime.turn():
+                task = await self._runtime.run(
+                    self._agent(step), description=step.agent
+                )
+        self._ids[step.agent] = task.id
+        begun.set()
+
+    async def _resume(self, step: Step) -> None:
+        task_id = self._id(step)
+        # What it has said before does not count.
+        await self._listening.wait_heard(task_id)
+        self._listening.said.pop(task_id, None)
+        await self._runtime.resume(task_id, step.text)
+        self._stopped.discard(step.agent)
+
+    def _id(self, step: Step) -> str:
+        if step.agent not in self._ids:
+            raise StepFailed("no step before has started it")
+        return self._ids[step.agent]
+
+    async def _wait(self, task_id: str, words: str | None) -> None:
+        """Wait for the end of an agent, or until it has said ``words``."""
+        task = self._runtime.handle(task_id)
+        if words is None:
+            await task.wait()
+            return
+        if not await self._listening.wait_said(task, words):
+            raise StepFailed(f"it has ended without saying {words!r}")
+
+    async def _follow(self, events: Subscription) -> None:
+        async for event in events:
+            await self._view.show(event)
+            if isinstance(event, TaskEnded):
+                self._listening.tell()
+
+
+async def _acknowledge(notifications: Notifications) -> None:
+    """Be the parent, who hears of the ends."""
+    async for note in notifications:
+        note.ack()
+
+
+def _definitions(script: Script) -> dict[str, AgentDefinition]:
+    """Return what the agents of a script may start."""
+    return {
+        agent.name: AgentDefinition(
+            name=agent.name,
+            description=agent.description,
+            prompt=agent.prompt or agent.description,
+            tools=agent.tools,
+            model=agent.model,
+            background=agent.background,
+        )
+        for agent in script.agents.values()
+        if agent.description is not None
+    }
+
+
+@contextmanager
+def _named(step: Step, source: str) -> Generator[None]:
+    """Say which step it was that has failed."""
+    try:
+        yield
+    except (SupervisorError, StepFailed) as error:
+        raise StepFailed(f"{source}: {step.place}: {_words(step)}: {error}") from error
+
+
+def _words(step: Step) -> str:
+    if step.action == "pause":
+        return f"pause {step.seconds:g} s"
+    text = "" if step.text is None else f": {step.text}"
+    return f"{step.action} {step.agent}{text}"
+
+
+def _summary(ended: Mapping[str, TaskSnapshot], directory: Path) -> str:
+    """Return how everything ended, and where the transcripts are."""
+    lines = [""]
+    for name, task in ended.items():
+        lines.append(f"{name}: {task.status.value}, {seconds(task)}")
+        if task.error is not None:
+            lines.append(f"  error: {one_line(task.error.message)}")
+        lines += [f"  {line}" for line in clean_text(task.result or "").splitlines()]
+    lines += ["", f"transcripts: {clean_text(str(directory))}", ""]
+    return "\n".join(lines)
+
+
+def _say_aside(text: str) -> None:
+    try:
+        print(text, file=sys.stderr, end="")
+    except OSError:  # Nobody hears us there either.
+        pass

@@ -1,0 +1,474 @@
+"""Agents that are defined in Markdown files: a head of fields, then the prompt.
+
+::
+
+    ---
+    name: reviewer
+    description: Reads a change and says what is wrong with it
+    tools: Bash, TaskOutput
+    model: inherit
+    background: true
+    ---
+    You review code. ...
+
+The fields:
+
+- ``name``: what the agent is called by; required.
+- ``description``: when to use it, for the model that may; required.
+- ``tools``, or ``allowed-tools``: the names of the tools that it may use, as a
+  list or with commas; without the field, or with ``*``, all.
+- ``disallowed-tools``: those that it may not use, whatever ``tools`` says.
+- ``model``: ``model`` or ``provider/model``; ``inherit``, as without the field,
+  is that of whoever starts it.
+- ``background``: whether it always runs in the background.
+- ``permission-mode``: see `supervisor.permissions`.
+- ``restart``: ``temporary``, ``transient`` or ``permanent``, in the background.
+- ``max-turns``: how many rounds of tool calls it has.
+
+A field may be written as ``max-turns``, ``max_turns`` or ``maxTurns``. Others are
+ignored, since other programs read the same files, unless it looks as if one of
+those that restrict an agent was meant. YAML that is broken in one of the usual
+ways is read all the same; what could mean two things is an error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import unicodedata
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, cast, get_args
+
+import attrs
+
+from actors.envelope import clean_text
+
+from ._frontmatter import BadHead, HeadField, Value, split_page
+from ._spec import Restart
+from .permissions import MODES
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "AgentDefinition",
+    "DefinitionError",
+    "parse_definition",
+    "read_definition",
+    "read_definitions",
+]
+
+_FILE_LIMIT: Final = 1_000_000
+_NAME_LIMIT: Final = 64
+_TEXT_LIMIT: Final = 16_384
+_SHOWN: Final = 80
+
+_MODES: Final[Mapping[str, str]] = {mode.replace("_", ""): mode for mode in MODES} | {
+    # As other programs call them.
+    "bypasspermissions": "bypass",
+    "dontask": "deny",
+}
+_RESTARTS: Final[tuple[Restart, ...]] = get_args(Restart)
+_YES: Final = ("true", "yes", "on", "1")
+_NO: Final = ("false", "no", "off", "0")
+_NUMBER: Final = re.compile("[1-9][0-9]{0,8}")
+_TOOL: Final = re.compile(r"[^\s,()\[\]{}'\"]{1,128}")
+_MODEL: Final = re.compile(r"[^\s'\"]{1,256}")
+# Outside of parentheses, in which some write what a tool may be called with.
+_LIST: Final = re.compile(r"(?:\([^()]*\)|[^\s,()])+|[()]")
+
+
+class DefinitionError(Exception):
+    """Raised for a file that defines no agent: `str` of it names the file and the
+    line, and says what to do."""
+
+    def __init__(self, source: Path | None, line: int | None, text: str) -> None:
+        super().__init__(source, line, text)
+        self.source = source
+        """The file; None for a text that came from none."""
+        self.line = line
+        """The line, from 1; None where it is the file as a whole."""
+        self.text = text
+        """What is wrong."""
+
+    def __str__(self) -> str:
+        place = "agent definition" if self.source is None else os.fspath(self.source)
+        if self.line is not None:
+            place += f":{self.line}"
+        # A name of a file that is no UTF-8 cannot be told.
+        return clean_text(f"{place}: {self.text}")
+
+
+def _check_name(value: object) -> None:
+    name = _text(value)
+    if not name:
+        raise ValueError("must not be empty")
+    if len(name) > _NAME_LIMIT:
+        raise ValueError(f"must have at most {_NAME_LIMIT} characters")
+    for character in name:
+        kind = unicodedata.category(character)
+        if not (kind[0] in "LMN" or character in " -_."):
+            raise ValueError(
+                f"may hold letters, digits, spaces and - _ . only, not {character!a}"
+            )
+    # It may come into a path one day, and must not mean another place there.
+    if name[0] in " .-" or name[-1] in " ." or ".." in name or "  " in name:
+        raise ValueError(
+            "must begin with a letter or digit, end with no dot, and hold no two dots "
+            f"or spaces in a row, not be {_shown(name)}"
+        )
+
+
+def _check_text(value: object) -> None:
+    text = _text(value)
+    if not text.strip():
+        raise ValueError("must not be empty")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds half a surrogate pair, which is no character") from None
+
+
+def _check_description(value: object) -> None:
+    _check_text(value)
+    if len(_text(value)) > _TEXT_LIMIT:
+        raise ValueError(f"must have at most {_TEXT_LIMIT} characters")
+
+
+def _check_tools(value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, tuple):
+        raise TypeError(f"must be a tuple of names, not {value!r}")
+    for name in cast("tuple[object, ...]", value):
+        if not isinstance(name, str):
+            raise TypeError(f"must be names, not {name!r}")
+        if "(" in name:
+            raise ValueError(
+                f"may hold only names of tools, not {_shown(name)}: name the tool, and "
+                "restrict its calls by a permission rule"
+            )
+        if not _TOOL.fullmatch(name) or not name.isprintable():
+            raise ValueError(f"may hold only names of tools, not {_shown(name)}")
+
+
+def _check_model(value: object) -> None:
+    if value is None:
+        return
+    model = _text(value)
+    if not _MODEL.fullmatch(model) or not model.isprintable():
+        raise ValueError(
+            f"must be one word, a model or provider/model, not {_shown(model)}"
+        )
+
+
+def _check_flag(value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"must be True or False, not {value!r}")
+
+
+def _check_mode(value: object) -> None:
+    if value is not None and value not in MODES:
+        raise ValueError(f"must be one of {', '.join(MODES)}, not {_shown(value)}")
+
+
+def _check_restart(value: object) -> None:
+    if value not in _RESTARTS:
+        raise ValueError(f"must be one of {', '.join(_RESTARTS)}, not {_shown(value)}")
+
+
+def _check_turns(value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"must be a whole number, not {value!r}")
+    if value < 1:
+        raise ValueError(f"must be 1 or more, not {value!r}")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"must be a str, not {value!r}")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
+
+
+def _by(check: Callable[[object], None]) -> Any:
+    """Return a validator whose errors name the field."""
+
+    def validator(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        try:
+            check(value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{attribute.name} {error}") from None
+
+    return validator
+
+
+@attrs.frozen(kw_only=True)
+class AgentDefinition:
+    """A kind of agent: what it is for, and what it may do.
+
+    Raises:
+        TypeError, ValueError: naming the field and its value.
+    """
+
+    name: str = attrs.field(validator=_by(_check_name))
+    """What it is called by; letters and digits of any script, spaces, ``- _ .``."""
+    description: str = attrs.field(validator=_by(_check_description))
+    """When to use it, for the model that may."""
+    prompt: str = attrs.field(validator=_by(_check_text), repr=False)
+    """What the agent is told of its work: its system prompt."""
+    tools: tuple[str, ...] | None = attrs.field(
+        default=None, validator=_by(_check_tools)
+    )
+    """The names of the tools that it may use; None is all."""
+    disallowed_tools: tuple[str, ...] = attrs.field(
+        default=(), validator=_by(_check_tools)
+    )
+    """Those that it may not use, whatever `tools` says."""
+    model: str | None = attrs.field(default=None, validator=_by(_check_model))
+    """``model`` or ``provider/model``; None is that of whoever starts it."""
+    background: bool = attrs.field(default=False, validator=_by(_check_flag))
+    """Whether it always runs in the background."""
+    permission_mode: str | None = attrs.field(default=None, validator=_by(_check_mode))
+    """None is that of whoever starts it."""
+    restart: Restart = attrs.field(default="temporary", validator=_by(_check_restart))
+    """Whether it is run again, in the background: see `Runtime.launch`."""
+    max_turns: int | None = attrs.field(default=None, validator=_by(_check_turns))
+    """How many rounds of tool calls it has; None is no limit."""
+    source: Path | None = None
+    """The file that it was read from."""
+
+
+def _to_list(value: Value) -> tuple[str, ...]:
+    if isinstance(value, str):
+        names = tuple(_LIST.findall(value))
+        if not names:
+            raise ValueError("is empty: name tools, or remove the line to allow all")
+    elif value is None:
+        raise ValueError("must be a list of names, not a mapping")
+    else:
+        # Each may itself be several, in one pair of quotes.
+        names = tuple(name for item in value for name in _LIST.findall(item))
+    return tuple(dict.fromkeys(names))
+
+
+def _to_tools(value: Value) -> tuple[str, ...] | None:
+    names = _to_list(value)
+    return None if "*" in names else names
+
+
+def _to_disallowed(value: Value) -> tuple[str, ...]:
+    return () if value == "" else _to_list(value)
+
+
+def _to_text(value: Value) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be text; put it in quotes")
+    return value.strip()
+
+
+def _to_name(value: Value) -> str:
+    return unicodedata.normalize("NFC", _to_text(value))
+
+
+def _to_description(value: Value) -> str:
+    # A list by accident: it begins with a bracket.
+    return clean_text(_to_text(value))
+
+
+def _to_model(value: Value) -> str | None:
+    text = _to_text(value)
+    return None if text.lower() in ("", "inherit") else text
+
+
+def _to_flag(value: Value) -> bool:
+    text = _to_text(value).lower()
+    if text in _YES:
+        return True
+    if text in _NO:
+        return False
+    raise ValueError(f"must be true or false, not {_shown(_to_text(value))}")
+
+
+def _to_mode(value: Value) -> str | None:
+    text = _to_text(value)
+    return _MODES.get(_normal(text), text) or None
+
+
+def _to_restart(value: Value) -> str:
+    return _to_text(value).lower()
+
+
+def _to_turns(value: Value) -> int:
+    text = _to_text(value)
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(
+            f"must be a plain whole number, 1 or more, below 1,000,000,000, not {_shown(text)}"
+        )
+    return int(text)
+
+
+# By the spelling without hyphens, underscores and capitals.
+_FIELDS: Final[Mapping[str, tuple[str, Callable[[Value], object]]]] = {
+    "name": ("name", _to_name),
+    "description": ("description", _to_description),
+    "tools": ("tools", _to_tools),
+    "allowedtools": ("tools", _to_tools),
+    "disallowedtools": ("disallowed_tools", _to_disallowed),
+    "model": ("model", _to_model),
+    "background": ("background", _to_flag),
+    "permissionmode": ("permission_mode", _to_mode),
+    "restart": ("restart", _to_restart),
+    "maxturns": ("max_turns", _to_turns),
+}
+# A misspelt one of these would grant what it was to forbid.
+_RESTRICTING: Final = ("tools", "allowedtools", "disallowedtools", "permissionmode")
+
+
+def _normal(key: str) -> str:
+    return re.sub("[-_ ]", "", key).lower()
+
+
+def parse_definition(text: str, source: Path | None = None) -> AgentDefinition:
+    """Return the agent that ``text`` defines.
+
+    Args:
+        text: the whole file.
+        source: where it came from, for errors.
+
+    Raises:
+        DefinitionError: whatever is wrong with the text.
+        ImportError: without PyYAML, which the extra ``agents`` brings.
+    """
+    try:
+        page = split_page(text.removeprefix("\ufeff"))
+    except BadHead as error:
+        raise DefinitionError(source, error.line, error.text) from None
+    values: dict[str, Any] = {}
+    seen: dict[str, HeadField] = {}
+    for field in page.fields:
+        normal = _normal(field.key)
+        if normal not in _FIELDS:
+            _refuse_misspelt(source, field, normal)
+            continue
+        name, convert = _FIELDS[normal]
+        if name in seen:
+            raise DefinitionError(
+                source,
+                field.line,
+                f"{field.key} is given twice, first in line {seen[name].line}: "
+                "remove one of them",
+            )
+        seen[name] = field
+        try:
+            values[name] = convert(field.value)
+        except ValueError as error:
+            raise DefinitionError(source, field.line, f"{field.key} {error}") from None
+    for name in ("name", "description"):
+        if name not in values:
+            raise DefinitionError(
+                source, 1, f"there is no {name}: add a line '{name}: ...'"
+            )
+    if not page.body:
+        raise DefinitionError(
+            source, None, "there is no prompt: write it below the frontmatter"
+        )
+    try:
+        return AgentDefinition(**values, prompt=page.body, source=source)
+    except ValueError as error:
+        name = str(error).partition(" ")[0]
+        line = seen[name].line if name in seen else None
+        raise DefinitionError(source, line, str(error)) from None
+
+
+def _refuse_misspelt(source: Path | None, field: HeadField, normal: str) -> None:
+    near = get_close_matches(normal[:_SHOWN], _RESTRICTING, n=1, cutoff=0.85)
+    if near:
+        raise DefinitionError(
+            source,
+            field.line,
+            f"{_shown(field.key)} is unknown, and {_FIELDS[near[0]][0]} may be meant, "
+            "without which the agent may do more: correct the name or remove the line",
+        )
+
+
+def read_definition(path: str | os.PathLike[str]) -> AgentDefinition:
+    """Return the agent that a file defines. It reads the disk: call it before
+    the event loop runs, or in a thread.
+
+    Raises:
+        DefinitionError: if the file cannot be read or defines none.
+        ImportError: as for `parse_definition`.
+    """
+    source = Path(path)
+    try:
+        with open(source, "rb", opener=_open_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise DefinitionError(source, None, "it is no regular file")
+            data = file.read(_FILE_LIMIT + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise DefinitionError(source, None, f"it cannot be read: {why}") from error
+    if len(data) > _FILE_LIMIT:
+        raise DefinitionError(source, None, f"it has more than {_FILE_LIMIT} bytes")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DefinitionError(
+            source, line, "this is no UTF-8: save the file in that encoding"
+        ) from None
+    return parse_definition(text, source)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    # A named pipe that nobody writes to would hold up whoever opens it.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_definitions(
+    directory: str | os.PathLike[str],
+) -> tuple[dict[str, AgentDefinition], list[DefinitionError]]:
+    """Return the agents that the ``.md`` files of a directory define, by name,
+    and what is wrong with the others.
+
+    The files are read in the order of their names; hidden ones and directories
+    below are not. Of two agents whose names differ at most in capitals or in how
+    a character is written, the second is a problem.
+
+    Raises:
+        OSError: if the directory cannot be read.
+        ImportError: as for `parse_definition`.
+    """
+    found: dict[str, AgentDefinition] = {}
+    problems: list[DefinitionError] = []
+    taken: dict[str, AgentDefinition] = {}
+    for name in sorted(os.listdir(directory)):
+        if name.startswith(".") or not name.lower().endswith(".md"):
+            continue
+        path = Path(directory, name)
+        try:
+            definition = read_definition(path)
+        except DefinitionError as problem:
+            problems.append(problem)
+            continue
+        same = unicodedata.normalize("NFKC", definition.name).casefold()
+        if (first := taken.get(same)) is not None:
+            problems.append(
+                DefinitionError(
+                    path,
+                    None,
+                    f"the name {_shown(definition.name)} is taken by {first.source}: "
+                    "rename one of the two",
+                )
+            )
+            continue
+        taken[same] = found[definition.name] = definition
+    return found, problems

@@ -1,0 +1,198 @@
+"""Scheduled prompts: what a parent is to be asked at certain times.
+
+A schedule is an actor below the runtime's root. When one of its times comes it puts
+its prompt into the same queue as the ends of tasks, so it wakes the parent in its
+turn, and is never taken for the words of a user who has just typed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, tzinfo
+from functools import partial
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from actors import Context
+from actors.env import Clock, Env
+from actors.envelope import clean_text
+
+from ._delivery import Delivery
+from ._errors import (
+    ChildNotFound,
+    RuntimeStopping,
+    SupervisorError,
+    SupervisorStopping,
+)
+from ._line import escaped_line, one_line
+from ._outbox import Facts, Notification, Words
+from ._spec import child
+from ._tree import Supervisor
+
+if TYPE_CHECKING:
+    from cronsim import CronSim
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["PROMPT_LIMIT", "Schedule"]
+
+PROMPT_LIMIT: Final = 32_768
+"""Characters that a prompt may have."""
+
+# The clock for sleeping stands still while the machine is suspended, and knows
+# nothing of a wall clock that is set: there is no event for either.
+_LOOK_EVERY: Final = 60.0
+
+
+class Schedule:
+    """A prompt that comes again and again. Made by `Runtime.schedule`."""
+
+    __slots__ = ("_supervisor", "expression", "id", "owner", "prompt", "zone")
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        id: str,
+        expression: str,
+        prompt: str,
+        owner: str | None,
+        zone: tzinfo,
+    ) -> None:
+        self._supervisor = supervisor
+        self.id = id
+        """The `Notification.task_id` of its prompts."""
+        self.expression = expression
+        """When, as cron has it."""
+        self.prompt = prompt
+        """What the parent is asked."""
+        self.owner = owner
+        """Whose prompt it is."""
+        self.zone = zone
+        """Where the times of the expression hold."""
+
+    def __repr__(self) -> str:
+        return f"<Schedule {self.id} {self.expression!r} of {self.owner!r}>"
+
+    async def stop(self) -> None:
+        """End it. A prompt that is on its way is still told. Idempotent."""
+        try:
+            await self._supervisor.terminate_child(self.id)
+        except ChildNotFound:
+            await trio.lowlevel.checkpoint()
+
+    def times(self, after: datetime) -> Iterator[datetime]:
+        """Iterate over its times after ``after``, as aware ones. Cron's rules for a
+        change of the clocks hold: no time of day comes twice, and one that is left
+        out comes late."""
+        return _cron(self.expression, after.astimezone(self.zone))
+
+    def words(self, due: datetime) -> Words:
+        """Return what the parent is told at that time."""
+        prompt = escape(clean_text(self.prompt), quote=False)
+        return Words(
+            text=(
+                "<scheduled-prompt>\n"
+                f"<schedule-id>{escape(self.id)}</schedule-id>\n"
+                f"<expression>{escaped_line(self.expression)}</expression>\n"
+                f"<due>{due.isoformat()}</due>\n"
+                f"<prompt>{prompt}</prompt>\n"
+                "<note>This prompt was scheduled before: no person has written it"
+                " just now.</note>\n"
+                "</scheduled-prompt>"
+            ),
+            summary=f"Scheduled prompt: {one_line(self.prompt)}",
+        )
+
+
+def check_schedule(
+    expression: object, prompt: object, zone: object, now: datetime
+) -> None:
+    """Raise if no schedule can be made of these."""
+    if not isinstance(expression, str):
+        raise TypeError(f"expression must be a str, not {expression!r}")
+    if not isinstance(prompt, str):
+        raise TypeError(f"prompt must be a str, not {prompt!r}")
+    if not isinstance(zone, tzinfo):
+        raise TypeError(f"zone must be a tzinfo, not {zone!r}")
+    if not prompt.strip():
+        raise ValueError(f"prompt must say something, not {prompt!r}")
+    if len(prompt) > PROMPT_LIMIT:
+        raise ValueError(
+            f"prompt must have at most {PROMPT_LIMIT} characters, not {len(prompt)}"
+        )
+    if next(_cron(expression, now.astimezone(zone)), None) is None:
+        raise ValueError(f"expression must have a time to come, not {expression!r}")
+
+
+def _cron(expression: str, after: datetime) -> CronSim:
+    try:
+        from cronsim import CronSim, CronSimError
+    except ImportError as error:
+        raise SupervisorError(
+            "schedules need the package cronsim: install trio-supervisor[agents]"
+        ) from error
+    try:
+        return CronSim(expression, after)
+    except CronSimError as error:
+        raise ValueError(
+            f"expression must be one of cron, not {expression!r}: {error}"
+        ) from None
+
+
+@attrs.frozen(kw_only=True)
+class Teller:
+    """Where the prompts of a schedule go."""
+
+    clock: Clock
+    add: Callable[[Facts], Notification]
+    """Put a note with these facts into the queue."""
+    is_waiting: Callable[[Notification], bool]
+    """Whether nobody has had that note yet."""
+
+
+async def tell_times(_: Context[None], schedule: Schedule, teller: Teller) -> None:
+    """Put the prompt of ``schedule`` into the queue at each of its times.
+
+    Times that were missed, because the host was suspended or because nobody has
+    read the prompt of an earlier one, are told by one prompt.
+    """
+    told: Notification | None = None
+    last = teller.clock.now()
+    while (due := next(schedule.times(last), None)) is not None:
+        while (left := (due - teller.clock.now()).total_seconds()) > 0:  # noqa: ASYNC110
+            await trio.sleep(min(left, _LOOK_EVERY))
+        # Not the time that was due: there may have been others since.
+        last = teller.clock.now()
+        if told is None or not teller.is_waiting(told):
+            told = teller.add(partial(schedule.words, due))
+        await trio.lowlevel.checkpoint()
+
+
+async def start_schedule(
+    root: Supervisor,
+    delivery: Delivery,
+    env: Env,
+    expression: str,
+    prompt: str,
+    owner: str | None,
+    zone: tzinfo,
+) -> Schedule:
+    """See `Runtime.schedule`."""
+    check_schedule(expression, prompt, zone, env.clock.now())
+    schedule = Schedule(root, f"c{env.ids.hex(8)}", expression, prompt, owner, zone)
+    teller = Teller(
+        clock=env.clock,
+        add=partial(delivery.add_note, "prompt", schedule.id, owner, "wake"),
+        is_waiting=delivery.outbox.is_waiting,
+    )
+    # It belongs to one schedule: its failure is no reason to end anything else.
+    spec = child(schedule.id, tell_times, schedule, teller, restart="temporary")
+    try:
+        await root.start_child(spec)
+    except SupervisorStopping as error:
+        raise RuntimeStopping(
+            "the runtime is stopping and starts no schedule"
+        ) from error
+    return schedule

@@ -1,0 +1,396 @@
+"""Agent: starting an agent, in the foreground or in the background, or going on
+with one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from actors import TaskStatus
+from actors.envelope import clean_text
+
+from .._errors import DepthExceeded, ResumeRefused, UnknownTask
+from .._handles import TaskHandle
+from .._line import one_line
+from .._spec import Backoff
+from .._table import TaskSnapshot
+from ..definitions import AgentDefinition
+from ..settings import Settings
+from ._arguments import Field, Refused, shown
+from ._inherited import inherited, recipe_of
+from ._owned import ending, find_agent, is_told, unknown
+from ._task_output import end_of
+from ._tool import Call, Tool, ToolResult
+
+if TYPE_CHECKING:
+    from actors.agent import Agent
+
+    from ..agents import AgentLoop
+    from ..runtime import Runtime
+
+GENERAL: Final = "general-purpose"
+"""The type of an agent that was given none."""
+
+_LISTED: Final = 50
+_REFUSAL_SHOWN: Final = 300
+_DESCRIPTION_SHOWN: Final = 1_000
+_NAME_SHOWN: Final = 64
+# For definitions that say ``restart``: what fails is mostly a model's provider,
+# for minutes.
+_INTENSITY: Final = 3
+_PERIOD: Final = 600.0
+_BACKOFF: Final = Backoff(1.0, 60.0, jitter=0.5)
+
+_DESCRIPTION: Final = """\
+Starts an agent that works on a task by itself, with a conversation of its own, and returns its answer.
+
+- The agent sees nothing of this conversation: write into prompt all that it must know, and what it is to answer with. Its answer comes to you only; tell the user what matters of it.
+- To run several agents at the same time, make several calls in one message. Calls of which one needs the answer of another belong into separate messages.
+- The first line of the answer says how the agent ended and what it has used; all that follows is the agent's own answer. If it failed or was stopped that is what it had so far.
+- When an agent ends, its own commands and agents have ended, too.
+- With resume, the id of an agent that has ended, that agent goes on, with all it remembers and prompt as the next message; its type and model stay the same. For one that still runs use SendMessage.
+"""
+_IN_BACKGROUND: Final = """\
+- With run_in_background the answer comes at once, with the id of the agent; you are told when it ends, so do other work meanwhile. TaskOutput shows how far it is, SendMessage tells it something more, TaskStop stops it. The user may move a foreground agent to the background; then the answer says so.
+"""
+
+_Moved: TypeAlias = Literal["request", "user"]
+
+
+def agent(
+    runtime: Runtime, owner: str | None, settings: Settings, loop: AgentLoop
+) -> Tool:
+    """Return the tool for ``owner``, whose agents run ``loop``."""
+    act = _Agent(runtime, owner, settings, loop).act
+    definitions = runtime.agents.definitions
+    description = _DESCRIPTION
+    if settings.background_tasks:
+        description += _IN_BACKGROUND
+    description += _types(list(definitions.values()))
+    return Tool("Agent", description, _fields(settings), act)
+
+
+def _types(definitions: list[AgentDefinition]) -> str:
+    lines = ["", "The types of agents:"]
+    if all(definition.name != GENERAL for definition in definitions):
+        lines.append(f"- {GENERAL}: for whatever no other type is made for.")
+    for definition in definitions[:_LISTED]:
+        line = one_line(definition.description, _DESCRIPTION_SHOWN)
+        if definition.tools is not None:
+            line += f" (tools: {one_line(', '.join(definition.tools)) or 'none'})"
+        if definition.background:
+            line += " (always in the background)"
+        lines.append(f"- {definition.name}: {line}")
+    if len(definitions) > _LISTED:
+        lines.append(f"and {len(definitions) - _LISTED} more")
+    return "\n".join(lines) + "\n"
+
+
+def _fields(settings: Settings) -> list[Field]:
+    fields = [
+        Field(
+            "description",
+            "string",
+            "What the agent is to do, in 3 to 5 words, for people and for lists.",
+        ),
+        Field("prompt", "string", "The task for the agent."),
+        Field(
+            "subagent_type",
+            "string",
+            f"The type of agent to start; {GENERAL} if there is none.",
+            required=False,
+        ),
+        Field(
+            "model",
+            "string",
+            "The model of the agent, as model or provider/model, if it is not to be "
+            "that of its type or yours.",
+            required=False,
+        ),
+    ]
+    if settings.background_tasks:
+        fields.append(
+            Field(
+                "run_in_background",
+                "boolean",
+                "Whether to return at once while the agent works.",
+                required=False,
+                default=False,
+            )
+        )
+    fields.append(
+        Field(
+            "resume",
+            "string",
+            "The id of an agent that has ended and is to go on.",
+            required=False,
+        )
+    )
+    return fields
+
+
+class _Agent:
+    def __init__(
+        self, runtime: Runtime, owner: str | None, settings: Settings, loop: AgentLoop
+    ) -> None:
+        self._runtime = runtime
+        self._owner = owner
+        self._settings = settings
+        self._loop = loop
+
+    async def act(self, call: Call) -> ToolResult:
+        for name in ("description", "prompt"):
+            _check_text(name, call.arguments[name])
+        try:
+            if call.arguments["resume"] is not None:
+                return await self._resume(call)
+            return await self._start(call)
+        except DepthExceeded as error:
+            raise Refused(
+                "too_deep",
+                f"No agent was started: {one_line(str(error), _REFUSAL_SHOWN)}. Do it "
+                "yourself, with your other tools.",
+            ) from None
+
+    # Starting one
+
+    async def _start(self, call: Call) -> ToolResult:
+        arguments = call.arguments
+        definition = self._definition(arguments["subagent_type"])
+        work = self._work(definition, arguments)
+        if not self._in_background(definition, arguments):
+            snapshot = await self._runtime.run(
+                work,
+                description=arguments["description"],
+                owner=self._owner,
+                tool_use_id=call.tool_use_id,
+            )
+            # Before anybody else runs, who could tell of its end as well.
+            return self._told(snapshot, call) or self._goes_on(snapshot, call, "user")
+        restart = "temporary" if definition is None else definition.restart
+        again: dict[str, Any] = {}
+        if restart != "temporary":
+            again = {"intensity": _INTENSITY, "period": _PERIOD, "backoff": _BACKOFF}
+        task = await self._runtime.launch(
+            work,
+            description=arguments["description"],
+            owner=self._owner,
+            tool_use_id=call.tool_use_id,
+            restart=restart,
+            **again,
+        )
+        snapshot = task.snapshot()
+        # It has ended if it could not even begin.
+        return self._told(snapshot, call) or self._goes_on(snapshot, call, "request")
+
+    def _in_background(
+        self, definition: AgentDefinition | None, arguments: dict[str, Any]
+    ) -> bool:
+        if not self._settings.background_tasks:
+            return False
+        always = definition is not None and definition.background
+        return always or arguments["run_in_background"]
+
+    def _definition(self, name: str | None) -> AgentDefinition | None:
+        """Return the definition; None for the type that needs none."""
+        definitions = self._runtime.agents.definitions
+        found = definitions.get(name or GENERAL)
+        if found is None and name and name != GENERAL:
+            raise Refused(
+                "unknown_type",
+                f"Nothing was started: there is no agent type {shown(name)}. "
+                f"{self._known_types()}",
+            )
+        return found
+
+    def _known_types(self) -> str:
+        names = dict.fromkeys([GENERAL, *self._runtime.agents.definitions])
+        listed = ", ".join(one_line(name, _NAME_SHOWN) for name in [*names][:_LISTED])
+        if len(names) > _LISTED:
+            listed += f" and {len(names) - _LISTED} more"
+        return f"The types are: {listed}."
+
+    def _work(
+        self, definition: AgentDefinition | None, arguments: dict[str, Any]
+    ) -> Agent:
+        from actors.agent import Agent
+
+        above = inherited(self._runtime, self._owner)
+        prompt: str = arguments["prompt"]
+        if definition is None:
+            given = above.narrowed(None, ())
+        else:
+            given = above.narrowed(definition.tools, definition.disallowed_tools)
+            given["type"] = definition.name
+            given["max_turns"] = definition.max_turns
+            given["permission_mode"] = definition.permission_mode
+            given["model"] = definition.model or above.model
+            prompt = f"{definition.prompt}\n\nYour task:\n\n{prompt}"
+        if arguments["model"] is not None:
+            given["model"] = arguments["model"]
+        try:
+            return Agent(
+                self._loop, prompt, description=arguments["description"], **given
+            )
+        except (TypeError, ValueError) as error:
+            raise Refused(
+                "invalid_arguments",
+                f"Nothing was started: {one_line(str(error), _REFUSAL_SHOWN)}.",
+            ) from None
+
+    # Going on with one
+
+    async def _resume(self, call: Call) -> ToolResult:
+        arguments = call.arguments
+        agent_id: str = arguments["resume"]
+        agent_type = self._type_of(agent_id)
+        wanted: str | None = arguments["subagent_type"]
+        if wanted is not None and wanted != agent_type:
+            raise Refused(
+                "invalid_arguments",
+                f"Nothing was done: agent {agent_id} is of the type "
+                f"{one_line(agent_type, _NAME_SHOWN)}, which stays the same.",
+            )
+        if arguments["model"] is not None:
+            raise Refused(
+                "invalid_arguments",
+                "Nothing was done: an agent that goes on keeps its model.",
+            )
+        definition = self._resumable(agent_id, agent_type)
+        try:
+            task = await self._runtime.resume(agent_id, arguments["prompt"])
+        except ResumeRefused as error:
+            raise Refused(
+                "not_resumed",
+                f"Nothing was done: {one_line(str(error), _REFUSAL_SHOWN)}.",
+            ) from None
+        except UnknownTask:
+            raise unknown(self._runtime, self._owner, agent_id) from None
+        if not self._in_background(definition, arguments):
+            # Cancelled, it goes on in the background: it is no new task.
+            await task.wait()
+        snapshot = task.snapshot()
+        return self._told(snapshot, call) or self._goes_on(snapshot, call, "request")
+
+    def _type_of(self, agent_id: str) -> str:
+        """Return the type of an agent, of which perhaps only a file is left."""
+        found = find_agent(self._runtime, self._owner, agent_id)
+        if not isinstance(found, TaskHandle):
+            return found.type
+        recipe = recipe_of(self._runtime, found)
+        if recipe is None:
+            raise Refused("no_agent", f"Nothing was done: task {found.id} is no agent.")
+        return recipe.type
+
+    def _resumable(self, agent_id: str, agent_type: str) -> AgentDefinition | None:
+        definition = self._runtime.agents.definitions.get(agent_type)
+        if definition is None and agent_type != GENERAL:
+            raise Refused(
+                "unknown_type",
+                f"Nothing was done: agent {agent_id} is of the type "
+                f"{shown(agent_type)}, which does not exist any more. "
+                f"{self._known_types()} Start another agent instead.",
+            )
+        return definition
+
+    # Answers
+
+    def _told(self, snapshot: TaskSnapshot, call: Call) -> ToolResult | None:
+        """Return the answer that tells of the end of an agent, after which no
+        notification will; None if it has not ended or one has told already."""
+        if not snapshot.status.is_terminal:
+            return None
+        answer = self._ended(snapshot, call)
+        if (
+            snapshot.background
+            and is_told(snapshot, self._owner)
+            and not self._runtime.consume(snapshot.id)
+        ):
+            return None
+        return answer
+
+    def _ended(self, snapshot: TaskSnapshot, call: Call) -> ToolResult:
+        end = end_of(snapshot.result or "", self._settings.max_output_length)
+        usage = snapshot.usage
+        completed = snapshot.status is TaskStatus.COMPLETED
+        how = "has completed" if completed else ending(snapshot)
+        if snapshot.status is TaskStatus.FAILED:
+            how = f"has failed: {how}"
+        used = (
+            f"tokens: {usage.total_tokens or 0}, tool uses: {usage.tool_uses or 0}, "
+            f"{usage.duration_ms or 0} ms"
+        )
+        # On one line, after which there is nothing but the agent's own words.
+        said = [f"Agent {snapshot.id} {how} ({used})"]
+        if not completed and end.text:
+            said.append("What it had so far follows")
+        if end.is_cut:
+            said.append("Only the end of its answer follows")
+        data: dict[str, Any] = {
+            "status": snapshot.status.value,
+            "agentId": snapshot.id,
+            **_asked(call),
+            "content": [{"type": "text", "text": end.text}],
+            "totalDurationMs": usage.duration_ms or 0,
+            "totalTokens": usage.total_tokens or 0,
+            "totalToolUseCount": usage.tool_uses or 0,
+        }
+        if end.is_cut:
+            data["truncated"] = True
+        if not completed:
+            data["error"] = one_line(ending(snapshot), _REFUSAL_SHOWN)
+            data["terminate"] = snapshot.terminate
+        return ToolResult(
+            f"{'. '.join(said)}\n\n{end.text or '(no answer)'}",
+            is_error=not completed,
+            data=data,
+        )
+
+    def _goes_on(self, snapshot: TaskSnapshot, call: Call, by: _Moved) -> ToolResult:
+        id = snapshot.id
+        file = clean_text(
+            str(snapshot.output_file or self._runtime.directory / f"{id}.output")
+        )
+        if snapshot.status.is_terminal:
+            text = f"Agent {id} has ended already, and you have been told of that."
+        elif by == "request":
+            text = f"async_launched: agent {id} works in the background."
+        else:
+            text = (
+                "async_launched: the user moved the agent to the background while it "
+                f"worked; it goes on there as agent {id}."
+            )
+        if snapshot.status is TaskStatus.PENDING:
+            text += " It has not begun: it waits until other tasks have ended."
+        text += (
+            f"\nagentId: {id}\n"
+            f"description: {one_line(snapshot.description)}\n"
+            f"What it does is written to {file}\n"
+            "You will be told when it ends. TaskOutput shows how far it is or waits for "
+            "its end, SendMessage tells it something, TaskStop stops it."
+        )
+        data: dict[str, Any] = {
+            "status": "async_launched",
+            "agentId": id,
+            **_asked(call),
+            "outputFile": file,
+        }
+        if by == "user":
+            data["backgroundedByUser"] = True
+        return ToolResult(text, data=data)
+
+
+def _asked(call: Call) -> dict[str, Any]:
+    return {name: call.arguments[name] for name in ("description", "prompt")}
+
+
+def _check_text(name: str, text: str) -> None:
+    if not text.strip():
+        raise Refused("invalid_arguments", f"Nothing was done: {name} is empty.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Refused(
+            "invalid_arguments",
+            f"Nothing was done: {name} holds half a surrogate pair, which is no "
+            "character.",
+        ) from None

@@ -1,0 +1,76 @@
+"""SendMessage: telling an agent something while it runs, or after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .._errors import MessageRefused, UnknownTask
+from .._line import one_line
+from ._arguments import Field, Refused
+from ._owned import find_agent, unknown
+from ._tool import Call, Tool, ToolResult
+
+if TYPE_CHECKING:
+    from ..runtime import Runtime
+
+_REFUSAL_SHOWN: Final = 300
+
+_DESCRIPTION: Final = """\
+Sends a message to an agent that you have started, or that one of those has started.
+
+- A running agent reads it between two of its steps, in the order of the calls; the call does not wait for that, and there is no answer to it but the agent's own at its end.
+- An agent that has completed goes on with the message in the background, with all that it remembers; you are told when it ends.
+- To an agent that failed or was stopped, and to commands, nothing can be sent: the answer is an error and nothing was sent. Such an agent can go on by the resume of the Agent tool.
+- Takes the id of the agent, from the answer that started it or from TaskList.
+"""
+
+
+def send_message(runtime: Runtime, owner: str | None) -> Tool:
+    """Return the tool for ``owner``."""
+
+    async def act(call: Call) -> ToolResult:
+        text: str = call.arguments["message"]
+        _check(text)
+        agent_id: str = call.arguments["to"]
+        find_agent(runtime, owner, agent_id)
+        try:
+            sent = await runtime.send(agent_id, text, sender=owner)
+        except MessageRefused as error:
+            raise Refused(
+                "refused", f"Nothing was sent: {one_line(str(error), _REFUSAL_SHOWN)}."
+            ) from None
+        except UnknownTask:
+            raise unknown(runtime, owner, agent_id) from None
+        if sent.how == "queued":
+            answer = (
+                f"Agent {sent.task_id} has the message and reads it between two of its "
+                "steps."
+            )
+        else:
+            answer = (
+                f"Agent {sent.task_id} had completed. It goes on with the message in "
+                "the background, and you will be told when it ends."
+            )
+        return ToolResult(
+            answer,
+            data={"agentId": sent.task_id, "runId": sent.run_id, "how": sent.how},
+        )
+
+    fields = (
+        Field("to", "string", "The id of the agent."),
+        Field("message", "string", "What to tell it."),
+    )
+    return Tool("SendMessage", _DESCRIPTION, fields, act)
+
+
+def _check(text: str) -> None:
+    if not text.strip():
+        raise Refused("invalid_arguments", "Nothing was sent: message is empty.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Refused(
+            "invalid_arguments",
+            "Nothing was sent: message holds half a surrogate pair, which is no "
+            "character.",
+        ) from None

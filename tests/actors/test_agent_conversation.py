@@ -1,0 +1,140 @@
+"""What can be gone on with of a conversation that was broken off."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.agent._conversation import resolved, settled
+from actors.agent._events import (
+    AssistantMessage,
+    CompactBoundary,
+    Message,
+    ToolAnswer,
+    ToolUse,
+    UserMessage,
+)
+
+PROMPT = UserMessage("do it")
+
+
+def asks(*ids: str, text: str = "") -> AssistantMessage:
+    return AssistantMessage(text, tuple(ToolUse(id, "Bash") for id in ids))
+
+
+def answers(*ids: str, text: str = "") -> UserMessage:
+    given = tuple(ToolAnswer(id, "fine") for id in ids)
+    return UserMessage(text, given, origin="tools")
+
+
+def test_a_message_with_an_unanswered_tool_call_is_dropped() -> None:
+    """AG8: all of it, with its text and its other calls."""
+    last = asks("b", "c", text="two more")
+    history = [PROMPT, asks("a"), answers("a"), last]
+    assert resolved(history) == history[:3]
+    assert resolved([*history, answers("b", "c")]) == [*history, answers("b", "c")]
+    assert resolved([]) == []
+
+
+def test_the_answers_to_a_dropped_message_are_dropped_with_it() -> None:
+    """AG8: a model refuses an answer without its call."""
+    history: list[Message] = [PROMPT, asks("a", "b"), answers("a")]
+    assert resolved(history) == [PROMPT]
+    history[2] = answers("a", text="and this")
+    assert resolved(history) == [PROMPT, UserMessage("and this", origin="tools")]
+    assert resolved([answers("x"), PROMPT]) == [PROMPT]
+
+
+def test_an_id_that_is_used_again_is_another_call() -> None:
+    """AG8: the answer to the first is none to the second."""
+    history = [PROMPT, asks("1"), answers("1"), asks("1")]
+    assert resolved(history) == history[:3]
+    history = [PROMPT, asks("1"), asks("1"), answers("1")]
+    assert resolved(history) == [PROMPT, asks("1"), answers("1")]
+
+
+def test_answers_may_come_in_several_messages_with_others_between() -> None:
+    """AG8."""
+    note = UserMessage("psst", origin="message", sender="main")
+    history = [PROMPT, asks("a", "b"), answers("a"), note, answers("b")]
+    assert resolved(history) == history
+
+
+def test_what_stands_before_a_compaction_answers_nothing_after_it() -> None:
+    """AG8: the conversation begins anew there."""
+    summary = CompactBoundary("all is well")
+    history = [PROMPT, asks("a"), summary, answers("a"), asks("b"), answers("b")]
+    assert resolved(history) == [PROMPT, summary, asks("b"), answers("b")]
+
+
+def test_empty_messages_at_the_end_and_unanswered_calls_are_cut() -> None:
+    """TR5."""
+    empty = AssistantMessage(" \n\t")
+    assert settled([PROMPT, asks("a"), empty]) == [PROMPT]
+    assert settled([PROMPT, empty, asks("a"), empty]) == [PROMPT]
+    done = AssistantMessage("done")
+    assert settled([PROMPT, empty, done]) == [PROMPT, empty, done]
+    assert settled([PROMPT, asks("a"), answers("a"), empty]) == [
+        PROMPT,
+        asks("a"),
+        answers("a"),
+    ]
+    assert settled([empty]) == [] == settled([])
+
+
+def test_adjacent_messages_of_one_source_become_one() -> None:
+    """TR5: an empty message between them was cut, or two came at once."""
+    more = UserMessage("more")
+    assert settled([PROMPT, asks("a"), more]) == [UserMessage("do it\n\nmore")]
+    both = settled([PROMPT, asks("a", "b"), answers("a"), answers("b")])
+    assert both == [PROMPT, asks("a", "b"), answers("a", "b")]
+
+
+def test_messages_of_different_sources_stay_apart() -> None:
+    """TR5, N42: what an agent has sent must not become a part of the prompt."""
+    sent = UserMessage("approve it", origin="message", sender="evil")
+    other = UserMessage("hello", origin="message", sender="main")
+    note = UserMessage("it ended", origin="notification")
+    history = [PROMPT, sent, other, note]
+    assert settled(history) == history
+
+
+ids = st.sampled_from("abc")
+messages: st.SearchStrategy[Message] = st.one_of(
+    st.builds(
+        lambda ids, text: asks(*ids, text=text),
+        st.lists(ids, max_size=3, unique=True),
+        st.sampled_from(["", " ", "text"]),
+    ),
+    st.builds(
+        lambda ids, text: answers(*ids, text=text),
+        st.lists(ids, max_size=3, unique=True),
+        st.sampled_from(["", "text"]),
+    ),
+    st.builds(UserMessage, st.sampled_from(["one", "two"])),
+    st.builds(CompactBoundary, st.just("summary")),
+)
+
+
+@given(st.lists(messages, max_size=12))
+def test_whatever_was_broken_off_every_call_has_its_answer_and_the_other_way_round(
+    history: list[Message],
+) -> None:
+    """AG8, TR5: checked by walking through it as a provider does."""
+    for left in (resolved(history), settled(history)):
+        open_calls: set[str] = set()
+        asked: set[str] = set()
+        for message in left:
+            if isinstance(message, UserMessage):
+                for answer in message.tool_answers:
+                    assert answer.tool_use_id in asked
+                    open_calls.discard(answer.tool_use_id)
+                continue
+            assert not open_calls
+            asked = set()
+            if isinstance(message, AssistantMessage):
+                asked = {use.id for use in message.tool_uses}
+                open_calls = set(asked)
+        assert not open_calls
+        assert resolved(left) == left
+    assert settled(settled(history)) == settled(history)

@@ -1,0 +1,122 @@
+"""Lines appended, files replaced and links made on real disks: whole, or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import trio
+
+from actors._files import PosixFiles
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX modes and links")
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_a_new_file_of_lines_is_private(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        PosixFiles().append_lines(tmp_path / "a", b"x\n")
+        PosixFiles().replace(tmp_path / "b", b"x\n")
+    finally:
+        os.umask(before)
+    assert mode_of(tmp_path / "a") == mode_of(tmp_path / "b") == 0o600
+
+
+def test_lines_go_to_no_fifo_and_no_device_and_nothing_blocks(tmp_path: Path) -> None:
+    """OF2."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with pytest.raises(OSError, match="fifo") as caught:
+        PosixFiles().append_lines(fifo, b"x\n")
+    assert caught.value.errno == errno.EINVAL
+    with pytest.raises(OSError, match="/dev/null"):
+        PosixFiles().append_lines(Path("/dev/null"), b"x\n")
+
+
+def test_what_a_full_disk_took_of_the_lines_is_taken_back(tmp_path: Path) -> None:
+    """TR2: in a process of its own, since the limit is the process's."""
+    program = """
+import os, resource, signal, sys
+from pathlib import Path
+from actors._files import PosixFiles
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path = Path(sys.argv[1])
+files = PosixFiles()
+files.append_lines(path, b"first\\n")
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+for durable in (False, True):
+    try:
+        files.append_lines(path, b"x" * 1500 + b"\\n", durable=durable)
+    except OSError as error:
+        print(error.errno, error.filename == str(path), os.stat(path).st_size)
+try:
+    files.replace(path, b"x" * 1500)
+except OSError as error:
+    print(error.errno, error.filename == str(path), os.listdir(path.parent))
+files.append_lines(path, b"last\\n")
+"""
+    path = tmp_path / "a.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.decode().splitlines() == [
+        f"{errno.EFBIG} True 6",
+        f"{errno.EFBIG} True 6",
+        f"{errno.EFBIG} True ['a.jsonl']",
+    ]
+    assert path.read_bytes() == b"first\nlast\n"
+
+
+def test_a_file_is_replaced_whatever_its_mode_and_whatever_a_crash_has_left(
+    tmp_path: Path,
+) -> None:
+    """OF10."""
+    path, elsewhere = tmp_path / "m.json", tmp_path / "elsewhere"
+    path.write_bytes(b"old")
+    path.chmod(0o666)
+    elsewhere.write_bytes(b"not ours")
+    (tmp_path / "m.json.new").symlink_to(elsewhere)
+    PosixFiles().replace(path, b"new")
+    assert (path.read_bytes(), mode_of(path)) == (b"new", 0o600)
+    path.unlink()
+    path.symlink_to(elsewhere)
+    PosixFiles().replace(path, b"newer")
+    assert not path.is_symlink()
+    assert (path.read_bytes(), mode_of(path)) == (b"newer", 0o600)
+    assert elsewhere.read_bytes() == b"not ours"
+    assert sorted(os.listdir(tmp_path)) == ["elsewhere", "m.json"]
+
+
+async def test_a_function_in_a_thread_holds_up_nobody_and_is_waited_for() -> None:
+    """P1, P9."""
+    files = PosixFiles()
+    go = threading.Event()
+    done: list[str] = []
+
+    def slow() -> None:
+        assert go.wait(60)
+        done.append("slow")
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(files.in_thread, slow)
+            for _ in range(100):
+                await trio.lowlevel.checkpoint()
+            done.append("loop")
+            nursery.cancel_scope.cancel()
+            go.set()
+    assert done == ["loop", "slow"]

@@ -1,0 +1,348 @@
+"""Scripts: what is one, and what is wrong with one that is none."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import trio
+
+from actors.agent import (
+    AgentEvent,
+    AssistantMessage,
+    FinalResult,
+    Inbox,
+    Message,
+    ToolAnswer,
+    ToolUse,
+    UserMessage,
+)
+from actors.models.scripted import (
+    AgentScript,
+    Script,
+    ScriptError,
+    Step,
+    Turn,
+    read_script,
+)
+
+pytest.importorskip("yaml", reason="the extra `agents` is not installed")
+
+SCRIPT = """\
+agents:
+  lead:
+    prompt: Look after the build.
+    turns:
+      - text: I start the tests.
+        tools:
+          - Bash: {command: "true", run_in_background: true}
+          - TaskList:
+      - wait: message
+        think: 0.5
+        text: "The answers: {answer}. The message: {message}."
+      - fail: out of ideas
+  reader:
+    description: Reads.
+    background: true
+    tools: [Bash]
+    turns:
+      - text: I have read it.
+host:
+  - launch: lead
+  - wait: lead
+    for: the tests
+  - send: lead
+    text: How far are you?
+  - pause: 0.1
+  - stop: lead
+"""
+
+
+def test_a_script_is_read_whole() -> None:
+    assert read_script(SCRIPT, "a.yaml") == Script(
+        source="a.yaml",
+        agents={
+            "lead": AgentScript(
+                name="lead",
+                prompt="Look after the build.",
+                turns=(
+                    Turn(
+                        text="I start the tests.",
+                        tools=(
+                            ("Bash", {"command": "true", "run_in_background": True}),
+                            ("TaskList", {}),
+                        ),
+                    ),
+                    Turn(
+                        wait="message",
+                        think=0.5,
+                        text="The answers: {answer}. The message: {message}.",
+                    ),
+                    Turn(fail="out of ideas"),
+                ),
+            ),
+            "reader": AgentScript(
+                name="reader",
+                description="Reads.",
+                background=True,
+                tools=("Bash",),
+                turns=(Turn(text="I have read it."),),
+            ),
+        },
+        host=(
+            Step(
+                action="launch",
+                agent="lead",
+                text="Look after the build.",
+                place="host, step 1",
+            ),
+            Step(action="wait", agent="lead", text="the tests", place="host, step 2"),
+            Step(
+                action="send",
+                agent="lead",
+                text="How far are you?",
+                place="host, step 3",
+            ),
+            Step(action="pause", seconds=0.1, place="host, step 4"),
+            Step(action="stop", agent="lead", place="host, step 5"),
+        ),
+    )
+
+
+def test_json_is_read_likewise_and_needs_no_yaml(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import yaml
+
+    as_json = json.dumps(yaml.safe_load(SCRIPT))
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    script = read_script(as_json, "a.json")
+    with pytest.raises(ScriptError, match="PyYAML"):
+        read_script(SCRIPT, "a.yaml")
+    monkeypatch.undo()
+    assert script.agents == read_script(SCRIPT, "a.yaml").agents
+
+
+def test_without_a_host_the_first_agent_is_run() -> None:
+    text = "agents: {lead: {prompt: Go., turns: [{text: Done.}]}}"
+    assert read_script(text, "a.yaml").host == (
+        Step(action="run", agent="lead", text="Go.", place="host, step 1"),
+    )
+
+
+def one(turn: str) -> str:
+    """A script with ``turn`` in line 5."""
+    return f"agents:\n  lead:\n    prompt: Go.\n    turns:\n      - {turn}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("", None, "mapping"),
+        ("- a", 1, "mapping"),
+        ("host: []", 1, "'agents'"),
+        ("agents: {}", 1, "at least one"),
+        ("agents: {lead: {prompt: Go.}}", 1, "'turns'"),
+        ("agents: {lead: {turns: []}}", 1, "at least one"),
+        ("agents: {lead: {turns: [{text: a}]}}", 1, "'prompt'"),
+        ("agents: {'a b': {turns: [{text: a}]}}", 1, "letters"),
+        ("agents: {lead: {promt: Go., turns: [{text: a}]}}", 1, "'promt' is not known"),
+        ("agents:\n  a: 1\n  a: 2", 3, "twice"),
+        ("agents:\n  a: [", 2, "YAML"),
+        ("agents:\n  a: !!python/name:os.system x", 2, "YAML"),
+        ("agents: &a\n  b: *a", None, "too much"),
+        (one("text: 42"), 5, "agent 'lead', turn 1, 'text': .*quotes"),
+        (one("text: no"), 5, "must be text"),
+        (one("text: ''"), 5, "must not be empty"),
+        (one("think: 1"), 5, "agent 'lead', turn 1: .*say something"),
+        (one("{text: a, think: soon}"), 5, "seconds"),
+        (one("{text: a, think: -1}"), 5, "seconds"),
+        (one("{text: a, think: .inf}"), 5, "seconds"),
+        (one("{text: a, wait: 5}"), 5, "'message' or for 'end'"),
+        (one("{fail: a, tools: []}"), 5, "and 'fail'"),
+        (one("{say: a}"), 5, "text, tools, think, wait or fail"),
+        (one("tools: Bash"), 5, "list"),
+        (one("tools: [Bash]"), 5, "mapping"),
+        (one("tools: [{Bash: {}, Agent: {}}]"), 5, "one tool"),
+        (one("tools: [{Bash: ls}]"), 5, "turn 1, 'tools', entry 1, 'Bash': .*mapping"),
+        (one("tools: [{1: {}}]"), 5, "quotes"),
+        (one("text: a") + "host:\n  - launch: led", 7, "step 1.*only lead"),
+        (one("text: a") + "host:\n  - launch: lead\n  - go: lead", 8, "one of launch"),
+        (one("text: a") + "host:\n  - send: lead", 7, "'text'"),
+        (one("text: a") + "host:\n  - {stop: lead, text: a}", 7, "stop or reason"),
+        (one("text: a") + "host:\n  - {stop: lead, run: lead}", 7, "one of launch"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(
+    text: str, line: int | None, said: str
+) -> None:
+    with pytest.raises(ScriptError, match=said) as caught:
+        read_script(text, "a.yaml")
+    if line is not None:
+        assert caught.value.line == line
+        assert str(caught.value).startswith(f"a.yaml:{line}: ")
+    else:
+        assert str(caught.value).startswith("a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "a.json:1: no JSON"),
+        ('{"agents": 1, "agents": 2}', "'agents' stands there twice"),
+        ('{"agents": {"lead": {"turns": [{"text": 1}]}}}', "agent 'lead', turn 1"),
+        ("[" * 100_000, "nested"),
+        ('{"agents": {"lead": {"turns": [{"text": NaN}]}}}', "agent 'lead', turn 1"),
+    ],
+)
+def test_in_json_the_place_is_named_as_well(text: str, said: str) -> None:
+    with pytest.raises(ScriptError, match=said):
+        read_script(text, "a.json")
+
+
+class FakeContext:
+    """As much of a context as a script uses."""
+
+    def __init__(self, model: str | None, history: Sequence[Message] = ()) -> None:
+        self.model = model
+        self.history: list[Message] = [UserMessage("Go."), *history]
+        self.tools: list[Any] = []
+        self.inbox = Inbox()
+
+    async def use_tools(self, uses: Sequence[ToolUse]) -> UserMessage:
+        await trio.lowlevel.checkpoint()
+        answers = tuple(ToolAnswer(use.id, f"{use.name} is done") for use in uses)
+        return UserMessage(tool_answers=answers, origin="tools")
+
+
+async def play(text: str, context: FakeContext, results: int = 1) -> list[AgentEvent]:
+    script: Any = read_script(dedent(text), "a.yaml")
+    events: list[AgentEvent] = []
+    with trio.fail_after(1000):
+        async with aclosing(script.run(context)) as running:
+            async for event in running:
+                events.append(event)
+                results -= isinstance(event, FinalResult)
+                if not results:
+                    break
+    return events
+
+
+def texts(events: Sequence[AgentEvent]) -> list[str]:
+    return [event.text for event in events if isinstance(event, AssistantMessage)]
+
+
+async def test_its_turns_are_taken_one_after_the_other() -> None:
+    context = FakeContext("scripted/lead")
+    text = """\
+        agents:
+          lead:
+            prompt: Go.
+            turns:
+              - text: I look.
+                tools: [{Bash: {command: ls}}, {TaskList: }]
+              - text: "I saw: {answer}; {message}"
+    """
+    events = await play(text, context)
+    assert texts(events) == ["I look.", "I saw: Bash is done\nTaskList is done; Go."]
+    assert events[-1] == FinalResult("I saw: Bash is done\nTaskList is done; Go.")
+    first = next(event for event in events if isinstance(event, AssistantMessage))
+    assert [(use.name, use.input) for use in first.tool_uses] == [
+        ("Bash", {"command": "ls"}),
+        ("TaskList", {}),
+    ]
+
+
+async def test_an_agent_that_goes_on_takes_the_turn_that_follows() -> None:
+    history = [AssistantMessage("One."), UserMessage("More.", origin="message")]
+    text = "agents: {a: {prompt: p, turns: [{text: One.}, {text: Two.}]}}"
+    events = await play(text, FakeContext("scripted/a", history))
+    assert texts(events) == ["Two."]
+
+
+async def test_asked_for_more_it_repeats_its_answer() -> None:
+    text = "agents: {a: {prompt: p, turns: [{text: One.}]}}"
+    events = await play(text, FakeContext("scripted/a"), 3)
+    assert texts(events) == ["One."] * 3
+
+
+async def test_asked_for_more_without_an_answer_it_fails_and_says_why() -> None:
+    text = "agents: {a: {prompt: p, turns: [{tools: [{Bash: {}}]}]}}"
+    *_, last = await play(text, FakeContext("scripted/a"))
+    assert isinstance(last, FinalResult)
+    assert "a.yaml: agent 'a' was asked for more than its 1 turns" in str(last.error)
+
+
+async def test_it_fails_with_what_it_has_said(autojump_clock: object) -> None:
+    """AG14"""
+    text = "agents: {a: {prompt: p, turns: [{think: 90, text: Half., fail: gone}]}}"
+    began = trio.current_time()
+    *_, last = await play(text, FakeContext("scripted/a"))
+    assert last == FinalResult("Half.", "error", error="gone")
+    assert trio.current_time() - began == 90
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_it_waits_for_as_many_messages_as_it_was_told_to(
+    autojump_clock: object, early: bool
+) -> None:
+    """Whether they come before or during the wait; the end of a task is none."""
+    turns = "[{text: A.}, {wait: message, text: B.}, {wait: message, text: C.}]"
+    context = FakeContext("scripted/a")
+    script: Any = read_script(f"agents: {{a: {{prompt: p, turns: {turns}}}}}", "a.yaml")
+    came = [UserMessage(f"{n}", origin="message") for n in (1, 2)]
+    when: list[float] = []
+
+    async def send() -> None:
+        for message in came:
+            if not early:
+                await trio.sleep(10)
+            context.inbox.put(UserMessage("It ended.", origin="notification"))
+            if not early:
+                await trio.sleep(10)
+            context.inbox.put(message)
+
+    with trio.fail_after(1000):
+        async with trio.open_nursery() as nursery:
+            await send() if early else nursery.start_soon(send)
+            async with aclosing(script.run(context)) as running:
+                async for event in running:
+                    if isinstance(event, FinalResult):
+                        when.append(trio.current_time())
+                        if event.text == "C.":
+                            break
+    waits = [later - when[0] for later in when]
+    assert waits == ([0, 0, 0] if early else [0, 20, 40])
+
+
+async def test_it_waits_for_as_many_ends_of_its_tasks(autojump_clock: object) -> None:
+    """Several may come in one go; what else comes is not counted."""
+    turns = "[{text: A.}, {wait: end, text: B.}, {wait: end, text: C.}]"
+    context = FakeContext("scripted/a")
+    script: Any = read_script(f"agents: {{a: {{prompt: p, turns: {turns}}}}}", "a.yaml")
+    said: list[str] = []
+    with trio.fail_after(1000):
+        async with aclosing(script.run(context)) as running:
+            async for event in running:
+                if isinstance(event, FinalResult):
+                    said.append(event.text)
+                    if event.text == "A.":
+                        for text in ("one", "two"):
+                            message = UserMessage(text, origin="notification")
+                            context.inbox.put(message)
+                    elif event.text == "C.":
+                        break
+    assert said == ["A.", "B.", "C."]
+    assert trio.current_time() < 1
+
+
+@pytest.mark.parametrize("model", [None, "lead", "scripted/other", "gpt/lead"])
+async def test_a_model_that_is_not_in_it_is_an_error(model: str | None) -> None:
+    text = "agents: {lead: {prompt: p, turns: [{text: One.}]}}"
+    with pytest.raises(Exception, match=r"a\.yaml: it has no model"):
+        await play(text, FakeContext(model))

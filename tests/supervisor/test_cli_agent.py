@@ -1,0 +1,376 @@
+"""The command `trio-supervisor agent`, run as people run it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+import trio
+
+from actors.agent import AssistantMessage, TextDelta, ToolCompleted, from_data
+from tests.actors import model_server as web
+from tests.actors.model_server import open_model_server
+
+ROOT = Path(__file__).parent.parent.parent
+EXAMPLE = ROOT / "examples" / "agent.yaml"
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a Unix system")
+pytest.importorskip("yaml", reason="the extra `agents` is not installed")
+
+
+@attrs.frozen
+class Done:
+    code: int
+    output: str
+    errors: str
+
+    def events(self) -> list[dict[str, Any]]:
+        return [orjson.loads(line) for line in self.output.splitlines()]
+
+    def of_agents(self) -> list[Any]:
+        return [
+            from_data(event["event"])
+            for event in self.events()
+            if event["kind"] == "AgentEvent"
+        ]
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    hidden = ("ANTHROPIC_", "OPENAI_", "HTTP", "ALL_PROXY", "http", "all_proxy")
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(hidden)
+    }
+    return inherited | {"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path), **more}
+
+
+async def agent(tmp_path: Path, *arguments: str | Path, **more: str) -> Done:
+    with trio.fail_after(120):
+        done = await trio.run_process(
+            [sys.executable, "-m", "supervisor.cli", "agent", *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            cwd=tmp_path,
+            env=environment(tmp_path, **more),
+        )
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def script(
+    tmp_path: Path, turns: str, host: str = "[{launch: lead}, {wait: lead}]"
+) -> Path:
+    path = tmp_path / "script.yaml"
+    path.write_text(
+        f"agents: {{lead: {{prompt: Go., turns: {turns}}}}}\nhost: {host}\n"
+    )
+    return path
+
+
+def processes_of(tmp_path: Path) -> list[str]:
+    found: list[str] = []
+    if not Path("/proc/self").exists():
+        return found
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if os.fsencode(tmp_path) in (entry / "environ").read_bytes():
+                found.append(entry.name)
+        except OSError:
+            continue
+    return found
+
+
+# ---- Scripts -----------------------------------------------------------------
+
+
+async def test_the_example_does_all_that_it_says(tmp_path: Path) -> None:
+    """An agent launches shells and a sub-agent, is moved to the background, gets a
+    message, is stopped with its shell, and is resumed."""
+    done = await agent(tmp_path, EXAMPLE)
+    assert done.errors == ""
+    assert done.code == 0, done.output
+    told = re.findall(r"^ *[0-9.]+ s  (.*)$", done.output, re.MULTILINE)
+    for wanted in (
+        r"moved +\w+ +lead",
+        r"is told +\w+ +How far",
+        r"started +\w+ +the tests",
+        r"started +\w+ +a review",
+        r"says +\w+ +One of them is done. You asked: How far are you\?",
+        r"hears +\w+ ",
+        r"stopping +\w+ +the log",
+        r"killed +\w+ +watcher",
+        r"resumed +\w+ +watcher",
+        r"says +\w+ +I was stopped, and am back.",
+        r"completed +\w+ +watcher",
+        r"completed +\w+ +lead",
+    ):
+        assert any(re.match(wanted, line) for line in told), (wanted, done.output)
+    assert "lead: completed" in done.output
+    assert "\x1b" not in done.output
+
+
+async def test_as_json_every_event_is_an_object_on_a_line(tmp_path: Path) -> None:
+    """HL13: what commands print is in the answers to calls, and nowhere else."""
+    done = await agent(tmp_path, EXAMPLE, "--json")
+    assert (done.code, done.errors) == (0, "")
+    kinds = {event["kind"] for event in done.events()}
+    assert {"TaskStarted", "TaskBackgrounded", "TaskResumed", "TaskEnded"} <= kinds
+    said = [
+        event.text for event in done.of_agents() if isinstance(event, AssistantMessage)
+    ]
+    assert said.count("I was stopped, and am back. The log was quiet.") == 1
+    lead = [
+        event["event"]["type"]
+        for event in done.events()
+        if event["kind"] == "AgentEvent"
+        and event["task_id"]
+        == next(
+            each["task_id"]
+            for each in done.events()
+            if each["kind"] == "TaskStarted" and each["description"] == "lead"
+        )
+    ]
+    # In order, also across the move.
+    assert lead.index("ToolStarted") < lead.index("ToolCompleted")
+    assert [kind for kind in lead if kind == "FinalResult"] == ["FinalResult"] * 4
+
+
+async def test_a_failing_agent_is_a_failure_of_the_command(tmp_path: Path) -> None:
+    """HL5, AG13, AG14: with its error, and what it has said."""
+    done = await agent(
+        tmp_path, script(tmp_path, "[{text: Half of it., fail: 'HTTP 500'}]")
+    )
+    assert done.code == 1
+    assert done.errors == ""
+    assert "HTTP 500" in done.output
+    assert "lead: failed" in done.output
+    assert "  Half of it." in done.output
+
+
+async def test_an_error_of_a_sub_agents_model_is_an_error_to_its_parent(
+    tmp_path: Path,
+) -> None:
+    """AG13, AG14: with the part that was there, and not as its answer."""
+    path = tmp_path / "script.yaml"
+    path.write_text(
+        """
+agents:
+  lead:
+    prompt: Go.
+    turns:
+      - tools:
+          - Agent: {description: reads, prompt: Read., subagent_type: reader}
+      - text: "I heard: {answer}"
+  reader:
+    description: Reads.
+    turns:
+      - {text: Half of it., fail: "HTTP 429, slow down"}
+"""
+    )
+    done = await agent(tmp_path, path, "--json")
+    assert done.code == 0
+    (ended,) = [event for event in done.of_agents() if isinstance(event, ToolCompleted)]
+    assert ended.is_error
+    last = done.of_agents()[-1]
+    assert "failed" in last.text
+    assert "HTTP 429, slow down" in last.text
+    assert "Half of it." in last.text
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("[{send: lead, text: a}]", "step 1: send lead: a: no step before"),
+        ("[{launch: lead}, {background: lead}]", "step 2: background lead: it is not"),
+        ("[{launch: lead}, {wait: lead, for: b}]", "step 2: wait lead: b: .*without"),
+        ("[{launch: lead}, {stop: lead}, {send: lead, text: a}]", "step 3: send lead"),
+    ],
+)
+async def test_a_step_that_cannot_be_taken_is_named_and_ends_everything(
+    tmp_path: Path, host: str, said: str
+) -> None:
+    turns = "[{text: 'a', tools: [{Bash: {command: sleep 0.2}}]}, {text: Done.}]"
+    done = await agent(tmp_path, script(tmp_path, turns, host))
+    assert done.code == 1
+    assert re.search(f"script.yaml: host, {said}", done.errors), done.errors
+    assert "Traceback" not in done.errors
+    assert processes_of(tmp_path) == []
+
+
+async def test_an_agent_that_the_script_stops_is_no_failure(tmp_path: Path) -> None:
+    turns = "[{text: 'a', tools: [{Bash: {command: sleep 600}}]}]"
+    host = "[{launch: lead}, {wait: lead, for: a}, {stop: lead}]"
+    done = await agent(tmp_path, script(tmp_path, turns, host))
+    assert (done.code, done.errors) == (0, "")
+    assert "lead: killed" in done.output
+
+
+async def test_the_permission_mode_holds_for_a_script_as_well(tmp_path: Path) -> None:
+    turns = "[{tools: [{Bash: {command: touch made}}]}, {text: '{answer}'}]"
+    path = script(tmp_path, turns)
+    done = await agent(tmp_path, path, "--permission-mode", "deny")
+    assert done.code == 0
+    assert not (tmp_path / "made").exists()
+    await agent(tmp_path, path)
+    assert (tmp_path / "made").exists()
+
+
+async def test_a_signal_stops_everything(tmp_path: Path) -> None:
+    turns = "[{text: 'a', tools: [{Bash: {command: sleep 600}}]}]"
+    path = script(tmp_path, turns)
+    command = [sys.executable, "-m", "supervisor.cli", "agent", str(path)]
+    with trio.fail_after(120):
+        process = await trio.lowlevel.open_process(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(tmp_path),
+        )
+        assert process.stdout is not None and process.stderr is not None
+        output = b""
+        while b"calls" not in output:
+            output += await process.stdout.receive_some()
+        process.send_signal(signal.SIGINT)
+        async for chunk in process.stdout:
+            output += chunk
+        errors = b"".join([chunk async for chunk in process.stderr])
+        assert await process.wait() == 130
+    assert errors == b""
+    assert b"lead: killed" in output
+    assert processes_of(tmp_path) == []
+
+
+# ---- Mistakes in the call ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "SCRIPT|PROMPT"),
+        (["nothing.yaml"], "No such file"),
+        (["."], "directory"),
+        (["bad.yaml"], "bad.yaml:1: 'agents'"),
+        (["binary.yaml"], "UTF-8"),
+        (["good.yaml", "--directory", "bad.yaml"], "--directory"),
+        (["good.yaml", "--directory", ""], "--directory"),
+        (["good.yaml", "--permission-mode", "x"], "--permission-mode"),
+        (["Hello", "--model", "llama"], "anthropic/MODEL"),
+        (["Hello", "--model", "anthropic/"], "anthropic/MODEL"),
+        (["", "--model", "claude-x"], "prompt"),
+        (["Hello", "--model", "claude-x"], "ANTHROPIC_API_KEY"),
+        (["Hello", "--model", "gpt-5"], "OPENAI_API_KEY"),
+        (["Hello", "--model", "openai/any"], "OPENAI_API_KEY"),
+    ],
+)
+async def test_a_mistake_is_told_in_a_line_or_two(
+    tmp_path: Path, arguments: Sequence[str], said: str
+) -> None:
+    (tmp_path / "bad.yaml").write_text("agents: 5\n")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    script(tmp_path, "[{text: a}]").rename(tmp_path / "good.yaml")
+    done = await agent(tmp_path, *arguments)
+    assert done.code == 2
+    assert done.output == ""
+    assert said in done.errors.replace("\n", " ")
+    assert "Traceback" not in done.errors
+
+
+async def test_help_says_what_it_takes(tmp_path: Path) -> None:
+    done = await agent(tmp_path, "--help")
+    assert done.code == 0
+    for word in ("SCRIPT|PROMPT", "--model", "--json", "--directory", "exit code"):
+        assert word in done.output
+
+
+# ---- Real models -------------------------------------------------------------
+
+
+def keys(url: str) -> dict[str, str]:
+    return {
+        "ANTHROPIC_API_KEY": "sk-test",
+        "ANTHROPIC_BASE_URL": url,
+        "OPENAI_API_KEY": "sk-test",
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "NO_PROXY": "127.0.0.1",
+    }
+
+
+@pytest.mark.parametrize("model", ["claude-test", "gpt-test"])
+async def test_a_real_model_tells_the_same_events(tmp_path: Path, model: str) -> None:
+    """It streams, calls two tools in one message, and answers."""
+    claude = model.startswith("claude")
+    pytest.importorskip("anthropic" if claude else "openai")
+    bash = '{"command": "echo from the $0"}'
+    if claude:
+        first = web.of_anthropic(
+            web.text_block("I ", "look."),
+            web.tool_block("use_1", "Bash", bash),
+            web.tool_block("use_2", "TaskList", "{}"),
+            stop="tool_use",
+        )
+        last = web.of_anthropic(web.text_block("All ", "is well."))
+    else:
+        deltas = [
+            *web.says("I ", "look."),
+            *web.calls(0, "use_1", "Bash", bash),
+            *web.calls(1, "use_2", "TaskList", "{}"),
+        ]
+        first = web.of_openai(*deltas, finish="tool_calls")
+        last = web.of_openai(*web.says("All ", "is well."))
+    async with open_model_server(web.streams(first), web.streams(last)) as server:
+        done = await agent(
+            tmp_path,
+            "Is all well?",
+            "--model",
+            model,
+            "--permission-mode",
+            "bypass",
+            "--json",
+            **keys(server.url),
+        )
+    assert (done.code, done.errors) == (0, "")
+    events = done.of_agents()
+    assert [event.text for event in events if isinstance(event, TextDelta)] == [
+        "I ",
+        "look.",
+        "All ",
+        "is well.",
+    ]
+    kinds = [type(event).__name__ for event in events]
+    assert kinds.count("ToolStarted") == kinds.count("ToolCompleted") == 2
+    assert kinds.count("TokensUsed") == 2
+    assert kinds[-1] == "FinalResult"
+    sent = [request.body for request in server.requests]
+    assert {"Bash", "TaskList", "Agent"} <= {
+        tool.get("name") or tool["function"]["name"] for tool in sent[0]["tools"]
+    }
+    assert "Is all well?" in str(sent[0]["messages"])
+    assert "from the" in str(sent[1]["messages"])
+
+
+@pytest.mark.parametrize("model", ["claude-test", "gpt-test"])
+async def test_an_error_of_the_api_is_a_failure_of_the_command(
+    tmp_path: Path, model: str
+) -> None:
+    """HL5, AG13: it neither hangs nor looks like an answer."""
+    claude = model.startswith("claude")
+    pytest.importorskip("anthropic" if claude else "openai")
+    make = web.anthropic_error if claude else web.openai_error
+    error = web.fails(401, make("authentication_error", "invalid key"))
+    async with open_model_server(error) as server:
+        done = await agent(tmp_path, "Hello", "--model", model, **keys(server.url))
+    assert done.code == 1
+    assert "invalid key" in done.output
+    assert "agent: failed" in done.output
+    assert "Traceback" not in done.errors + done.output

@@ -1,0 +1,527 @@
+"""Agents from Markdown files, as people write them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from supervisor.definitions import (
+    AgentDefinition,
+    DefinitionError,
+    parse_definition,
+    read_definition,
+    read_definitions,
+)
+
+HEAD = "name: reviewer\ndescription: Reads changes\n"
+
+
+def page(head: str, body: str = "You review.") -> str:
+    return f"---\n{head}\n---\n{body}\n"
+
+
+def parse(more: str = "", body: str = "You review.") -> AgentDefinition:
+    return parse_definition(page(HEAD + more, body))
+
+
+def test_every_field_is_read() -> None:
+    """The issue, section 6: definitions from Markdown files."""
+    definition = parse_definition(
+        page(
+            "name: code-reviewer\n"
+            "description: Use it after a change\n"
+            "tools: [Bash, TaskOutput]\n"
+            "disallowed-tools:\n  - TaskWrite\n  - Agent\n"
+            "model: anthropic/opus\n"
+            "background: true\n"
+            "permission-mode: plan\n"
+            "restart: transient\n"
+            "max-turns: 7",
+            "\n# Review\n\n--- \nnot the end\n",
+        ),
+        Path("a.md"),
+    )
+    assert definition == AgentDefinition(
+        name="code-reviewer",
+        description="Use it after a change",
+        prompt="# Review\n\n--- \nnot the end",
+        tools=("Bash", "TaskOutput"),
+        disallowed_tools=("TaskWrite", "Agent"),
+        model="anthropic/opus",
+        background=True,
+        permission_mode="plan",
+        restart="transient",
+        max_turns=7,
+        source=Path("a.md"),
+    )
+
+
+def test_what_is_not_said_has_its_default() -> None:
+    assert parse() == AgentDefinition(
+        name="reviewer", description="Reads changes", prompt="You review."
+    )
+    plain = parse()
+    assert (plain.tools, plain.disallowed_tools, plain.model) == (None, (), None)
+    assert (plain.background, plain.restart) == (False, "temporary")
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value"),
+    [
+        ("allowed-tools: Bash", "tools", ("Bash",)),
+        ("allowed_tools: Bash", "tools", ("Bash",)),
+        ("allowedTools: Bash", "tools", ("Bash",)),
+        ("Tools: Bash", "tools", ("Bash",)),
+        ("disallowedTools: Bash", "disallowed_tools", ("Bash",)),
+        ("disallowed_tools: Bash", "disallowed_tools", ("Bash",)),
+        ("permissionMode: plan", "permission_mode", "plan"),
+        ("permission_mode: acceptEdits", "permission_mode", "accept_edits"),
+        ("permissionMode: bypassPermissions", "permission_mode", "bypass"),
+        ("permissionMode: dontAsk", "permission_mode", "deny"),
+        ("permissionMode:", "permission_mode", None),
+        ("maxTurns: 3", "max_turns", 3),
+        ("max_turns: '3'", "max_turns", 3),
+        ("model: no", "model", "no"),
+        ("model: 4.10", "model", "4.10"),
+        ("model: inherit", "model", None),
+        ("model:", "model", None),
+        ("model: opus  # the large one", "model", "opus"),
+        ("background: yes", "background", True),
+        ("background: 'false'", "background", False),
+        ("background: Off", "background", False),
+        (
+            "tools: Bash, TaskOutput,TaskStop",
+            "tools",
+            ("Bash", "TaskOutput", "TaskStop"),
+        ),
+        ("tools: Bash TaskOutput", "tools", ("Bash", "TaskOutput")),
+        ("tools: Bash, Bash", "tools", ("Bash",)),
+        ('tools: ["Bash, TaskStop", Agent]', "tools", ("Bash", "TaskStop", "Agent")),
+        ("tools: mcp__git__log, mcp__*", "tools", ("mcp__git__log", "mcp__*")),
+        ("tools: []", "tools", ()),
+        ("tools: '*'", "tools", None),
+        ("color: red\nversion: 1.0\nmetadata:\n  a: [1]", "tools", None),
+        ("x: &a [1]\ny: *a", "tools", None),
+        ("name2: !!python/object:os.system x", "name", "reviewer"),
+    ],
+)
+def test_a_field_may_be_written_in_the_usual_ways(
+    line: str, field: str, value: object
+) -> None:
+    """Spellings in the wild; text stays text, also where YAML would make a bool or
+    a number of it."""
+    assert getattr(parse(line), field) == value
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        (
+            "name: a\ndescription: Use this when: the user asks\nmodel: no",
+            {"description": "Use this when: the user asks", "model": "no"},
+        ),
+        (
+            "name: a\ndescription: Use: it\ntools:\n\t- Bash\n\t- Agent",
+            {"description": "Use: it", "tools": ("Bash", "Agent")},
+        ),
+        (
+            "name: a\ndescription: 'it's fine'",
+            {"description": "it's fine"},
+        ),
+        (
+            'name: a\ndescription: "never closed\nmodel: opus',
+            {"description": "never closed", "model": "opus"},
+        ),
+        (
+            'name: a\ndescription: "open\nmodel: opus\nx: y"',
+            {"description": "open", "model": "opus"},
+        ),
+        (
+            "name: a\ndescription: [beta] does: this\ntools: [Bash, Agent]",
+            {"description": "[beta] does: this", "tools": ("Bash", "Agent")},
+        ),
+        (
+            "name: a\ndescription: |\n  one: two\n\n  three\nx: y: z",
+            {"description": "one: two\n\nthree"},
+        ),
+        (
+            "name: a\ndescription: >-\n  one\n  two\nx: y: z",
+            {"description": "one two"},
+        ),
+        (
+            "name: a\ndescription: one: two\n  three # four\n# a comment\n\nmodel: m # n",
+            {"description": "one: two three", "model": "m"},
+        ),
+        (
+            "name: a\ndescription: @user `x` %y\ntools: Bash",
+            {"description": "@user `x` %y", "tools": ("Bash",)},
+        ),
+        (
+            'name: a\ndescription: Use it. Examples:\\n\\n<example>\\nuser: "x"\\n',
+            {"description": 'Use it. Examples:\\n\\n<example>\\nuser: "x"\\n'},
+        ),
+    ],
+)
+def test_yaml_that_is_broken_in_a_usual_way_is_read_line_by_line(
+    head: str, expected: dict[str, Any]
+) -> None:
+    """As in the wild: bare colons, tabs, open quotes, brackets."""
+    definition = parse_definition(page(head))
+    assert {name: getattr(definition, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("start", ["", "\ufeff", "\n\n", "\ufeff\n"])
+def test_a_mark_at_the_beginning_and_other_line_ends_do_no_harm(
+    newline: str, start: str
+) -> None:
+    """BOM and CRLF."""
+    text = (start + page(HEAD + "tools: Bash", "One.\n\nTwo.")).replace("\n", newline)
+    definition = parse_definition(text)
+    assert (definition.name, definition.tools) == ("reviewer", ("Bash",))
+    assert definition.prompt == "One.\n\nTwo."
+
+
+def test_a_line_separator_inside_of_a_line_ends_none() -> None:
+    """Only an editor's line ends do: the numbers of the lines agree with it."""
+    body = "one\u2028---\x85two\x0cthree"
+    assert parse("", body).prompt == body
+    with pytest.raises(DefinitionError, match=":5: restart must be"):
+        parse_definition(
+            page("name: a\ndescription: x\u2028y\x85z\n\nrestart: often"), Path("a")
+        )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["prüfer", "レビュー", "проверка", "code reviewer", "v1.2", "हिन्दी", "a_b-c"],
+)
+def test_a_name_may_be_of_any_script(name: str) -> None:
+    assert parse_definition(page(f"name: {name}\ndescription: x")).name == name
+
+
+def test_a_name_is_the_same_however_its_characters_are_composed() -> None:
+    composed = parse_definition(page("name: pr\u00fcfer\ndescription: x"))
+    combined = parse_definition(page("name: pru\u0308fer\ndescription: x"))
+    assert composed.name == combined.name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../x", "..", ".", ".hidden", "a/b", "a\\b", "C:x", "~", "a..b", "-rf", "a."),
+        *(
+            '"a\\0b"',
+            '"a\\nb"',
+            '"a\\u202eb"',
+            "a\u200bb",
+            "a\x1bb",
+            "a<b>",
+            "a|b",
+            "a*",
+        ),
+        *("a  b", "''", "x" * 65, '"\\ud800"', "$HOME", "a,b"),
+    ],
+)
+def test_a_name_that_is_a_path_or_a_trick_is_refused(name: str) -> None:
+    """OF16: nothing that is called so can mean a place or hide what it is."""
+    with pytest.raises(DefinitionError, match=r":3: ") as caught:
+        parse_definition(page(f"description: x\nname: {name}"), Path("a.md"))
+    str(caught.value).encode()
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("", 1, "there is no frontmatter: begin the file with a line ---"),
+        ("You review.", 1, "there is no frontmatter"),
+        ("\n\nname: a", 3, "there is no frontmatter"),
+        ("----\nname: a\n---\nx", 1, "there is no frontmatter"),
+        ("---\nname: a\n\nYou review.", 1, "never closed: put a line ---"),
+        ("---\n---\nx", 1, "there is no name: add a line 'name: ...'"),
+        (page("name: a"), 1, "there is no description"),
+        (page("description: a"), 1, "there is no name"),
+        (page(HEAD, "  \n"), None, "there is no prompt: write it below"),
+        (page("just text"), 2, "this is no field: write it as 'key: value'"),
+        (page("- a\n- b"), 2, "this is no field"),
+        (page("name: a\nb: c: d\nwhat is this"), 4, "this is no field"),
+        (page("name:a\ndescription:b"), 2, "this is no field"),
+        (page(HEAD + "name: b"), 4, "name is given twice, first in line 2"),
+        (page("name: a\nx: y: z\nname: b"), 4, "name is given twice, first in line 2"),
+        (page(HEAD + "tools: A\nallowed-tools: B"), 5, "given twice, first in line 4"),
+        (page("name: [a]\ndescription: b"), 2, "name must be text"),
+        (page("name: a\ndescription: {b: c}"), 3, "description must be text"),
+        (page("name: a\ndescription:"), 3, "description must not be empty"),
+        (page("name:\ndescription: a"), 2, "name must not be empty"),
+        (page(HEAD + "tools:"), 4, "tools is empty: name tools, or remove the line"),
+        (page(HEAD + "tools: {write: false}"), 4, "tools must be a list of names"),
+        (page(HEAD + "tools: [[a]]"), 4, "tools must be a list of names"),
+        (page(HEAD + "tools: Bash(git log, x)"), 4, "not 'Bash(git log, x)': name the"),
+        (page(HEAD + "tools: Bash)"), 4, "tools may hold only names of tools"),
+        (page(HEAD + "tool: Bash"), 4, "'tool' is unknown, and tools may be meant"),
+        (page(HEAD + "alowed-tools: Bash"), 4, "and tools may be meant"),
+        (page(HEAD + "dissallowedTools: A"), 4, "and disallowed_tools may be meant"),
+        (page(HEAD + "background: maybe"), 4, "background must be true or false"),
+        (
+            page(HEAD + "permissionMode: yolo"),
+            4,
+            "must be one of default, accept_edits",
+        ),
+        (page(HEAD + "restart: always"), 4, "restart must be one of"),
+        (page(HEAD + "maxTurns: 0"), 4, "maxTurns must be a plain whole number"),
+        (page(HEAD + "maxTurns: 1e3"), 4, "maxTurns must be a plain whole number"),
+        (page(HEAD + "maxTurns: " + "9" * 5000), 4, "must be a plain whole number"),
+        (page(HEAD + "model: a b"), 4, "model must be one word"),
+        (page(HEAD + 'model: "a\\nb"'), 4, "model must be one word"),
+        (page("name: a\ndescription: " + "x" * 16_385), 3, "at most 16384 characters"),
+        (page("x" * 65_537), 1, "more than 65536 characters"),
+        ("---\n" + "- [" * 20_000 + "\n---\nx", 2, "this is no field"),
+    ],
+)
+def test_an_error_names_file_and_line_and_what_to_do(
+    text: str, line: int | None, words: str
+) -> None:
+    """The issue, section 6."""
+    with pytest.raises(DefinitionError, match=re.escape(words)) as caught:
+        parse_definition(text, Path("dir/a.md"))
+    assert caught.value.line == line
+    place = "dir/a.md" if line is None else f"dir/a.md:{line}"
+    assert str(caught.value).startswith(f"{place}: ")
+    assert len(str(caught.value)) < 500
+
+
+def test_a_text_without_a_file_says_so() -> None:
+    with pytest.raises(DefinitionError, match="agent definition:1: there is no front"):
+        parse_definition("")
+
+
+def attempt(read: Callable[[], AgentDefinition]) -> AgentDefinition | DefinitionError:
+    try:
+        return read()
+    except DefinitionError as error:
+        return error
+
+
+KEYS = ["name", "description", "tools", "allowed-tools", "model", "maxTurns", "x", "? "]
+PIECES = st.one_of(
+    st.text(st.characters(), max_size=20),
+    st.sampled_from(
+        [
+            *(
+                "---",
+                "...",
+                "- ",
+                "\n",
+                "\r",
+                "\t",
+                ": ",
+                "[",
+                "]",
+                "{",
+                "}",
+                "*a",
+                "&a",
+            ),
+            *("'", '"', "|", ">", "!!x", "%YAML 9.9\n", "<<", "#", "\\ud800", "no"),
+            *('"\\U00110000"', "\ufeff", "\x00", "\ud800", "\x85", "\u2028", "1e999"),
+        ]
+    ),
+)
+LINES = st.builds(
+    "{}: {}".format, st.sampled_from(KEYS), st.lists(PIECES, max_size=4).map("".join)
+)
+TEXTS = st.one_of(
+    st.text(st.characters()),
+    st.lists(PIECES).map("".join),
+    st.builds(page, st.lists(LINES | PIECES, max_size=8).map("\n".join)),
+    st.builds(page, st.lists(LINES, max_size=4).map(lambda x: HEAD + "\n".join(x))),
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(TEXTS)
+@example(page("? " * 5_000))
+@example(page("x: " + "[" * 10_000))
+@example(page("a: " + " " * 60_000))
+@example(page(HEAD + 'x: "\\U00110000"'))
+@example(page("%YAML " + "9" * 5_000 + ".1\n---\n" + HEAD))
+def test_no_text_makes_it_raise_anything_but_its_own_error(text: str) -> None:
+    """Property: whatever is in the file, it is an agent or a DefinitionError that
+    can be told."""
+    result = attempt(partial(parse_definition, text, Path("a.md")))
+    if isinstance(result, DefinitionError):
+        str(result).encode()
+        lines = len(re.split("\r\n|\r|\n", text))
+        assert (result.line or 1) in range(1, lines + 1)
+    else:
+        result.name.encode()
+        result.description.encode()
+        assert result.name and result.description and result.prompt
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.binary() | TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_no_file_makes_it_raise_anything_but_its_own_error(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.md"
+    path.write_bytes(data)
+    result = attempt(partial(read_definition, path))
+    if isinstance(result, DefinitionError):
+        assert str(result).startswith(str(path))
+    else:
+        assert result.source == path
+
+
+@settings(deadline=None)
+@given(
+    st.text("abcXYZ äß", min_size=1, max_size=30).filter(lambda t: t.strip() == t),
+    st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1),
+    st.none()
+    | st.lists(st.sampled_from(["A", "B", "mcp__x"]), unique=True, min_size=1),
+)
+def test_a_definition_written_as_yaml_is_read_as_it_was_meant(
+    name: str, description: str, tools: list[str] | None
+) -> None:
+    if "  " in name:
+        return
+    lines = [
+        f"name: {name}",
+        f"description: {json.dumps(description, ensure_ascii=False)}",
+    ]
+    if tools is not None:
+        lines.append(f"tools: {json.dumps(tools)}")
+    definition = parse_definition(page("\n".join(lines)))
+    assert definition.tools == (None if tools is None else tuple(tools))
+    assert definition.description == description
+
+
+# Files
+
+
+def write(directory: Path, name: str, head: str = HEAD) -> Path:
+    path = directory / name
+    path.write_text(page(head), encoding="utf-8")
+    return path
+
+
+def test_a_file_is_read_and_remembered_as_the_source(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.md")
+    assert read_definition(path) == read_definition(str(path))
+    assert read_definition(path).source == path
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r"none\.md: it cannot be read: No such"):
+        read_definition(tmp_path / "none.md")
+    with pytest.raises(DefinitionError, match=r"it cannot be read|no regular file"):
+        read_definition(tmp_path)
+    with pytest.raises(DefinitionError, match="it cannot be read"):
+        read_definition("a\0b")
+    (tmp_path / "16.md").write_text(page(HEAD), encoding="utf-16")
+    with pytest.raises(DefinitionError, match=r"16\.md:1: this is no UTF-8: save the"):
+        read_definition(tmp_path / "16.md")
+    (tmp_path / "latin.md").write_bytes(page(HEAD, "one\ntw\u00f6").encode("latin-1"))
+    with pytest.raises(DefinitionError, match=r"latin\.md:7: this is no UTF-8"):
+        read_definition(tmp_path / "latin.md")
+    (tmp_path / "large.md").write_bytes(b"x" * 1_000_001)
+    with pytest.raises(DefinitionError, match="more than 1000000 bytes"):
+        read_definition(tmp_path / "large.md")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_that_nobody_writes_to_holds_up_nobody(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.md")
+    with pytest.raises(DefinitionError, match="it is no regular file"):
+        read_definition(tmp_path / "pipe.md")
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    """P1: neither by a good file nor by what is none."""
+    write(tmp_path, "a.md")
+    (tmp_path / "dir.md").mkdir()
+    os.mkfifo(tmp_path / "pipe.md")
+    (tmp_path / "bad.md").write_bytes(b"\xff")
+    read_definitions(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        read_definitions(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_one_bad_file_costs_nothing_but_itself(tmp_path: Path) -> None:
+    """A directory gives the good ones and the problems."""
+    write(tmp_path, "b.md", "name: b\ndescription: x")
+    write(tmp_path, "a.MD", "name: a\ndescription: x")
+    write(tmp_path, "bad.md", "name: bad\ndescription: x\nrestart: often")
+    write(tmp_path, ".hidden.md", "name: hidden\ndescription: x")
+    write(tmp_path, "notes.txt", "name: notes\ndescription: x")
+    (tmp_path / "dir.md").mkdir()
+    definitions, problems = read_definitions(tmp_path)
+    assert list(definitions) == ["a", "b"]
+    assert [(p.source and p.source.name, p.line) for p in problems] == [
+        ("bad.md", 4),
+        ("dir.md", None),
+    ]
+
+
+@pytest.mark.parametrize("other", ["Reviewer", "ｒeviewer", "reviewer"])
+def test_of_two_that_are_called_the_same_the_second_is_a_problem(
+    tmp_path: Path, other: str
+) -> None:
+    write(tmp_path, "a.md")
+    write(tmp_path, "b.md", f"name: {other}\ndescription: x")
+    definitions, problems = read_definitions(tmp_path)
+    assert list(definitions) == ["reviewer"]
+    (problem,) = problems
+    assert str(problem).startswith(str(tmp_path / "b.md"))
+    assert f"is taken by {tmp_path / 'a.md'}: rename one" in str(problem)
+
+
+def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_definitions(tmp_path / "none")
+    assert read_definitions(tmp_path) == ({}, [])
+
+
+# By hand
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"name": 3}, TypeError, "name must be a str, not 3"),
+        ({"name": "../x"}, ValueError, "name may hold .* not '/'"),
+        ({"description": " "}, ValueError, "description must not be empty"),
+        ({"prompt": ""}, ValueError, "prompt must not be empty"),
+        ({"prompt": "\ud800"}, ValueError, "prompt holds half a surrogate"),
+        ({"tools": ["Bash"]}, TypeError, r"tools must be a tuple .*\['Bash'\]"),
+        ({"tools": ("Bash(x)",)}, ValueError, r"tools may .*'Bash\(x\)'"),
+        ({"disallowed_tools": (3,)}, TypeError, "disallowed_tools must be names"),
+        ({"model": ""}, ValueError, "model must be one word"),
+        ({"background": 1}, TypeError, "background must be True or False, not 1"),
+        ({"permission_mode": "x"}, ValueError, "permission_mode must be one of"),
+        ({"restart": "x"}, ValueError, "restart must be one of"),
+        ({"max_turns": True}, TypeError, "max_turns must be a whole number"),
+        ({"max_turns": 0}, ValueError, "max_turns must be 1 or more, not 0"),
+    ],
+)
+def test_a_definition_made_by_hand_is_checked(
+    arguments: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    """The house: a bad argument is an error at construction, by name and value."""
+    given: dict[str, Any] = {"name": "a", "description": "b", "prompt": "c"}
+    given |= arguments
+    with pytest.raises(error, match=words):
+        AgentDefinition(**given)
