@@ -3,6 +3,9 @@
 Besides the actors themselves, which are here:
 
 - `actors.shell`: a shell command as a background task.
+- `actors.agent`: an agent as a background task, whatever model is behind it.
+- `actors.models`: agents' loops for real models and for a script.
+- `actors.transcript`: where what an agent says is kept.
 - `actors.work`: what a background task is, for those who write their own.
 - `actors.output`: where what a task prints is kept.
 - `actors.envelope`: the text that tells a parent agent of an end.
@@ -18,7 +21,8 @@ Besides the actors themselves, which are here:
 # becomes an actor with a mailbox, a reference and exactly one exit per
 # incarnation. lowlevel is the part of it that only a supervisor needs.
 # env is the seam to the world; _posix, _files and _guardian stand behind it.
-# output and envelope are formats; shell and notifier are actors built on all this.
+# output, transcript and envelope are formats; shell, agent and notifier are actors
+# built on all this. models is optional: each of its files has an import of its own.
 # Nothing here knows of restarts, task tables or hosts: that is `supervisor`.
 
 from __future__ import annotations

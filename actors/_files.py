@@ -15,6 +15,11 @@ from typing import Final, TypeVar
 
 import trio
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 from .env import OutputFile
 from .output import whole_characters
 
@@ -30,6 +35,8 @@ _READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _COMMON
 _LINES: Final = (
     os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | _COMMON
 )
+
+_LOCKED: Final = (errno.EAGAIN, errno.EACCES)
 
 T = TypeVar("T")
 
@@ -212,6 +219,10 @@ class PosixFiles:
             OSError: with ``path`` as its filename; what was there is as before.
         """
         _put_in_place(path, lambda new: os.symlink(target, new))
+
+    def share(self, directory: Path) -> SharedDirectory:
+        """Say, until that is closed, that the directory is in use."""
+        return SharedDirectory(directory)
 
     async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
         """Return ``fn(*args)``, called in a worker thread, of which a few run at a
@@ -407,6 +418,45 @@ def _put_in_place(path: Path, make: Callable[[Path], None]) -> None:
         except OSError:
             pass
         raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+class SharedDirectory:
+    """A directory in use: everybody who has it so holds a shared lock of it, which
+    the kernel takes back at any death. Nobody waits for one."""
+
+    def __init__(self, directory: Path) -> None:
+        self._fd: int | None = None
+        if fcntl is not None:
+            try:
+                self._fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return  # It cannot be told who else is there.
+            self._lock(fcntl.LOCK_SH)
+
+    def is_alone(self) -> bool:
+        """Whether nobody else has it in use now."""
+        if self._fd is None or fcntl is None:
+            return True
+        # Where files cannot be locked at all nobody can tell.
+        error = self._lock(fcntl.LOCK_EX)
+        # The lock is lost meanwhile. Two who ask within these microseconds may both
+        # be told that they are alone.
+        self._lock(fcntl.LOCK_SH)
+        return error not in _LOCKED
+
+    def _lock(self, how: int) -> int | None:
+        assert self._fd is not None and fcntl is not None
+        try:
+            fcntl.flock(self._fd, how | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno
+        return None
+
+    def close(self) -> None:
+        """Have it in use no longer. More than once is fine."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
 
 
 def _open_regular(path: Path) -> int | None:

@@ -49,6 +49,10 @@ class Queue(Protocol):
         """Tell that something could not be recorded."""
         ...
 
+    def grew(self, agent_id: str) -> None:
+        """There is more in the file than before."""
+        ...
+
 
 # ---- What waits for the disk ----------------------------------------------------
 
@@ -268,8 +272,8 @@ class TranscriptLog:
         so is a second call after one that was interrupted at any point."""
         if job.after is not None and job.after.count > self.written.count:
             self._advance(job.after)
-        while len(self.lines) > self._appended - self.written.count:
-            self.lines.popleft()
+            self._store.grew(self.agent_id)
+        self._drop_written()
         if job.error is not None:
             self._failures += 1
             self._failed = max(self._failed, job.last)
@@ -285,7 +289,8 @@ class TranscriptLog:
         self.wake()
 
     def _add(self, rest: bytes) -> None:
-        time = self._store.time()
+        store = self._store
+        time = store.time()
         if time < self._newest:
             time = self._newest
         if self._parent is None:
@@ -303,8 +308,17 @@ class TranscriptLog:
         self._parent, self._newest = uuid, time
         self._appended = number
         self._bytes += size
-        self._store.waiting += size
-        self._store.want(self)
+        store.waiting += size
+        store.want(self)
+
+    def _drop_written(self) -> None:
+        lines = self.lines
+        kept = self._appended - self.written.count
+        if kept:
+            for _ in range(len(lines) - kept):
+                lines.popleft()
+        else:
+            lines.clear()
 
     def _advance(self, written: Written) -> None:
         self._store.waiting -= written.bytes - self.written.bytes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from .agent._events import AssistantMessage, ToolAnswer, UserMessage
+from .agent._events import AssistantMessage, ToolAnswer, ToolUse, UserMessage
 
 
 def mend(
@@ -24,6 +24,8 @@ def mend(
 
     A conversation that was mended is left as it is.
     """
+    if _is_whole(messages):
+        return list(messages), len(messages)
     mended: list[AssistantMessage | UserMessage] = []
     needed = 0
     at = 0
@@ -47,6 +49,37 @@ def mend(
             needed = _last_kept(messages, at, end, shown)
         at = end
     return mended, needed
+
+
+def _is_whole(messages: Sequence[AssistantMessage | UserMessage]) -> bool:
+    """Whether there is nothing to mend, as there nearly always is not."""
+    # The calls that the next message has to answer.
+    calls: tuple[ToolUse, ...] = ()
+    for message in messages:
+        if type(message) is UserMessage:
+            answers = message.tool_answers
+            if calls:
+                if not _answer_all(calls, answers):
+                    return False
+                calls = ()
+            elif answers or not message.text:
+                return False
+        else:
+            assert type(message) is AssistantMessage
+            if calls:
+                return False
+            calls = message.tool_uses
+            if not calls and not message.text.strip():
+                return False
+    return not calls
+
+
+def _answer_all(calls: tuple[ToolUse, ...], answers: tuple[ToolAnswer, ...]) -> bool:
+    """Whether these are the answers, in order, each to another of the calls."""
+    if len(calls) == 1 == len(answers):
+        return calls[0].id == answers[0].tool_use_id
+    ids = [call.id for call in calls]
+    return len({*ids}) == len(ids) and ids == [each.tool_use_id for each in answers]
 
 
 def _mend_round(

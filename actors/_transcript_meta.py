@@ -35,6 +35,7 @@ class AgentMeta:
     description: str = attrs.field(default="", validator=instance_of(str))
     owner: str | None = attrs.field(default=None, validator=_maybe_text)
     prompt: str = attrs.field(default="", validator=instance_of(str))
+    system: str | None = attrs.field(default=None, validator=_maybe_text)
     tools: tuple[str, ...] | None = attrs.field(
         default=None,
         converter=attrs.converters.optional(_to_tuple),

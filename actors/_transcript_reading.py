@@ -14,8 +14,10 @@ from typing import Any, Final
 
 import attrs
 
+from ._collector import fewer_collections
 from ._transcript_mending import mend
 from ._transcript_records import Gap, Recorded, decode, parse
+from ._transcript_straight import OWN_HEAD, read_straight
 from .agent._events import AssistantMessage, CompactBoundary, Message, UserMessage
 from .env import Files
 
@@ -23,12 +25,9 @@ _PIECE: Final = 4 * 2**20
 # Of a tail: what is read at first, and for each message; most are smaller.
 _WINDOW: Final = 2**16
 _RECORD: Final = 1024
-# What we write begins so: enough to find the chain without reading the messages.
-_OWN: Final = re.compile(
-    rb'\{"parentUuid":(?:null|"([0-9a-f-]{36})"),"uuid":"([0-9a-f-]{36})",'
-    rb'"agentId":"([A-Za-z0-9_-]+)","isSidechain":true,'
-    rb'"timestamp":"([0-9T:.Z-]{20,27})","type":"(assistant|user|system)",'
-).match
+# Others may write it otherwise, but what follows is never earlier than the newest, so
+# it comes into later records as it is.
+_TIMESTAMP: Final = re.compile(r"[0-9T:.Z+-]{1,40}").fullmatch
 
 
 @attrs.frozen(kw_only=True)
@@ -50,7 +49,7 @@ class Transcript:
     place is told by a message."""
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class _Record:
     uuid: bytes
     parent: bytes | None
@@ -93,7 +92,7 @@ class _Scan:
         self.records[record.uuid] = record
 
     def _read(self, line: bytes) -> _Record | None:
-        own = _OWN(line)
+        own = OWN_HEAD(line)
         if own is not None and not self._strict and line.endswith(b"}"):
             parent, uuid, agent, timestamp, kind = own.groups()
             ours = agent == self._agent
@@ -107,7 +106,7 @@ class _Scan:
                 None if parent is None else _id(parent),
                 fields.get("agentId") == self._agent.decode()
                 and fields.get("isSidechain") is True,
-                _id(fields["timestamp"]),
+                _timestamp(fields["timestamp"]),
                 fields["type"] == "system",
                 line,
             )
@@ -127,6 +126,12 @@ class _Scan:
         return newest
 
 
+def _timestamp(value: Any) -> bytes:
+    if _TIMESTAMP(value) is None:
+        raise ValueError(f"no time: {value!r}")
+    return _id(value)
+
+
 def _id(value: Any) -> bytes:
     if type(value) is not str:
         raise ValueError(f"a string is wanted, not {value!r}")
@@ -137,11 +142,12 @@ def read_transcript(files: Files, path: Path, agent_id: str) -> Transcript | Non
     """Read the whole file; return None if it is not there or has nothing of this
     agent. It may take long: about a second for 100,000 messages."""
     lines = _read_lines(files, path)
-    try:
-        return _read_chain(lines, agent_id, strict=False)
-    except _Unreadable:
-        # Rare enough to begin again, with a close look at every line.
-        return _read_chain(lines, agent_id, strict=True)
+    with fewer_collections():
+        try:
+            return _read_chain(lines, agent_id, strict=False)
+        except _Unreadable:
+            # Rare enough to begin again, with a close look at every line.
+            return _read_chain(lines, agent_id, strict=True)
 
 
 def read_tail(files: Files, path: Path, agent_id: str, count: int) -> list[Message]:
@@ -204,13 +210,20 @@ def _read_lines(files: Files, path: Path) -> list[bytes]:
             lines += others[:-1]
             rest = [others[-1]]
     # A last line without a newline is torn, unless only the newline is missing.
-    lines.append(b"".join(rest))
-    return lines
+    last = b"".join(rest)
+    return [*lines, last] if last else lines
 
 
 def _read_chain(
     lines: Sequence[bytes], agent_id: str, *, strict: bool
 ) -> Transcript | None:
+    straight = None if strict else read_straight(lines, agent_id)
+    if straight is not None:
+        messages, needed = mend(straight.said)
+        leaf_id = straight.ids[needed - 1] if needed else None
+        return Transcript(
+            messages=list[Message](messages), leaf=leaf_id, newest=straight.newest
+        )
     scan = _Scan(agent_id, strict=strict)
     for line in lines:
         if line.strip():

@@ -46,7 +46,7 @@ def dump(value: object) -> bytes:
         ValueError: if it is nothing that JSON can hold.
     """
     try:
-        return orjson.dumps(value, default=_plain)
+        return orjson.dumps(value, _plain)
     except TypeError:
         pass
     # Half of a surrogate pair, which no UTF-8 can hold but an escape can; a very
@@ -103,9 +103,10 @@ def _write_assistant(message: AssistantMessage) -> bytes:
         {"type": "tool_use", "id": use.id, "name": use.name, "input": use.input}
         for use in message.tool_uses
     ]
-    said = dump({"role": "assistant", "content": content})
-    raw = b"" if message.raw is None else b',"raw":' + dump(message.raw)
-    return b'"type":"assistant","message":' + said + raw
+    said = b'"type":"assistant","message":{"role":"assistant","content":%b}' % (
+        dump(content)
+    )
+    return said if message.raw is None else said + b',"raw":' + dump(message.raw)
 
 
 def _write_user(message: UserMessage) -> bytes:
@@ -160,50 +161,80 @@ def decode(record: Any) -> Recorded | None:
     try:
         read = _READERS.get(record["type"])
         return None if read is None else read(record)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"not a record: {error!r}") from None
 
 
-def _read_assistant(record: Any) -> AssistantMessage:
+def _setters(message_type: type) -> list[Callable[[object, object], None]]:
+    """Return what sets each field of an object without its ``__init__``, which in
+    a frozen class takes twice as long: there may be 100,000 to be made."""
+    fields = attrs.fields(message_type)
+    return [vars(message_type)[field.name].__set__ for field in fields]
+
+
+_new: Final[Callable[[Any], Any]] = object.__new__
+_set_use_id, _set_use_name, _set_use_input = _setters(ToolUse)
+_set_answered, _set_answer, _set_is_error = _setters(ToolAnswer)
+_set_said, _set_uses, _set_raw = _setters(AssistantMessage)
+_set_told, _set_answers, _set_origin, _set_sender = _setters(UserMessage)
+
+
+def read_assistant(record: Any) -> AssistantMessage:
+    """Do what `decode` does for a record of this type, but let any error out."""
     content = record["message"]["content"]
     if isinstance(content, str):
         return AssistantMessage(content)
     text = ""
-    uses: tuple[ToolUse, ...] = ()
+    uses: list[ToolUse] = []
     for block in content:
         kind = block["type"]
         if kind == "text":
             text += _text(block["text"])
         elif kind == "tool_use":
-            use = ToolUse(_text(block["id"]), _text(block["name"]), block["input"])
-            if type(use.input) is not dict:
+            arguments = block["input"]
+            if type(arguments) is not dict:
                 raise ValueError("the input of a tool call is no object")
-            uses = (*uses, use)
-    return AssistantMessage(text, uses, raw=record.get("raw"))
+            use = _new(ToolUse)
+            _set_use_id(use, _text(block["id"]))
+            _set_use_name(use, _text(block["name"]))
+            _set_use_input(use, cast("dict[str, Any]", arguments))
+            uses.append(use)
+    message: AssistantMessage = _new(AssistantMessage)
+    _set_said(message, text)
+    _set_uses(message, tuple(uses))
+    _set_raw(message, record.get("raw"))
+    return message
 
 
-def _read_user(record: Any) -> UserMessage:
+def read_user(record: Any) -> UserMessage:
+    """Do what `decode` does for a record of this type, but let any error out."""
     content = record["message"]["content"]
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
     text = ""
-    answers: tuple[ToolAnswer, ...] = ()
+    answers: list[ToolAnswer] = []
     for block in content:
         kind = block["type"]
         if kind == "text":
             text += _text(block["text"])
         elif kind == "tool_result":
-            answer = ToolAnswer(
-                _text(block["tool_use_id"]),
-                _answer_text(block.get("content", "")),
-                bool(block.get("is_error", False)),
-            )
-            answers = (*answers, answer)
+            said: Any = block.get("content", "")
+            answer = _new(ToolAnswer)
+            _set_answered(answer, _text(block["tool_use_id"]))
+            _set_answer(answer, said if type(said) is str else _answer_text(said))
+            _set_is_error(answer, bool(block.get("is_error", False)))
+            answers.append(answer)
     origin = record.get("origin", "tools" if answers else "prompt")
     if origin not in _ORIGINS:
         # Of a later version; in no case a person's own words.
         origin = "message"
-    return UserMessage(text, answers, origin=origin, sender=record.get("sender"))
+    sender = record.get("sender")
+    message: UserMessage = _new(UserMessage)
+    _set_told(message, text)
+    _set_answers(message, tuple(answers))
+    _set_origin(message, origin)
+    _set_sender(message, None if sender is None else _text(sender))
+    return message
 
 
 def _answer_text(content: Any) -> str:
@@ -228,7 +259,7 @@ def _text(value: Any) -> str:
 
 
 _READERS: Final[Mapping[str, Callable[[Any], Recorded | None]]] = {
-    "assistant": _read_assistant,
-    "user": _read_user,
+    "assistant": read_assistant,
+    "user": read_user,
     "system": _read_system,
 }

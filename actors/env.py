@@ -29,6 +29,7 @@ __all__ = [
     "ProcessExit",
     "ProcessUsage",
     "Processes",
+    "Share",
     "Terminal",
     "real_env",
 ]
@@ -291,6 +292,20 @@ class OutputFile(Protocol):
         ...
 
 
+class Share(Protocol):
+    """A directory in use, from `Files.share` to `close` or to any death of the
+    process. It leaves nothing in the directory."""
+
+    def is_alone(self) -> bool:
+        """Whether nobody else has it in use now, in this or another process; True
+        where the system cannot tell."""
+        ...
+
+    def close(self) -> None:
+        """Have it in use no longer. More than once is fine."""
+        ...
+
+
 class Files(Protocol):
     """The few file operations the runtime needs."""
 
@@ -391,6 +406,10 @@ class Files(Protocol):
         Raises:
             OSError: if it could not be done; what was there is still there.
         """
+        ...
+
+    def share(self, directory: Path) -> Share:
+        """Say, until that is closed, that the directory is in use."""
         ...
 
     async def in_thread(self, fn: Callable[..., T], *args: object) -> T:

@@ -202,7 +202,8 @@ def render_minimal(notification_id: str, task_id: str, run_id: str, status: str)
     """Return an envelope with no more than it must have. It cannot fail.
 
     It is for a task whose own envelope could not be built. The type of the task
-    is read off its id. It claims that a task remains: an agent that believes
+    is read off its id: that of an agent is hexadecimal digits, of which none is
+    the letter of another type. It claims that a task remains: an agent that believes
     that all have ended would not look again.
     """
     task = _identifier(task_id)

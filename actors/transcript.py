@@ -98,6 +98,8 @@ class TranscriptStore:
         env: The seam to the world.
         on_warning: Called with the id of an agent and a sentence when something
             could not be recorded or read.
+        on_written: Called with the id of an agent when there is more in its
+            transcript.
         durable: Whether what was written must survive a crash of the machine, not
             only of the program. It then waits for the disk with each write.
     """
@@ -108,6 +110,7 @@ class TranscriptStore:
         env: Env,
         on_warning: Callable[[str, str], None],
         *,
+        on_written: Callable[[str], None] | None = None,
         durable: bool = False,
     ) -> None:
         self.directory = directory
@@ -116,6 +119,7 @@ class TranscriptStore:
         self.waiting = 0
         self.is_stopped = False
         self._on_warning = on_warning
+        self._on_written = on_written
         self._durable = durable
         self._wake_writer: Callable[[], None] = _nobody
         self._logs: dict[str, TranscriptLog] = {}
@@ -349,6 +353,11 @@ class TranscriptStore:
     def warn(self, agent_id: str, text: str) -> None:
         """Tell that something could not be recorded or read."""
         self._on_warning(agent_id, text)
+
+    def grew(self, agent_id: str) -> None:
+        """There is more in the file of an agent."""
+        if self._on_written is not None:
+            self._on_written(agent_id)
 
     def settle_meta(self, job: _MetaJob) -> None:
         """Take to heart what came of ``job``; more than once is as good as once."""

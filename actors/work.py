@@ -249,12 +249,21 @@ class Report(Guard):
     progress_told_at = _Rare[float](-PROGRESS_EVERY)
     # While a run takes input: what to write to.
     input = _RareInput(None)
+    # Whether a run will have one.
+    takes_input = _Rare[bool](False)
+    # Why it was to stop, of one that was.
+    stop_reason = _Rare[str | None](None)
+    # How many of its calls wait, and so have lent its place.
+    waits = _Rare[int](0)
     # Of an agent.
     agent_host: _Rare[AgentHost | None] = _Rare(None)
     inbox: _Rare[Inbox | None] = _Rare(None)
     waiting: _Rare[Literal["tasks", "approval"] | None] = _Rare(None)
     terminate: _Rare[Terminate | None] = _Rare(None)
     todos: _Rare[TodoList | None] = _Rare(None)
+    # On trio's clock, while its run cleans up: by when that is to be over, with
+    # what its host does then.
+    ends_by: _Rare[float | None] = _Rare(None)
     _hurried = _Rare[trio.Event | None](None)
     _growth = _Rare[Growth | None](None)
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -36,7 +37,6 @@ from supervisor.runtime import (
     Limits,
     Runtime,
     TaskEnded,
-    TaskHandle,
     open_runtime,
 )
 from supervisor.tree import Event
@@ -208,17 +208,9 @@ async def _one(runtime: Runtime, crowd: Crowd, plan: Plan, number: int) -> None:
             await task.stop("no longer wanted")
         return
     async with trio.open_nursery() as nursery:
-        task = await nursery.start(_in_foreground, runtime, work)
+        task = await nursery.start(partial(runtime.run, work, owner="main"))
         await half_way.wait()
         crowd.moved += runtime.background(task)
-
-
-async def _in_foreground(
-    runtime: Runtime,
-    work: Agent,
-    task_status: trio.TaskStatus[TaskHandle] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    await runtime.run(work, owner="main", task_status=task_status)
 
 
 class _loop:

@@ -53,7 +53,7 @@ class AgentEvents:
                 raise StopAsyncIteration
             else:
                 self._news = trio.Event()
-                await self._news.wait()
+                await self._task.host.wait_for(self._news.wait, self._task)
         return self._pending.popleft()
 
     def offer(self, event: AgentEvent) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
 from actors.agent import (
     AgentFailed,
@@ -21,6 +22,8 @@ from actors.notifier import write_envelopes
 from actors.work import Work
 
 from ._agent_task import AgentTask
+from ._errors import RuntimeStopping
+from ._places import Wait
 from .hooks import AgentHooks
 from .permissions import AskFailed, ToolRequest
 
@@ -42,9 +45,13 @@ class RuntimeHost:
         self._life = life
         self._task = task
         self._hooks = hooks
+        self._host_tools: dict[str, Tool] | None = None
         self._tools: dict[str, Tool] | None = None
         self._breaker = Breaker(runtime.agents.breaker)
-        self._is_waiting = False
+        # The tools of which nobody has said whether it may call them.
+        self._refused: set[str] = set()
+        # While somebody is asked.
+        self._asking: Wait | None = None
 
     @property
     def depth(self) -> int:
@@ -74,6 +81,18 @@ class RuntimeHost:
 
     def _allowed(self) -> dict[str, Tool]:
         if self._tools is None:
+            agent = self._task.recipe
+            self._tools = {
+                name: tool
+                for name, tool in self._there().items()
+                if (agent.tools is None or name in agent.tools)
+                and name not in agent.disallowed_tools
+            }
+        return self._tools
+
+    def _there(self) -> dict[str, Tool]:
+        """Return the tools of the host, whatever the agent is restricted to."""
+        if self._host_tools is None:
             runtime, agent_id = self._runtime, self._task.task_id
             tools: dict[str, Tool] = {
                 tool.name: tool for tool in runtime.tools_for(agent_id)
@@ -81,16 +100,19 @@ class RuntimeHost:
             more = runtime.agents.tools
             if more is not None:
                 tools |= {tool.name: tool for tool in more(runtime, agent_id)}
-            agent = self._task.recipe
-            self._tools = {
-                name: tool
-                for name, tool in tools.items()
-                if (agent.tools is None or name in agent.tools)
-                and name not in agent.disallowed_tools
-            }
-        return self._tools
+            self._host_tools = tools
+        return self._host_tools
+
+    def _check_runs(self) -> None:
+        """Refuse what somebody wants who has kept the context of a run that has
+        ended: what it starts would be nobody's."""
+        if self._task.agent_host is not self:
+            raise RuntimeStopping(
+                f"this run of the agent {self._task.task_id} has ended"
+            )
 
     async def use_tool(self, use: ToolUse) -> ToolAnswer:
+        self._check_runs()
         # What was judged is what is called, whatever becomes of it meanwhile.
         use = ToolUse(use.id, use.name, copy.deepcopy(dict(use.input)))
         tool = self._allowed().get(use.name)
@@ -107,9 +129,38 @@ class RuntimeHost:
         except AskFailed as error:
             raise AgentFailed("error", str(error)) from error
         if not verdict.allowed:
+            if verdict.by_default:
+                self._tell_default(use.name)
             return _refusal(use, verdict.reason)
+        # Where somebody was asked, or a tool has given up a wait of its own.
+        places = self._life.places
+        await places.regain(self._task)
         result = await tool.call(use.input, tool_use_id=use.id)
+        await places.regain(self._task)
         return ToolAnswer(use.id, result.text, result.is_error)
+
+    def _tell_default(self, tool: str) -> None:
+        """Tell the host, once for each tool, that it has said nothing of it."""
+        if tool not in self._refused:
+            self._refused.add(tool)
+            self._task.warn(
+                f"its calls of {tool} are refused, since nothing allows them: see "
+                "AgentPolicy.permissions, which open_runtime(agents=) takes"
+            )
+
+    def _tell_missing_tools(self) -> None:
+        agent = self._task.recipe
+        named = {"tools": agent.tools or (), "disallowed_tools": agent.disallowed_tools}
+        if not any(named.values()):
+            return
+        there = self._there()
+        for argument, names in named.items():
+            missing = [name for name in names if name not in there]
+            if missing:
+                self._task.warn(
+                    f"{argument} names what no tool is called: {', '.join(missing)}; "
+                    f"there are: {', '.join(there) or 'none'}"
+                )
 
     def _request(self, use: ToolUse) -> ToolRequest:
         task = self._task
@@ -132,6 +183,7 @@ class RuntimeHost:
         description: str | None = None,
         tool_use_id: str | None = None,
     ) -> TaskHandle:
+        self._check_runs()
         return await self._runtime.launch(
             work,
             description=description,
@@ -140,6 +192,7 @@ class RuntimeHost:
         )
 
     async def run(self, work: Work, *, description: str | None = None) -> TaskSnapshot:
+        self._check_runs()
         return await self._runtime.run(
             work, description=description, owner=self._task.task_id
         )
@@ -152,6 +205,8 @@ class RuntimeHost:
         await self._task.wait_own()
         self._read_ends()
 
+    # As for the notifier: an interrupt would be taken for an error of the record.
+    @enable_ki_protection
     def _read_ends(self) -> None:
         # The notifier may have had no time yet for the last ones, and an agent
         # with no message and no own task would be done.
@@ -179,6 +234,7 @@ class RuntimeHost:
     # Its beginning, its end, and its waits
 
     async def starting(self) -> str | None:
+        self._tell_missing_tools()
         return await self._hooks.on_start()
 
     async def finishing(self, answer: str, attempt: int) -> str | None:
@@ -186,19 +242,23 @@ class RuntimeHost:
 
     def waiting(self, what: Literal["tasks", "approval"] | None) -> None:
         self._task.waiting = what
-        lends = what == "tasks"
-        if lends == self._is_waiting:
-            return
-        self._is_waiting = lends
-        if lends:
-            self._life.lend_place(self._task)
-        else:
-            self._life.take_place(self._task)
 
+    async def wait_for(self, wait: Callable[[], Awaitable[object]]) -> None:
+        if self._task.agent_host is self:
+            await self._life.places.wait(self._task, wait)
+        else:
+            await wait()
+
+    @enable_ki_protection
     def waits_for_approval(self, waits: bool) -> None:
         """Called when the first call begins to wait for somebody's answer, and
         when none does any more."""
         self._task.waiting = "approval" if waits else None
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            self._life.places.over(asking)
+        if waits:
+            self._asking = self._life.places.lend(self._task)
 
 
 def _refusal(use: ToolUse, why: str) -> ToolAnswer:

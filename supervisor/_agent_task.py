@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -55,6 +56,7 @@ class AgentTask(Task):
         "routed",
         "takes_messages",
         "transcript",
+        "transcript_file",
     )
 
     # What its runs use counts against this.
@@ -87,6 +89,7 @@ class AgentTask(Task):
         self.left: list[UserMessage] = []
         self.budget = None
         self.transcript = None
+        self.transcript_file: Path | None = None
         self.mode = "default"
         self.own: dict[str, Task] = {}
         self.pool: DynamicSupervisor | None = None
@@ -103,6 +106,11 @@ class AgentTask(Task):
     @property
     def limit_key(self) -> str | None:
         return self._limit_key
+
+    @property
+    def output_source(self) -> Path | None:
+        # Its output is a link to that, which is not followed.
+        return self.transcript_file
 
     # Its own tasks
 
@@ -147,6 +155,7 @@ class AgentTask(Task):
     def on_agent_event(self, event: AgentEvent) -> None:
         for reader in self.readers:
             reader.offer(event)
+        self.host.on_said(self, event)
 
     def tell_end(self) -> None:
         super().tell_end()
@@ -159,6 +168,7 @@ class AgentTask(Task):
         self.agent_host = None
         self.waiting = None
         self.history = ()
+        self.early = []
         self.pool = None
         if self.transcript is not None:
             self.transcript.close()

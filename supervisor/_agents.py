@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+
+import trio
 
 from actors import Stopped
 from actors.agent import Inbox
@@ -30,12 +33,19 @@ class Agents:
     def __init__(self, runtime: Runtime, life: Life, policy: AgentPolicy) -> None:
         self.policy = policy
         self.approvals = Approvals(life.env.ids, life.events)
-        self.transcripts = TranscriptStore(life.directory, life.env, self._warn)
+        self.transcripts = TranscriptStore(
+            life.directory, life.env, self._warn, on_written=self._written
+        )
         self._runtime = runtime
         self._life = life
 
     def _warn(self, agent_id: str, text: str) -> None:
         self._life.on_warning(self._life.table.find(agent_id), text)
+
+    def _written(self, agent_id: str) -> None:
+        task = self._life.table.find(agent_id)
+        if task is not None:
+            task.output_changed()
 
     def is_taken(self, task_id: str) -> bool:
         """Whether an agent of an earlier runtime had this id."""
@@ -63,7 +73,14 @@ class Agents:
             task.budget = parent.budget.child(*own)
         above = self.policy.permissions.mode if parent is None else parent.mode
         task.mode = resolve_mode(agent.permission_mode, above)
+        if agent.permission_mode not in (None, task.mode):
+            whose = "Permissions.mode" if parent is None else "the mode of its parent"
+            task.warn(
+                f"its permission mode is {task.mode} and not {agent.permission_mode}: "
+                f"{whose} is {above}, and no agent may have more"
+            )
         task.output_file = self.transcripts.link_output(task.task_id)
+        task.transcript_file = self.transcripts.transcript_file(task.task_id)
         self._write_meta(task)
 
     @asynccontextmanager
@@ -91,6 +108,7 @@ class Agents:
             facts,
             on_warning=task.warn,
             background_tasks=lambda: _describe_own(task),
+            time_left=lambda: _time_for_hooks(task),
         )
         host = RuntimeHost(self._runtime, self._life, task, hooks)
         self.approvals.admit(
@@ -136,6 +154,7 @@ class Agents:
             description=task.description,
             owner=task.owner,
             prompt=agent.prompt,
+            system=agent.system,
             tools=agent.tools,
             disallowed_tools=agent.disallowed_tools,
             model=agent.model,
@@ -148,6 +167,14 @@ class Agents:
             resumes=task.resumes,
             error=None if task.error is None else task.error.message,
         )
+
+
+def _time_for_hooks(task: AgentTask) -> float:
+    """Return the seconds that the stop hooks of a run that has ended have."""
+    if task.ends_by is None:
+        return math.inf
+    # The rest is for the steps that follow, or it would be late by them.
+    return 0.8 * max(0.0, task.ends_by - trio.current_time())
 
 
 def _describe_own(task: AgentTask) -> list[dict[str, str]]:

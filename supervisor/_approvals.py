@@ -13,25 +13,31 @@ from actors.env import Ids
 
 from ._events import ApprovalAnswered, ApprovalRequested, EventStream
 from ._line import one_line
+from ._rules import PATH_ARGUMENTS
 from .permissions import ToolRequest, Verdict
 
 _ID_DIGITS = 32
+_NAME_SHOWN = 64
 
 
 @attrs.frozen
 class Approval:
-    """A tool call that waits for an answer of the host."""
+    """A tool call that waits for an answer of the host.
+
+    Attributes:
+        id: for `Approvals.answer`. It cannot be guessed, and no model is told of it.
+        agent_id, agent_type: whose call it is.
+        tool_use: as the model has made it: clean what you show of it.
+        description: the call in one clean line for people.
+        requested_at: when, on trio's clock, in seconds.
+    """
 
     id: str
-    """For `Approvals.answer`. It cannot be guessed, and no model is told of it."""
     agent_id: str
     agent_type: str
     tool_use: ToolUse
-    """As the model has made it: clean what you show of it."""
     description: str
-    """The call in one clean line for people."""
     requested_at: float
-    """When, on trio's clock, in seconds."""
 
 
 @attrs.define(eq=False)
@@ -52,7 +58,8 @@ class _Parked:
 class Approvals:
     """Tool calls of agents in the mode ``bubble`` that wait for an answer.
 
-    A runtime has one: ``runtime.approvals``. Only `answer` allows a call: it is
+    A runtime has one: ``runtime.approvals``. The event `ApprovalRequested` tells of a
+    new one, and `ApprovalAnswered` of its answer. Only `answer` allows a call: it is
     for the program, which shows the question to a person. An answer is for one
     call only, and lasts no longer: there is no "always".
     """
@@ -228,7 +235,20 @@ class Approvals:
 
 
 def _describe(use: ToolUse) -> str:
+    """Return a call in one line, with what it does before what it says of itself."""
+    name = one_line(use.name, _NAME_SHOWN)
     command = use.input.get("command")
-    if len(use.input) > 1 or not isinstance(command, str):
-        command = json.dumps(dict(use.input), ensure_ascii=False, default=repr)
-    return one_line(f"{use.name}: {command}")
+    if isinstance(command, str) and len(use.input) == 1:
+        return one_line(f"{name}: {command}")
+    arguments = sorted(use.input.items(), key=lambda item: _rank(use.name, item[0]))
+    try:
+        shown = json.dumps(dict(arguments), ensure_ascii=False, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        shown = "arguments that cannot be shown"
+    return one_line(f"{name}: {shown}")
+
+
+def _rank(tool: str, argument: str) -> int:
+    if argument in ("command", PATH_ARGUMENTS.get(tool)):
+        return 0
+    return 2 if argument == "description" else 1

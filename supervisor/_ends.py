@@ -10,6 +10,7 @@ from __future__ import annotations
 import traceback
 
 from actors import Exit, Failed, Stopped, TaskStatus
+from actors.agent import AgentFailed
 from actors.envelope import Envelope
 
 from ._errors import RestartIntensityExceeded
@@ -53,7 +54,7 @@ def describe_error(error: Exception) -> TaskError:
 
 def _describe_error(error: Exception) -> TaskError:
     try:
-        trace = "".join(traceback.format_exception(error))
+        trace = "" if _is_verdict(error) else _traceback_of(error)
     # The boundary: see `describe`.
     except BaseException as second:  # noqa: ASYNC103
         trace = f"a traceback that cannot be shown: {type(second).__name__}"
@@ -66,6 +67,19 @@ def _describe_error(error: Exception) -> TaskError:
     else:
         message = describe(error)
     return TaskError(type(error).__name__, message[:TEXT_LIMIT], trace[:TEXT_LIMIT])
+
+
+def _traceback_of(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _is_verdict(error: Exception) -> bool:
+    """Whether it says why an agent was ended, and nothing was raised by that."""
+    return (
+        isinstance(error, AgentFailed)
+        and error.mode != "error"
+        and error.__cause__ is None
+    )
 
 
 def describe(value: object) -> str:

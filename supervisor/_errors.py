@@ -219,7 +219,7 @@ class MessageRefused(SupervisorError):
         self.why = why
 
     def __str__(self) -> str:
-        return f"agent {self.task_id} takes no message: {self.why}"
+        return f"task {self.task_id} takes no messages: {self.why}"
 
 
 class ResumeRefused(SupervisorError):

@@ -7,7 +7,7 @@ up; it sees a `Gap` with the number of events that it missed.
 
 from __future__ import annotations
 
-from typing import Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -21,7 +21,8 @@ class Event:
     """Something that happened."""
 
     seq: int
-    """Counts up by one in each stream."""
+    """Counts up by one in each stream; readers that are not told of `AgentSaid`
+    miss the numbers of these."""
     time: float
     """When, on trio's clock, in seconds."""
 
@@ -214,20 +215,40 @@ class EventStream:
         self._now = trio.lowlevel.current_clock().current_time
         # Replaced, never changed: a reader may leave while it is told.
         self._readers: tuple[Subscription, ...] = ()
+        # Of these, those that are told what agents say.
+        self._listeners: tuple[Subscription, ...] = ()
         self._closed = False
         self.has_readers = False
         """Whether anybody would see an event; what is costly to describe need
         not be described otherwise."""
 
-    def subscribe(self, capacity: int = 10_000) -> Subscription:
+    @property
+    def seq(self) -> int:
+        """The number of the last event; 0 if there was none."""
+        return self._seq
+
+    def subscribe(
+        self, capacity: int = 10_000, *, agents: bool = False
+    ) -> Subscription:
         """Return an iterator of the events from now on, which keeps at most
-        ``capacity`` of them for a slow reader."""
+        ``capacity`` of them for a slow reader.
+
+        With ``agents`` everything that agents say is among them, as `AgentSaid`
+        events, in the order in which it all happened. These may be many.
+
+        Raises:
+            TypeError: if ``agents`` is neither True nor False.
+        """
+        if not isinstance(agents, bool):
+            raise TypeError(f"agents must be True or False, not {agents!r}")
         subscription = Subscription(self, capacity)
         if self._closed:
             subscription.close()
         else:
             self._readers = (*self._readers, subscription)
             self.has_readers = True
+            if agents:
+                self._listeners = (*self._listeners, subscription)
         return subscription
 
     def __aiter__(self) -> Subscription:
@@ -242,6 +263,15 @@ class EventStream:
             for reader in readers:
                 reader.offer(event)
 
+    def emit_said(self, task_id: str, run_id: str, said: object) -> None:
+        """Tell those readers who asked for it what an agent has said."""
+        listeners = self._listeners
+        if listeners:
+            self._seq += 1
+            event = (AgentSaid, self._seq, self._now(), (task_id, run_id, said))
+            for reader in listeners:
+                reader.offer(event)
+
     def tell_gap(self, reader: Subscription) -> None:
         """Tell a reader that has read everything what it missed last."""
         reader.offer_gap(self._seq, self._now())
@@ -249,6 +279,7 @@ class EventStream:
     def forget(self, reader: Subscription) -> None:
         """Tell this reader no more."""
         self._readers = tuple(r for r in self._readers if r is not reader)
+        self._listeners = tuple(r for r in self._listeners if r is not reader)
         self.has_readers = bool(self._readers)
 
     def close(self) -> None:
@@ -352,7 +383,8 @@ class TaskEnded(Event):
 
 @attrs.frozen
 class Warned(Event):
-    """Something about a task is not as it should be."""
+    """Something about a task is not as it should be. It is also logged, as a
+    warning of the logger ``supervisor``, whoever reads the events."""
 
     task_id: str | None
     text: str
@@ -402,3 +434,15 @@ class ApprovalAnswered(Event):
     """``host``: by `answer`. ``end``: denied, because its agent ends.
     ``withdrawn``: the call was given up, and nobody has answered."""
     reason: str | None
+
+
+@attrs.frozen
+class AgentSaid(Event):
+    """An agent has said something, or was given a message. Told to those who have
+    subscribed with ``agents``; `supervisor.runtime.TaskHandle.events` has the same
+    of one agent alone."""
+
+    task_id: str
+    run_id: str
+    event: Any
+    """An `actors.agent.AgentEvent`."""

@@ -94,7 +94,12 @@ def _is_fence(line: str) -> bool:
 
 def _by_yaml(head: list[str], first: int) -> list[HeadField] | str:
     """Return the fields, or why YAML has none."""
-    import yaml
+    try:
+        import yaml
+    except ImportError as error:
+        raise ImportError(
+            "agent definitions need the package PyYAML: install trio-supervisor[agents]"
+        ) from error
 
     try:
         # Composed and not loaded: a node knows its line, a repeated key is still

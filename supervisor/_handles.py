@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 
 class StopResult:
-    """What came of a stop."""
+    """What came of a stop.
+
+    Attributes:
+        snapshot: the task after the stop; it has ended unless there are survivors.
+        stopped: of an agent, the ids of the tasks below it that the stop has ended.
+        survivors: what has outlived the stop, in words: processes, or a task that is
+            shielded; of an agent also below it.
+    """
 
     __slots__ = ("_snapshot", "_task", "stopped", "survivors")
 
@@ -32,10 +39,7 @@ class StopResult:
         self.stopped: tuple[str, ...] = tuple(
             own.task_id for own in below if own.status is TaskStatus.KILLED
         )
-        """Of an agent: the ids of the tasks below it that the stop has ended."""
         self.survivors: tuple[str, ...] = _survivors(task, below)
-        """What has outlived the stop, in words: processes, or a task that is
-        shielded; of an agent also below it."""
 
     def __repr__(self) -> str:
         return (
@@ -96,8 +100,8 @@ class TaskHandle:
     async def wait(self) -> TaskSnapshot:
         """Wait for the end of the task and return it as it is then.
 
-        Cancelling the wait does nothing to the task. A task that waits for one
-        that it launched lends its place to those who wait for one.
+        Cancelling the wait does nothing to the task. A task that calls it lends
+        its place meanwhile: see `Limits`.
 
         Raises:
             WouldDeadlock: if the task itself waits.
@@ -165,8 +169,7 @@ class TaskHandle:
                 raise InputClosed(self.id, "it has ended")
             if not task.takes_input:
                 raise InputClosed(self.id, "it was launched without an input")
-            with self._runtime.lent_place((task,)):
-                await task.wait_changed()
+            await self._runtime.wait_for(task.wait_changed, task)
         return stdin
 
     def _input_closed(self, error: Exception) -> InputClosed:
@@ -181,7 +184,11 @@ class TaskHandle:
     def read_tail(self, limit: int = 65_536, *, whole_lines: bool = False) -> str:
         """Return the end of the output, at most ``limit`` characters, with a
         first line that says so and names the file if that is not all. With
-        ``whole_lines`` it leaves out the rest of a line that was cut."""
+        ``whole_lines`` it leaves out the rest of a line that was cut.
+
+        The output of an agent is its transcript, here and below: one line of JSON
+        for each message, as they are in the file. Its answer is in the snapshot.
+        """
         from ._reading import read_tail
 
         return read_tail(self._task, limit, whole_lines=whole_lines)

@@ -6,8 +6,8 @@ the end, is synchronous and protected from interrupts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
@@ -22,10 +22,10 @@ from actors.lowlevel import current_actor
 from actors.output import DiskQuota
 
 from ._agent_task import AgentTask
-from ._child import Child
+from ._child import Child, log
 from ._delivery import Delivery
 from ._ends import conclude, describe, describe_error
-from ._errors import SupervisorError, SupervisorStopping
+from ._errors import BacklogFull, SupervisorError, SupervisorStopping
 from ._events import (
     EventStream,
     TaskBackgrounded,
@@ -36,17 +36,18 @@ from ._events import (
     TaskStopRequested,
     Warned,
 )
-from ._limits import Limits, Slots
+from ._limits import Limits
 from ._lineage import depth_below, parent_of
 from ._orders import ID_PREFIXES, Order
 from ._outbox import Notify
+from ._places import Places
 from ._runs import Runs
 from ._spec import ChildSpec
 from ._table import Table, Task
 from ._tree import DynamicSupervisor
 
 if TYPE_CHECKING:
-    from actors.agent import Message
+    from actors.agent import AgentEvent, Message
 
     from ._agents import Agents
     from ._revival import Revival
@@ -66,13 +67,18 @@ class Life:
         self, directory: Path, env: Env, limits: Limits, events: EventStream
     ) -> None:
         self.directory = directory
+        # Closed with the runtime.
+        self.share = env.files.share(directory)
         self.env = env
         self.limits = limits
         self.events = events
         self.table = Table()
-        self.slots: Slots[Task] = Slots(limits)
+        self.places = Places(limits, self.table, self._start_waiting)
+        self.slots = self.places.slots
         self.runs = Runs(self)
         self.delivery = Delivery(self.table, events, self.on_warning)
+        self.delivery = Delivery(self.table, events, self.on_warning)
+        self.delivery.outbox.wait_by = self.wait_for
         self.is_stopping = False
         self._disk = (
             None
@@ -80,6 +86,8 @@ class Life:
             else DiskQuota(limits.disk, partial(self.on_warning, None))
         )
         self._idle: trio.Event | None = None
+        # Bound once: there may be 100,000 tasks.
+        self._watcher = self._on_end
         self._specs: dict[float | None, ChildSpec[Any]] = {}
         # Refs, because a pool that crashed comes back as another object.
         self._pools: dict[str, ActorRef[Any]]
@@ -111,6 +119,8 @@ class Life:
 
         Raises:
             RuntimeStopping: if the agent whose own task it would be is stopping.
+            BacklogFull: if too many notifications for its reader are not
+                acknowledged.
             DepthExceeded: if it is an agent too deep below others.
             ValueError: if it is an agent in a mode that there is not.
         """
@@ -119,6 +129,8 @@ class Life:
         depth = 0
         if parent is not None:
             order.owner = parent.task_id
+        if background:
+            self._check_backlog(parent)
         if order.has_tasks:
             self.agents.check(order.work)
             depth = depth_below(parent, self.agents.policy.max_depth)
@@ -147,9 +159,10 @@ class Life:
         ``history``, which is whole: nothing is put before it.
 
         Raises:
-            RuntimeStopping: if its parent is stopping; nothing was changed.
+            RuntimeStopping, BacklogFull: as `enter`; nothing was changed.
         """
         parent = parent_of(self.table, order.owner, None)
+        self._check_backlog(parent)
         task = self._make_task(
             order, task_id, background, self.current_task(), parent, depth
         )
@@ -165,6 +178,18 @@ class Life:
             self.table.add(task)
         self._begin(task, None)
         return task
+
+    def _check_backlog(self, reader: AgentTask | None) -> None:
+        """Refuse what would be told to one who acknowledges nothing: the agent
+        ``reader``, or the program. Neither can acknowledge what is the other's."""
+        outbox, limit = self.delivery.outbox, self.limits.backlog
+        if outbox.unacknowledged < limit:
+            return
+        waiting = outbox.unacknowledged - outbox.routed
+        if reader is not None:
+            waiting = len(reader.routed)
+        if waiting >= limit:
+            raise BacklogFull(waiting)
 
     def _make_id(self, order: Order) -> tuple[str, Path | None, OSError | None]:
         for _ in range(_ID_ATTEMPTS):
@@ -251,7 +276,7 @@ class Life:
                 self._specs.get(_budget(task)) or self._make_spec(task),
                 task,
                 id=task.task_id,
-                watcher=self._on_end,
+                watcher=self._watcher,
             )
         except SupervisorStopping as error:
             # An interrupt in a task ends its pool before the runtime knows, or
@@ -299,13 +324,11 @@ class Life:
             self._specs[budget] = spec
         return spec
 
-    def start_pending(self) -> None:
-        """Start those who wait as long as there is a place for one."""
-        while (task := self.slots.take_next()) is not None:
-            # Not in the context of the task whose end has made the place.
-            context, task.context = task.context, None
-            assert context is not None
-            context.run(self._start, task)
+    def _start_waiting(self, task: Task) -> None:
+        # Not in the context of the task whose end has made the place.
+        context, task.context = task.context, None
+        assert context is not None
+        context.run(self._start, task)
 
     @enable_ki_protection
     def own_pool_opened(self, agent: AgentTask, pool: DynamicSupervisor) -> None:
@@ -326,39 +349,27 @@ class Life:
             list(agent.own.values()), f"its agent {agent.task_id} has ended"
         )
 
-    # A place that is lent
+    # Waiting
 
-    @contextmanager
-    @enable_ki_protection
-    def lent_place(self, tasks: Iterable[Task]) -> Generator[None, None, None]:
-        """While a task waits for one that it launched, its place is free."""
-        waiting = self.current_task()
-        if waiting is None or all(
-            waiting is not t.launched_by and waiting is not t.parent for t in tasks
-        ):
-            yield
-            return
-        self.lend_place(waiting)
-        try:
-            yield
-        finally:
-            self.take_place(waiting)
+    async def wait_for(
+        self,
+        wait: Callable[[], Awaitable[object]],
+        *sources: Hashable,
+        ends: int = 1,
+    ) -> None:
+        """Wait by calling ``wait``. A task that calls this lends its place, and goes
+        on when it has one again: see `Places.wait`."""
+        task = self.current_task()
+        if task is None:
+            await wait()
+        else:
+            await self.places.wait(task, wait, *sources, ends=ends)
 
-    @enable_ki_protection
-    def lend_place(self, task: Task) -> None:
-        """The place of ``task`` is free until as many calls of `take_place`."""
-        task.waits += 1
-        if task.waits == 1:
-            self.slots.give_back(task)
-            self.start_pending()
-
-    @enable_ki_protection
-    def take_place(self, task: Task) -> None:
-        """See `lend_place`."""
-        task.waits -= 1
-        # It goes on at once; until a place is free again nobody else starts.
-        if task.waits == 0 and self.table.is_live(task):
-            self.slots.occupy(task)
+    async def regain(self) -> None:
+        """Wait for the place of the task that calls, if it has lent it."""
+        task = self.current_task()
+        if task is not None:
+            await self.places.regain(task)
 
     # The move to the background
 
@@ -468,21 +479,22 @@ class Life:
             None if task.rare is None else task.signal,
             None if task.error is None else task.error.message,
         )
-        # Before anybody hears of the end; a task that lent its place has none.
-        if was_running and not task.waits:
-            self.slots.give_back(task)
+        # Before anybody hears of the end.
+        if was_running:
+            self.places.give_up(task)
         if undone is not None:
             self._put_back(undone)
         elif task.background:
             self.delivery.tell(task, remaining, parent)
         task.tell_end()
+        self.places.ended(task)
         if parent is not None:
             parent.own_ended(task)
         if self._idle is not None and not self.table.live:
             self._idle.set()
             self._idle = None
         if was_running and self.slots.waiting:
-            self.start_pending()
+            self.places.start_pending()
         if not task.background:
             # Nobody waits to hear of it.
             self.delivery.let_go(task)
@@ -530,11 +542,16 @@ class Life:
         )
 
     def on_warning(self, task: Task | None, text: str) -> None:
+        whose = "" if task is None else f"task {task.task_id}: "
+        log(logging.WARNING, "%s%s", whose, text)
         self.events.emit(Warned, None if task is None else task.task_id, text)
 
     def on_prompt(self, task: Task) -> None:
         assert task.prompt is not None
         self.events.emit(TaskPrompted, task.task_id, task.prompt)
+
+    def on_said(self, task: Task, event: AgentEvent) -> None:
+        self.events.emit_said(task.task_id, task.run_id, event)
 
 
 def _budget(task: Task) -> float | None:

@@ -28,7 +28,21 @@ def _copy(caps: Mapping[str, int]) -> Mapping[str, int]:
 class Limits:
     """The caps of a runtime, for foreground and background tasks together.
 
-    None is no cap. A task runs when every cap that it counts for has room.
+    None is no cap. A task runs when every cap that it counts for has room: ``total``
+    counts all tasks, ``shells`` and ``agents`` those of a kind, ``models`` agents by
+    their model (``"opus"`` or ``"anthropic/opus"``), ``providers`` by what is before
+    the slash of that. ``backlog`` is for notifications that are not acknowledged, and
+    ``disk`` for bytes of output.
+
+    A task lends its place while it waits for other tasks, for notifications or, an
+    agent, for messages or a person's answer. Then it goes on as soon as it has a
+    place again, before every task that has not started. So no cap is exceeded, with
+    three exceptions, since the runtime sees waits and not work: a task counts as
+    waiting while any of its calls waits; one that has given up a wait, by a timeout
+    of its own, waits for its place at its next wait or tool call; and one whose own
+    child runs on after the wait (it has waited for output or input, or the child was
+    moved to the background) shares the child's place if there is no other, because
+    the child may end only by what it does now.
 
     Raises:
         TypeError, ValueError: naming the cap and its value.
@@ -88,18 +102,20 @@ T = TypeVar("T", bound=Counted)
 @attrs.define(eq=False)
 class _Cap:
     free: int
-    """How many places; less than none after `Slots.occupy`."""
+    """How many places."""
 
 
 class _Lane(Generic[T]):
     """Those that count for the same caps, and so wait for the same."""
 
-    __slots__ = ("caps", "queue")
+    __slots__ = ("caps", "queue", "returning")
 
     def __init__(self, caps: tuple[_Cap, ...]) -> None:
         self.caps = caps
         # Each with its place in the order of all.
         self.queue: OrderedDict[T, int] = OrderedDict()
+        # Of those that have had a place before, which come first.
+        self.returning: OrderedDict[T, int] = OrderedDict()
 
     def has_room(self) -> bool:
         # A loop: a generator costs as much again as all the rest of a start.
@@ -112,9 +128,10 @@ class _Lane(Generic[T]):
 class Slots(Generic[T]):
     """The places that `Limits` gives out, and those who wait for one.
 
-    Those who wait are served first in first out; one that waits for its own type,
-    model or provider holds up nobody who does not. The cost of
-    a start grows with the number of models that have a cap, and with nothing else.
+    Those who wait are served first in first out, and before them those who have
+    had a place and want it again; one that waits for its own type, model or provider
+    holds up nobody who does not. The cost of a start grows with the number of models
+    that have a cap, and with nothing else.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -133,6 +150,9 @@ class Slots(Generic[T]):
             for task_type, kind in _KINDS.items()
         }
         self._has_models = bool(self._models or self._providers)
+        # Who shares which of whose caps, and the other way round.
+        self._shares: dict[T, tuple[T, tuple[_Cap, ...]]] = {}
+        self._shared_by: dict[T, T] = {}
         self._order = 0
         self.waiting = 0
         """How many wait."""
@@ -140,45 +160,92 @@ class Slots(Generic[T]):
     def take(self, task: T) -> bool:
         """Give ``task`` a place, or put it in the queue and return False."""
         lane = self._lane(task)
-        if not lane.queue and lane.has_room():
+        if not lane.queue and not lane.returning and lane.has_room():
             for cap in lane.caps:
                 cap.free -= 1
             return True
-        self._order += 1
-        lane.queue[task] = self._order
-        self.waiting += 1
+        self._wait(lane.queue, task)
         return False
+
+    def take_again(self, task: T, beside: T | None = None) -> bool:
+        """Give ``task``, which has given its place back, one again, or put it in the
+        queue before all who have had none, and return False.
+
+        If there is none, it shares that of ``beside``, unless another does: the
+        place is free when neither needs it.
+        """
+        lane = self._lane(task)
+        if not lane.returning and lane.has_room():
+            for cap in lane.caps:
+                cap.free -= 1
+            return True
+        if beside is not None and self._share(task, lane, beside):
+            return True
+        self._wait(lane.returning, task)
+        return False
+
+    def _share(self, task: T, lane: _Lane[T], other: T) -> bool:
+        if other in self._shared_by:
+            return False
+        _, borrowed = self._shares.get(other, (None, ()))
+        owned = [cap for cap in self._lane(other).caps if cap not in borrowed]
+        common = tuple(cap for cap in lane.caps if cap in owned)
+        rest = [cap for cap in lane.caps if cap not in owned]
+        if not common or any(cap.free <= 0 for cap in rest):
+            return False
+        for cap in rest:
+            cap.free -= 1
+        self._shares[task] = other, common
+        self._shared_by[other] = task
+        return True
+
+    def _wait(self, queue: OrderedDict[T, int], task: T) -> None:
+        self._order += 1
+        queue[task] = self._order
+        self.waiting += 1
 
     def take_next(self) -> T | None:
         """Give a free place to the first of those who wait and may have one;
         return it, or None."""
         heads = [
-            (order, task)
+            (not lane.returning, order, lane, task)
             for lane in self._lanes.values()
-            if lane.queue and lane.has_room()
-            for task, order in islice(lane.queue.items(), 1)
+            if (lane.returning or lane.queue) and lane.has_room()
+            for task, order in islice((lane.returning or lane.queue).items(), 1)
         ]
         if not heads:
             return None
-        _, task = min(heads, key=lambda head: head[0])
+        # The order is another for each.
+        _, _, lane, task = min(heads, key=lambda head: head[:2])
         self.leave_queue(task)
-        self.occupy(task)
+        for cap in lane.caps:
+            cap.free -= 1
         return task
 
     def leave_queue(self, task: T) -> None:
         """Wait no longer. Nothing happens if it does not wait."""
-        if self._lane(task).queue.pop(task, None) is not None:
-            self.waiting -= 1
-
-    def occupy(self, task: T) -> None:
-        """Give ``task`` a place, whether one is free or not."""
-        for cap in self._lane(task).caps:
-            cap.free -= 1
+        lane = self._lane(task)
+        for queue in (lane.queue, lane.returning):
+            if queue.pop(task, None) is not None:
+                self.waiting -= 1
 
     def give_back(self, task: T) -> None:
         """Take the place of ``task`` back; `take_next` tells whose it is now."""
+        kept = self._stop_sharing(task) if self._shares else ()
         for cap in self._lane(task).caps:
-            cap.free += 1
+            if cap not in kept:
+                cap.free += 1
+
+    def _stop_sharing(self, task: T) -> tuple[_Cap, ...]:
+        """Return the caps of ``task`` that another goes on to count for."""
+        kept: tuple[_Cap, ...] = ()
+        if task in self._shares:
+            other, kept = self._shares.pop(task)
+            del self._shared_by[other]
+        if task in self._shared_by:
+            _, passed = self._shares.pop(self._shared_by.pop(task))
+            kept += passed
+        return kept
 
     def _lane(self, task: T) -> _Lane[T]:
         if not self._has_models or task.limit_key is None:

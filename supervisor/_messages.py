@@ -64,6 +64,8 @@ def refusal(task: Task | None, run_id: str | None) -> str | None:
     """Return why no run of ``task`` will read a message, which was meant for the
     run ``run_id`` if that is given; None if one will."""
     if not isinstance(task, AgentTask):
+        if task is not None and task.task_type == "local_bash":
+            return "it is a shell"
         return "it is no agent"
     if run_id is not None and run_id != task.run_id:
         return _for_another(run_id, task.run_id)
@@ -94,9 +96,9 @@ def _for_another(run_id: str, now: str) -> str:
 
 def _of_its_end(status: str) -> str | None:
     if status == TaskStatus.FAILED.value:
-        return "it has failed"
+        return "it has failed; Runtime.resume goes on with it"
     if status == TaskStatus.KILLED.value:
-        return "it was stopped"
+        return "it was stopped; Runtime.resume goes on with it"
     return None
 
 

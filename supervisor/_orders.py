@@ -146,6 +146,8 @@ def _member(work: Work, name: str) -> object:
 
 
 def _refusal(work: object, why: str) -> TypeError:
+    if callable(work) and not isinstance(work, type):
+        why = f'{why}; the loop of an agent is launched as Agent(run, "prompt")'
     return TypeError(f"a work such as Shell(...) is wanted, not {work!r}: {why}")
 
 

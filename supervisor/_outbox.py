@@ -15,7 +15,7 @@ Beside these there are notes of progress and scheduled prompts, in the same queu
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from operator import attrgetter
 from typing import Literal, TypeAlias
@@ -219,6 +219,9 @@ class Outbox:
     ) -> None:
         self._on_ack = on_ack
         self._on_warning = on_warning
+        # How a reader waits, who may be a task with a place to lend.
+        self.wait_by: Callable[[Callable[[], Awaitable[object]]], Awaitable[None]]
+        self.wait_by = _wait
         self._unsent: deque[Notification] = deque()
         self._ready = _Ready()
         # Of the owners whose views somebody holds.
@@ -230,6 +233,8 @@ class Outbox:
         self._added = 0
         self.unacknowledged = 0
         """How many notifications wait for their ack."""
+        self.routed = 0
+        """How many of these are handed to somebody instead of the readers."""
         self.closed = False
 
     def add(
@@ -271,6 +276,8 @@ class Outbox:
             self._added,
         )
         self.unacknowledged += 1
+        if deliver is not None:
+            self.routed += 1
         if kind == "progress":
             self._progress.setdefault(task_id, []).append(note)
         elif self._progress and kind == "task":
@@ -291,6 +298,8 @@ class Outbox:
     def acknowledged(self, note: Notification, how: Ack) -> None:
         """Called by the notification itself, once."""
         self.unacknowledged -= 1
+        if note._deliver is not None:
+            self.routed -= 1
         place, note._place = note._place, _ACKED
         note._facts = note._deliver = None
         if place in (_OFFERED, _TAKEN):
@@ -476,7 +485,7 @@ class Outbox:
         """Wait for a change; return False if there will be no other."""
         if self.closed:
             return False
-        await queue.readers.park()
+        await self.wait_by(queue.readers.park)
         return True
 
     def close(self) -> None:
@@ -493,3 +502,7 @@ class Outbox:
 def _one_line(text: str) -> str:
     line = " ".join(clean_text(text[: 4 * _DISPLAY_LIMIT]).split())
     return line if len(line) <= _DISPLAY_LIMIT else line[: _DISPLAY_LIMIT - 3] + "..."
+
+
+async def _wait(wait: Callable[[], Awaitable[object]]) -> None:
+    await wait()

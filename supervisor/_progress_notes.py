@@ -1,20 +1,22 @@
 """Notes of progress: what a task has done since the last one, in the same queue as
 the ends."""
 
-# The words are those that a host puts before its model by itself.
-# pyright: reportPrivateUsage=false
-
 from __future__ import annotations
 
 from functools import partial
 from html import escape, unescape
+from typing import Final
+
+import attrs
 
 from actors import Progress
 
 from ._delivery import Delivery
+from ._line import escaped_line
 from ._outbox import Notify, Words
-from ._table import Table, Task
-from .attachments import _furthest, _progress_line
+from ._table import Table, Task, TaskSnapshot
+
+_PATH_SHOWN: Final = 4_096
 
 
 class ProgressNotes:
@@ -50,7 +52,7 @@ class ProgressNotes:
         if snapshot.progress is None:
             return None
         try:
-            return _progress_line(snapshot, before, snapshot.progress)
+            return progress_line(snapshot, before, snapshot.progress)
         # The boundary: a work may have written anything into its report.
         except Exception as error:
             task.host.on_warning(task, f"progress cannot be told: {type(error)!r}")
@@ -64,7 +66,7 @@ class ProgressNotes:
         live = self._table.live
         if len(self._told) > 2 * len(live) + 16:
             self._told = {id: p for id, p in self._told.items() if id in live}
-        self._told[task.task_id] = _furthest(before, task.progress)
+        self._told[task.task_id] = furthest(before, task.progress)
         return Words(
             text=(
                 "<task-progress>\n"
@@ -74,3 +76,58 @@ class ProgressNotes:
             ),
             summary=unescape(line),
         )
+
+
+def furthest(before: Progress, now: Progress) -> Progress:
+    """Return ``now``, with no count below ``before``: a task that was run again
+    counts from 0, and what it has done twice is no news."""
+    return attrs.evolve(
+        now,
+        bytes_written=max(before.bytes_written, now.bytes_written),
+        tool_uses=max(before.tool_uses, now.tool_uses),
+        total_tokens=max(before.total_tokens, now.total_tokens),
+    )
+
+
+def progress_line(task: TaskSnapshot, before: Progress, now: Progress) -> str | None:
+    """Return what a task has done since ``before`` in one line, None if that is
+    nothing worth telling."""
+    file = (
+        None
+        if task.output_file is None
+        else escaped_line(str(task.output_file), _PATH_SHOWN)
+    )
+    if task.type == "remote_agent":
+        if not now.text or now.text == before.text:
+            return None
+        line = f"Remote task {task.id} progress: {escaped_line(now.text)}."
+        return line if file is None else f"{line} Read {file} to see full output."
+    news: list[str] = []
+    if task.type == "local_bash":
+        what = "Command"
+        if (count := now.bytes_written - before.bytes_written) > 0:
+            news.append(f"{count} new byte{_plural(count)} of output")
+    else:
+        what = "Agent"
+        if (count := now.tool_uses - before.tool_uses) > 0:
+            news.append(f"{count} new tool{_plural(count)} used")
+        if (count := now.total_tokens - before.total_tokens) > 0:
+            news.append(f"{count} new tokens")
+    if not news:
+        return None
+    line = (
+        f"{what} {task.id} progress: {', '.join(news)}. "
+        f"The {what.lower()} is still running."
+    )
+    if file is not None:
+        line += (
+            f" You usually do not need to read {file} unless you need specific details "
+            "right away."
+        )
+    if task.notify == "silent":
+        return line
+    return f"{line} You will receive a notification when the {what.lower()} is done."
+
+
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"

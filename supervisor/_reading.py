@@ -7,6 +7,9 @@ run on; with a rotated file they go on, and what was dropped is told. Nothing
 here waits for the disk; what cannot be read, or is no regular file, reads as
 empty.
 
+The output of an agent is its transcript, as it is in the file: one line of JSON for
+each message.
+
 The last line of a running command, while it is unfinished, is not in the file
 yet, because a carriage return may replace it. Readers see it nevertheless, after
 the end of the file: a prompt has no newline.
@@ -79,7 +82,7 @@ def read_tail(task: Task, limit: int = 65_536, *, whole_lines: bool = False) -> 
     text = kept.decode("utf-8", "replace") + _unfinished(task)
     if not is_cut and len(text) <= limit:
         return text
-    header = f"[Truncated. Full output: {task.output_file}]\n"
+    header = f"[Truncated. Full output: {task.output_source}]\n"
     if len(header) > limit:
         header = ""
     start = max(0, len(text) - (limit - len(header)))
@@ -283,9 +286,10 @@ def _compile(pattern: str | re.Pattern[str]) -> tuple[re.Pattern[str], int]:
 
 def _kept_from(task: Task, offset: int) -> int:
     """Return ``offset``, or where the output begins that is still kept."""
-    if offset >= task.output_start or task.output_file is None:
+    path = task.output_source
+    if offset >= task.output_start or path is None:
         return offset
-    size = task.env.files.size(older_file(task.output_file))
+    size = task.env.files.size(older_file(path))
     if size != task.output_start - task.output_dropped:
         # Somebody has taken it away.
         return task.output_start
@@ -294,7 +298,7 @@ def _kept_from(task: Task, offset: int) -> int:
 
 def _read(task: Task, offset: int, limit: int) -> bytes:
     """Return at most ``limit`` bytes of the output that is kept."""
-    path = task.output_file
+    path = task.output_source
     if path is None:
         return b""
     data = b""
@@ -312,9 +316,10 @@ def _read(task: Task, offset: int, limit: int) -> bytes:
 
 
 def _end(task: Task) -> int:
-    if task.output_file is None:
+    path = task.output_source
+    if path is None:
         return 0  # Nothing is left, also not of what a rotation had kept.
-    return task.output_start + (task.env.files.size(task.output_file) or 0)
+    return task.output_start + (task.env.files.size(path) or 0)
 
 
 def _unfinished(task: Task) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 import trio
@@ -19,6 +19,7 @@ from trio.lowlevel import enable_ki_protection
 
 from actors import TaskStatus
 from actors.agent import (
+    INBOX_LIMIT,
     Agent,
     InboxClosed,
     InboxFull,
@@ -47,6 +48,7 @@ GENERAL = "general-purpose"
 # What a resumed agent keeps, whoever gives the loop to go on with.
 _KEPT = (
     "prompt",
+    "system",
     "type",
     "tools",
     "disallowed_tools",
@@ -93,7 +95,10 @@ class Resumes:
                 has changed.
         """
         await trio.lowlevel.checkpoint()
-        self._check(task_id, check)
+        now = self._check(task_id, check)
+        if isinstance(now, AgentTask) and _is_ending(now):
+            # Whoever holds the lock may wait for that end.
+            self._runtime.refuse_own_end((now,))
         async with self._alone(task_id):
             while True:
                 task = self._check(task_id, check)
@@ -125,8 +130,15 @@ class Resumes:
         """Wait for those who came before, in their order."""
         lock = self._locks.setdefault(task_id, trio.Lock())
         try:
-            async with lock:
+            # Whoever has it may be waiting for a place.
+            with self._life.places.lent(
+                self._life.current_task() if lock.locked() else None
+            ):
+                await lock.acquire()
+            try:
                 yield
+            finally:
+                lock.release()
         finally:
             if not lock.locked():
                 self._locks.pop(task_id, None)
@@ -144,25 +156,28 @@ class Resumes:
         Raises:
             ResumeRefused, BacklogFull, RuntimeStopping: nothing has changed.
         """
-        self._check_open()
+        self._runtime.check_open()
         meta = (
             self.meta(task_id) if before is None else self._life.agents.meta_of(before)
         )
         if meta is None:
             raise ResumeRefused(task_id, "nothing in the directory says what it was")
+        self._check_elsewhere(task_id)
         if agent is None and before is not None:
             agent = before.recipe
         recipe = self._recipe(meta, agent)
         history = _history(meta, await self._load(task_id))
         # Much may have happened meanwhile.
-        self._check_open()
+        self._runtime.check_open()
         task = self._exchange(meta, before, recipe, history, message)
         revival = task.revival
         assert revival is not None
         if task.ref is None:
             # It waits for a place. How it begins is told by its end.
             revival.begun()
-        await revival.decided.wait()
+        if not revival.decided.is_set():
+            with self._life.places.lent(self._life.current_task()):
+                await revival.decided.wait()
         if revival.is_undone:
             why = "its new run failed at once"
             if task.error is not None:
@@ -170,19 +185,27 @@ class Resumes:
             raise ResumeRefused(task_id, why)
         return task
 
-    def _check_open(self) -> None:
-        self._runtime.check_open()
-        self._runtime.check_backlog()
+    def _check_elsewhere(self, task_id: str) -> None:
+        """Refuse an agent that another runtime on the directory may be running."""
+        if self._life.share.is_alone():
+            return
+        stored = self.meta(task_id)
+        if stored is not None and stored.status in _UNFINISHED:
+            raise ResumeRefused(
+                task_id,
+                "another runtime has the directory open, and it may be running in that",
+            )
 
     def _recipe(self, meta: AgentMeta, agent: Agent | None) -> Agent:
         """Return the agent that goes on: with the loop of ``agent``, or else that
         of the policy, and with what the old one is known by and restricted to."""
         if meta.one_shot:
             raise ResumeRefused(meta.agent_id, "it was to give one answer only")
-        kept = {name: getattr(meta, name) for name in _KEPT}
+        kept: dict[str, Any] = {name: getattr(meta, name) for name in _KEPT}
         try:
             if agent is None:
                 agent = self._from_policy(meta)
+                kept |= self._restricted(meta)
             return attrs.evolve(agent, **kept, permission_mode=self._mode(meta))
         except (TypeError, ValueError) as error:
             # Anybody may have written to the directory.
@@ -206,6 +229,22 @@ class Resumes:
             meta.prompt,
             max_turns=None if definition is None else definition.max_turns,
         )
+
+    def _restricted(self, meta: AgentMeta) -> dict[str, Any]:
+        """Return the tools that it has and those that it must not use: no more than
+        before, than its type has today, and than the agent above it."""
+        from .tools._inherited import Inherited, inherited
+
+        definition = self._runtime.agents.definitions.get(meta.type)
+        tools, disallowed = meta.tools, meta.disallowed_tools
+        above = [inherited(self._runtime, meta.owner)]
+        if definition is not None:
+            more = definition.disallowed_tools
+            above.append(Inherited(tools=definition.tools, disallowed_tools=more))
+        for each in above:
+            given = each.narrowed(tools, disallowed)
+            tools, disallowed = given["tools"], given["disallowed_tools"]
+        return {"tools": tools, "disallowed_tools": disallowed}
 
     def _check_tools(self, agent_id: str, names: Sequence[str]) -> None:
         """Refuse a fork whose conversation speaks of tools that are not there."""
@@ -248,6 +287,9 @@ class Resumes:
     ) -> AgentTask:
         """Enter the new record in place of the old one, with what it is to read."""
         life = self._life
+        left = () if before is None else before.left
+        if message is not None and len(left) >= INBOX_LIMIT:
+            raise InboxFull(INBOX_LIMIT)
         replaces, may_go = before, False
         if before is not None:
             if life.table.has_ended(before):
@@ -268,8 +310,8 @@ class Resumes:
         task.recipe = recipe
         if task.inbox is None or task.inbox.closed:
             return task
-        for waiting in () if before is None else before.left:
-            task.inbox.put(waiting)
+        for waiting in left:
+            task.inbox.add_own(waiting)
         if message is not None:
             task.inbox.put(message)
         if meta.permission_mode not in (None, task.mode):
@@ -308,6 +350,8 @@ class Resumes:
 
     def unfinished(self) -> list[AgentMeta]:
         """See `Runtime.unfinished_agents`."""
+        if not self._life.share.is_alone():
+            return []
         live = self._life.table.live
         return [
             meta
@@ -318,7 +362,11 @@ class Resumes:
     def abandon(self, agent_id: str) -> bool:
         """See `Runtime.abandon_agent`."""
         meta = self.meta(agent_id) if agent_id not in self._life.table.live else None
-        if meta is None or meta.status not in _UNFINISHED:
+        if (
+            meta is None
+            or meta.status not in _UNFINISHED
+            or not self._life.share.is_alone()
+        ):
             return False
         killed = attrs.evolve(meta, status=TaskStatus.KILLED.value)
         self._life.agents.transcripts.write_meta(killed)
@@ -347,6 +395,13 @@ def lasting_status(task: AgentTask) -> str:
     if task.status is TaskStatus.KILLED and task.is_interrupted:
         return TaskStatus.RUNNING.value
     return task.status.value
+
+
+def _is_ending(task: AgentTask) -> bool:
+    """Whether it has not ended and will take no message any more."""
+    if task.status.is_terminal:
+        return False
+    return task.stopping or task.inbox is None or task.inbox.closed
 
 
 def _queue(task: AgentTask, message: UserMessage | None) -> bool:

@@ -32,7 +32,8 @@ class Revival:
         self, before: AgentTask | None, meta: AgentMeta, *, may_go: bool
     ) -> None:
         self.before = before
-        """The record that it replaces; None if the table has none."""
+        """The record that it replaces; None if the table has none, and once it is
+        decided that the run stays."""
         self.meta = meta
         """What the directory said of it."""
         self.may_go = may_go
@@ -59,7 +60,7 @@ class Revival:
         """The run has waited for something, or said something: it stays."""
         if self._has_failed or self.decided.is_set():
             return
-        self.decided.set()
+        self._decide()
         held, self.held = self.held, []
         for message in held:
             assert self._keep is not None
@@ -69,8 +70,15 @@ class Revival:
         """Say whether an end with ``status`` is to be as if nothing had begun."""
         if not self.decided.is_set():
             self.is_undone = status is TaskStatus.FAILED
-            self.decided.set()
+            self._decide()
         return self.is_undone
+
+    def _decide(self) -> None:
+        if not self.is_undone:
+            # Or the records of an agent that is resumed again and again are kept,
+            # each by the next.
+            self.before = None
+        self.decided.set()
 
     def watch(self, loop: Run) -> Run:
         """Return ``loop``, the first step of which decides."""
@@ -86,6 +94,8 @@ class Revival:
             self._has_failed = False
             return _FirstStep(iterator, self)
 
+        # By which its mistakes are told.
+        run.__qualname__ = getattr(loop, "__qualname__", None) or repr(loop)
         return run
 
     def failed(self) -> None:

@@ -58,11 +58,13 @@ class Rule:
       To deny or to ask, it is enough that the pattern matches the whole command
       or any part of it that could be a command of its own, without quotes,
       backslashes, variables set before it, and the directory of the program.
+      A command of more than 131,072 characters is allowed by no pattern, and
+      matched by each that denies or asks.
       That is a seat belt and no wall: a program can be called in ways that no
       pattern sees. What must not happen is not allowed in the first place.
     - ``Read(PATTERN)`` and others that take a path: of the path, after ``.`` and
       ``..`` are resolved by name (links are not followed), both in the agent's
-      directory.
+      directory; but ``*`` at the beginning stands for any directory.
     - ``Agent(PATTERN)``, ``SendMessage(PATTERN)``, ``WebFetch(PATTERN)``: of the
       type of the agent, the receiver, the address.
     - ``Anything(argument=PATTERN)`` for every other tool: of that argument.
@@ -183,6 +185,9 @@ _PLAIN: Final = re.compile(
 )
 """One line of words, quoted or not, that a shell takes for one command."""
 
+COMMAND_LIMIT: Final = 131_072
+"""Characters of a command that rules look at. Linux runs none that is longer."""
+
 _COMPOUND: Final = frozenset(
     "! [[ ]] case coproc do done elif else esac fi for function if in select then"
     " time until while".split()
@@ -211,6 +216,8 @@ def _climbs(path: str) -> bool:
 
 
 def _allows(pattern: str, command: str) -> bool:
+    if len(command) > COMMAND_LIMIT:
+        return False
     command = command.strip(" \t")
     return is_simple_command(command) and _matches_command(pattern, command)
 
@@ -222,10 +229,13 @@ _QUOTING: Final = str.maketrans("", "", "'\"\\")
 
 
 def _forbids(pattern: str, command: str) -> bool:
+    if len(command) > COMMAND_LIMIT:
+        return True
     return any(_matches_command(pattern, text) for text in _readings(command))
 
 
-def _readings(command: str) -> set[str]:
+@lru_cache(maxsize=4)
+def _readings(command: str) -> frozenset[str]:
     """Return the command, and whatever in it could be a command of its own."""
     command = _CONTINUED.sub("", command)
     texts = [command, command.translate(_QUOTING)]
@@ -243,7 +253,7 @@ def _readings(command: str) -> set[str]:
             if words:
                 base = posixpath.basename(words[0])
                 readings |= {" ".join(words), " ".join([base, *words[1:]])}
-    return readings
+    return frozenset(readings)
 
 
 # ---- Paths --------------------------------------------------------------------
@@ -268,6 +278,15 @@ def _resolve(path: str, cwd: str | None) -> str:
     whole = posixpath.normpath(posixpath.join(cwd or ".", path))
     # Two slashes at the start are one, but for POSIX.
     return "/" + whole.lstrip("/") if whole.startswith("/") else whole
+
+
+_LEAVES: Final = re.compile(r"(?:^|[{,(|])\s*[/~\\]|\.\.|[A-Za-z]:")
+
+
+def stays_below(pattern: Any) -> bool:
+    """Tell whether a pattern for the names of files finds only what is below the
+    directory in which it is looked for, however much the tool makes of it."""
+    return isinstance(pattern, str) and _LEAVES.search(pattern) is None
 
 
 def is_inside(path: Any, cwd: str | None) -> bool:

@@ -115,6 +115,8 @@ class Runs:
     async def _once(self, ctx: Context[object], task: Task) -> None:
         task.runs = ctx.ref
         if ctx.number > 1:
+            # The last one may have ended in a wait.
+            await self._life.places.regain(task)
             task.begin_again(self.new_id(task.task_id))
             self._events.emit(TaskRestarted, task.task_id, task.run_id)
         if isinstance(task, AgentTask):
@@ -133,12 +135,16 @@ class Runs:
             async with self._life.agents.host(task, is_restart=ctx.number > 1):
                 value = await _begin(ctx, task)
                 # Most have waited for them already, and heard of their ends.
-                await task.wait_own()
+                with self._life.places.lent(task if task.own else None):
+                    await task.wait_own()
                 return value
         except Exception as error:
             if task.policy is None and task.own_exit is None:
-                # It counts also if a stop comes while its own tasks end.
+                # It counts also if a stop comes while its own tasks end, and no
+                # run will read what comes meanwhile.
                 task.own_exit = Failed(error)
+                assert task.inbox is not None
+                task.inbox.close()
             raise
 
 

@@ -38,7 +38,9 @@ async def stop(
     tasks = _topmost(tasks)
     refuse_own_end(life.current_task(), tasks)
     await trio.lowlevel.checkpoint()
-    return await end(life, tasks, reason, now=now, notify=notify)
+    results = await end(life, tasks, reason, now=now, notify=notify)
+    await life.regain()
+    return results
 
 
 async def end(
@@ -50,7 +52,8 @@ async def end(
     notify: Notify | None = None,
 ) -> list[StopResult]:
     """Stop ``tasks`` together, of which none is below another, and wait for their
-    ends, as long as their budgets are."""
+    ends, as long as their budgets are. A task that calls this lends its place and
+    does not wait until it has it again."""
     below = [
         list(own_tasks(task)) if isinstance(task, AgentTask) else () for task in tasks
     ]
@@ -85,7 +88,15 @@ async def _terminate(life: Life, tasks: list[Task], reason: str | None) -> None:
             by_pool.setdefault(life.pool_of(task), []).append(task.ref)
             has_agents = has_agents or isinstance(task, AgentTask)
     # The supervisor knows the budget of each task, but none for an agent.
-    with trio.move_on_after(max(map(_budget, tasks)) if has_agents else inf):
+    unfinished = [task for task in tasks if not task.status.is_terminal]
+    with (
+        life.places.lent(
+            life.current_task() if unfinished else None,
+            *unfinished,
+            ends=len(unfinished),
+        ),
+        trio.move_on_after(max(map(_budget, tasks)) if has_agents else inf),
+    ):
         if len(by_pool) == 1:
             # Not through a nursery, which would wrap an interrupt.
             ((pool, refs),) = by_pool.items()

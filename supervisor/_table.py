@@ -7,8 +7,8 @@ costs the same however much has happened.
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from datetime import datetime
 from heapq import heapify, heappop, heappush
 from pathlib import Path
@@ -25,6 +25,8 @@ from ._outbox import Notification, Notify
 from ._spec import Backoff, Restart
 
 if TYPE_CHECKING:
+    from actors.agent import AgentEvent
+
     from ._agent_task import AgentTask
     from ._waiting import TaskSet
 
@@ -40,8 +42,9 @@ class TaskError:
     """The name of the exception's class."""
     message: str
     """What the exception says; at most 65,536 characters."""
-    traceback: str
-    """Where it was raised, as Python prints it, cut likewise; for developers."""
+    traceback: str = attrs.field(repr=False)
+    """Where it was raised, as Python prints it, cut likewise; for developers. Empty
+    if it was not raised by what went wrong, as with a budget that is used up."""
 
 
 @attrs.frozen
@@ -66,7 +69,13 @@ class Usage:
 
 @attrs.frozen(kw_only=True)
 class TaskSnapshot:
-    """A task at one moment."""
+    """A task at one moment. Its times are aware, in UTC.
+
+    Of an agent, besides what every task has, ``depth`` says how many agents are above
+    it, ``waiting`` what it waits for (``tasks`` or ``approval``), ``terminate`` why it
+    has ended by itself (see `actors.agent.Terminate`); ``output_file`` leads to its
+    transcript. Of the task of an agent, ``parent`` is the id of that.
+    """
 
     id: str
     """The task id, which no other task of the runtime has."""
@@ -122,7 +131,9 @@ class TaskSnapshot:
     """Of a shell that has ended: how many processes it had left in the background,
     which were ended with it."""
     output_file: Path | None
-    """Where the output is; None for a task that writes none. Removed when the task is forgotten."""
+    """Where the output is; None for a task that writes none. Removed when the task
+    is forgotten. Of an agent it is a link to its transcript, which stays then, with
+    what else it takes to resume the agent."""
     started_at: datetime | None
     """When it got its place; aware, in UTC."""
     ended_at: datetime | None
@@ -156,8 +167,16 @@ class Host(Protocol):
         """``task`` probably waits for an answer."""
         ...
 
-    def lent_place(self, tasks: Iterable[Task]) -> AbstractContextManager[None]:
-        """While whoever calls waits for one of ``tasks``, its place is free."""
+    def on_said(self, task: Task, event: AgentEvent) -> None:
+        """The agent of ``task`` has said something."""
+        ...
+
+    async def wait_for(
+        self, wait: Callable[[], Awaitable[object]], *sources: Hashable
+    ) -> None:
+        """Wait by calling ``wait``. The place of a task that calls this is free
+        meanwhile; it goes on when it has one again. The end of one of ``sources``
+        ends the wait."""
         ...
 
 
@@ -184,12 +203,9 @@ class Task(Report):
         "sets",
         "shutdown",
         "started_at",
-        "stop_reason",
         "stopping",
-        "takes_input",
         "task_type",
         "tool_use_id",
-        "waits",
         "work",
         "writes_output",
     )
@@ -216,11 +232,12 @@ class Task(Report):
         parent: AgentTask | None = None,
     ) -> None:
         super().__init__(task_id, run_id, env)
+        if takes_input:
+            self.takes_input = True
         self.work = work
         self.task_type = task_type
         self.shutdown = shutdown
         self.writes_output = writes_output
-        self.takes_input = takes_input
         self.description = description
         self.owner = owner
         self.tool_use_id = tool_use_id
@@ -236,12 +253,9 @@ class Task(Report):
         # Its actor, and the child of that which is one run after the other.
         self.ref: ActorRef[Any] | None = None
         self.runs: ActorRef[Any] | None = None
-        # How many of its calls wait for tasks that it launched.
-        self.waits = 0
         # That of whoever launched it, if it has to wait for a place.
         self.context: contextvars.Context | None = None
         self.stopping = False
-        self.stop_reason: str | None = None
         self.end_number = 0
         self.error: TaskError | None = None
         self.started_at: datetime | None = None
@@ -272,6 +286,11 @@ class Task(Report):
     def limit_key(self) -> str | None:
         """Of an agent: what it counts for besides its type, such as its model."""
         return None
+
+    @property
+    def output_source(self) -> Path | None:
+        """The file that its output is read from."""
+        return self.output_file
 
     def on_progress(self) -> None:
         self.host.on_progress(self)
@@ -315,10 +334,14 @@ class Task(Report):
             for task_set in sets:
                 task_set.task_ended(self)
 
+    async def wait_ended(self) -> None:
+        """Wait for its end."""
+        while self.ended_at is None:
+            await self.wait_changed()
+
     async def wait_growth(self) -> None:
         """Wait for more output, or for the end."""
-        with self.host.lent_place((self,)):
-            await self.growth.wait()
+        await self.host.wait_for(self.growth.wait, self)
 
     def begin_again(self, run_id: str) -> None:
         """Forget what the last run has left, but not its progress."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from math import inf
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 from weakref import WeakValueDictionary
 
 import trio
@@ -23,6 +23,10 @@ from actors.notifier import write_envelopes
 from ._errors import SupervisorError, WouldDeadlock
 from ._outbox import Notification, Outbox
 
+TOLD_AT_ONCE: Final = 250_000
+"""So many characters, and one more notification, a model is told at once: it could
+not read more."""
+
 # Of the wakes' turns in which this code runs.
 _inside: ContextVar[frozenset[object]] = ContextVar("_inside", default=frozenset())
 
@@ -30,9 +34,11 @@ _inside: ContextVar[frozenset[object]] = ContextVar("_inside", default=frozenset
 class Parent:
     """One owner, and the turns of it. Made by `Parents.of`."""
 
-    def __init__(self, owner: str | None, outbox: Outbox) -> None:
+    def __init__(self, owner: str | None, outbox: Outbox, woken: set[Parent]) -> None:
         self.owner = owner
         self.outbox = outbox
+        # Those of which a wake is under way: its reader may forget it.
+        self.woken = woken
         self.queue = outbox.ready_for(owner, everyone=False)
         """Its notifications; those who wait for a wake park at its readers."""
         self.own: set[Turn] = set()
@@ -64,9 +70,15 @@ class Parent:
                 "its own end: ask for the next wake after it"
             )
 
+    def drop_abandoned_wake(self) -> None:
+        """End the wake that was handed out if nobody can enter its block any more."""
+        if self.wake is not None and self.wake.is_abandoned:
+            self.wake.end(well=False)
+
     async def wait_no_wake(self) -> None:
         """Wait for the end of the wake's turn that is under way, if any; no other
         wake begins before."""
+        self.drop_abandoned_wake()
         self._waiting += 1
         try:
             while self.wake is not None:
@@ -77,15 +89,18 @@ class Parent:
             raise
         self._waiting -= 1
 
-    def take(self) -> list[Notification]:
-        """Take all that are there, for a turn."""
+    def take(self, room: int) -> list[Notification]:
+        """Take those that are there, for a turn, until their text fills ``room``."""
         # The notifier may have had no time yet for the last ones.
         write_envelopes(self.outbox)
         notes: list[Notification] = []
         while (
-            note := self.outbox.take(self.queue, deferred=True, offered=True)
-        ) is not None:
+            room > 0
+            and (note := self.outbox.take(self.queue, deferred=True, offered=True))
+            is not None
+        ):
             notes.append(note)
+            room -= len(note.xml)
         return notes
 
     def tell_change(self) -> None:
@@ -100,12 +115,13 @@ class Parents:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._parents: WeakValueDictionary[str | None, Parent] = WeakValueDictionary()
+        self._woken: set[Parent] = set()
 
     def of(self, owner: str | None) -> Parent:
         """Return that of ``owner``, of which None is one too."""
         parent = self._parents.get(owner)
         if parent is None:
-            self._parents[owner] = parent = Parent(owner, self._outbox)
+            self._parents[owner] = parent = Parent(owner, self._outbox, self._woken)
         return parent
 
     def is_busy(self, owner: str | None) -> bool:
@@ -122,7 +138,15 @@ class Turn:
     offered again, in a wake, once. The host can acknowledge each by itself before.
     """
 
-    __slots__ = ("_is_under_way", "_notes", "_parent", "_progressed", "mark", "task")
+    __slots__ = (
+        "_is_under_way",
+        "_notes",
+        "_parent",
+        "_progressed",
+        "_reader",
+        "mark",
+        "task",
+    )
 
     def __init__(self, parent: Parent) -> None:
         self._parent = parent
@@ -131,6 +155,8 @@ class Turn:
         self._notes: list[Notification] = []
         self.task: trio.lowlevel.Task | None = None
         """The task that entered its block."""
+        # Of a wake: the task that it was handed to.
+        self._reader: trio.lowlevel.Task | None = None
         # Not the turn itself, which would live as long as all that it launches.
         self.mark = object()
         """What says that code runs in it, if it is a wake's."""
@@ -169,16 +195,18 @@ class Turn:
         self._progressed = True
 
     def take(self) -> list[Notification]:
-        """Take all notifications of the owner that are there, also those that
+        """Take the notifications of the owner that are there, also those that
         would wait for another, in the order of ending, for this turn to tell its
-        model of: see `as_reminder`. Often there are none. Never waits.
+        model of: see `as_reminder`. Often there are none. Never waits. Of very many
+        it takes the first `TOLD_AT_ONCE` characters, and a little more; the others
+        are left for the next call.
 
         Raises:
             SupervisorError: if the turn is not under way. Nothing was taken.
         """
         if not self._is_under_way:
             raise SupervisorError("only a turn that is under way takes notifications")
-        notes = self._parent.take()
+        notes = self._parent.take(TOLD_AT_ONCE)
         self._notes += notes
         return notes
 
@@ -188,7 +216,20 @@ class Turn:
         """Begin the turn of a wake, when it is handed out."""
         self._begin()
         self._notes += notes
+        self._reader = current_task()
         self._parent.wake = self
+        self._parent.woken.add(self._parent)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its block was not entered by the task that it was handed to, which
+        has ended or asks for another turn."""
+        reader = self._reader
+        if self.task is not None or reader is None:
+            return False
+        # A coroutine that has ended has no frame.
+        has_ended = getattr(reader.coro, "cr_frame", reader) is None
+        return has_ended or reader is current_task()
 
     def enter_wake(self) -> None:
         """Its block is entered."""
@@ -214,6 +255,7 @@ class Turn:
         parent.own.discard(self)
         if parent.wake is self:
             parent.wake = None
+            parent.woken.discard(parent)
         parent.tell_change()
 
     def _begin(self) -> None:

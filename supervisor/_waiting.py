@@ -66,8 +66,6 @@ class TaskSet:
         if task.sets is None:
             task.sets = []
         task.sets.append(self)
-        # A task that reads may have to lend its place for this one.
-        self._readers.unpark_all()
 
     def _has(self, task: Task) -> bool:
         return task in self._unfinished or any(task is t for _, t in self._ended)
@@ -102,6 +100,7 @@ class TaskSet:
     def _put(self, task: Task) -> None:
         heappush(self._ended, (task.end_number, task))
         self._readers.unpark_all()
+        self._runtime.wait_is_over(self)
 
     def close(self) -> None:
         """Wait for nobody any more."""
@@ -125,9 +124,8 @@ class TaskSet:
         self._runtime.refuse_own_end(self._unfinished)
         await trio.lowlevel.checkpoint()
         while self and not self._ended:
-            # Those of this moment: the set may grow meanwhile.
-            with self._runtime.lent_place(self._unfinished):
-                await self._readers.park()
+            # One wait each time, for another reader may be faster.
+            await self._runtime.wait_for(self._readers.park, self)
         if not self:
             raise StopAsyncIteration
         _, task = heappop(self._ended)
@@ -148,12 +146,17 @@ async def wait_any(runtime: Runtime, tasks: list[Task]) -> TaskSnapshot:
 
 async def wait_all(runtime: Runtime, tasks: list[Task]) -> list[TaskSnapshot]:
     """See `Runtime.wait_all`."""
-    members = TaskSet(runtime, tasks)
-    try:
-        async for _ in members:
-            pass
-    finally:
-        members.close()
+    unfinished = [task for task in dict.fromkeys(tasks) if task.ended_at is None]
+    runtime.refuse_own_end(unfinished)
+    await trio.lowlevel.checkpoint()
+    unfinished = [task for task in unfinished if task.ended_at is None]
+
+    async def wait() -> None:
+        for task in unfinished:
+            await task.wait_ended()
+
+    if unfinished:
+        await runtime.wait_for(wait, *unfinished, ends=len(unfinished))
     return [task.snapshot() for task in tasks]
 
 

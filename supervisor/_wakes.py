@@ -17,7 +17,7 @@ from trio.lowlevel import checkpoint, enable_ki_protection
 from ._display import cap_lines
 from ._errors import SupervisorError
 from ._outbox import Notification
-from ._turn import Parent, Turn
+from ._turn import TOLD_AT_ONCE, Parent, Turn
 
 _SAYS = {
     "task": ("1 background task has ended.", "{} background tasks have ended."),
@@ -61,7 +61,8 @@ class Wake:
     """One reason for a turn of the parent: what it has to be told, together.
 
     Its block, ``async with wake as turn``, is that `Turn`. A wake whose block is
-    not entered before the next one is asked for counts as one that led to nothing.
+    not entered before the next one is asked for, or before the task that got it has
+    ended, counts as one that led to nothing.
     """
 
     __slots__ = ("_turn", "notes", "owner")
@@ -134,7 +135,8 @@ class Wakes:
     @enable_ki_protection
     async def __anext__(self) -> Wake:
         """Wait until there is something to tell and the parent is free, and take
-        all that is there. Cancelled, it has taken nothing.
+        all that is there, or of very many what a model can read. Cancelled, it has
+        taken nothing.
 
         Raises:
             WouldDeadlock: in a turn of the owner, which it would wait for.
@@ -144,6 +146,7 @@ class Wakes:
             last.end(well=False)
         parent = self._parent
         parent.refuse_own_turn()
+        parent.drop_abandoned_wake()
         await checkpoint()
         while True:
             until = inf
@@ -170,7 +173,9 @@ class Wakes:
         parent = self._parent
         first = parent.outbox.take(parent.queue, deferred=False, offered=True)
         # None if that was progress which is none any more.
-        return [] if first is None else [first, *parent.take()]
+        if first is None:
+            return []
+        return [first, *parent.take(TOLD_AT_ONCE - len(first.xml))]
 
     def _hand_out(self, notes: list[Notification]) -> Wake:
         self._last = turn = Turn(self._parent)

@@ -35,6 +35,22 @@ MoreTools: TypeAlias = "Callable[[Runtime, str], Sequence[Tool]]"
 class AgentPolicy:
     """What holds for all agents of a runtime.
 
+    Args:
+        definitions: the kinds of agents that a model may start, by name; they need
+            ``run``.
+        run: the loop of the agents that a tool starts or that are resumed from
+            disk; None if there are to be none.
+        permissions: what their tool calls are judged by. The default denies what no
+            rule allows, Bash among it, and tells of that by a `Warned` event:
+            ``Permissions(rules=[Rule("allow", "Bash(ls *)")])`` allows that, and
+            ``Permissions(mode="bypass")`` everything.
+        hooks: what is called when one starts, stops and uses a tool.
+        tools: called with the runtime and the id of an agent: more tools for it,
+            besides `Runtime.tools_for`. Those of the same name replace these.
+        max_depth: how many agents may be above one: 0 is for agents without agents.
+        breaker: so many calls of one tool in a row with the same arguments are
+            refused.
+
     Raises:
         TypeError, ValueError: naming the argument and its value.
     """
@@ -42,21 +58,12 @@ class AgentPolicy:
     definitions: Mapping[str, AgentDefinition] = attrs.field(
         factory=dict[str, AgentDefinition]
     )
-    """The kinds of agents that a model may start, by name."""
     run: Run | None = None
-    """The loop of the agents that a tool starts or that are resumed from disk; None
-    if there are to be none."""
     permissions: Permissions = attrs.field(factory=Permissions)
-    """What their tool calls are judged by."""
     hooks: Hooks = attrs.field(factory=Hooks)
-    """What is called when one starts, stops and uses a tool."""
     tools: MoreTools | None = None
-    """Called with the runtime and the id of an agent: more tools for it, besides
-    `Runtime.tools_for`. Those of the same name replace these."""
     max_depth: int = 3
-    """How many agents may be above one: 0 is for agents without agents."""
     breaker: int = 20
-    """So many calls of one tool in a row with the same arguments are refused."""
 
     def __attrs_post_init__(self) -> None:
         for name, least in (("max_depth", 0), ("breaker", 1)):
@@ -80,3 +87,8 @@ class AgentPolicy:
                 raise TypeError(
                     f"definitions must be AgentDefinitions by name, not {definition!r}"
                 )
+        if self.definitions and self.run is None:
+            raise ValueError(
+                "definitions need `run`, the loop that their agents run: "
+                f"{', '.join(self.definitions)}"
+            )

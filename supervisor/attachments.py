@@ -22,6 +22,7 @@ import attrs
 from actors import Progress
 
 from ._line import escaped_line
+from ._progress_notes import furthest, progress_line
 from ._table import TaskSnapshot
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ SKILLS: Final = 10
 """Skills that are named, likewise."""
 
 _PREVIEW_SHOWN: Final = 500
+_LATEST_SHOWN: Final = 300
 _WAITS_FOR: Final = {
     "tasks": "waits for its own tasks",
     "approval": "waits for approval",
@@ -84,6 +86,9 @@ def reminder(runtime: Runtime, owner: str | None) -> str | None:
         )
         if task.waiting is not None:
             lines.append(f"  {_WAITS_FOR[task.waiting]}")
+        if task.progress is not None and task.progress.activities:
+            latest = "; ".join(task.progress.activities)
+            lines.append(f"  latest activities: {escaped_line(latest, _LATEST_SHOWN)}")
         if task.prompt is not None:
             lines.append(
                 f"  seems to wait for an answer to: {escaped_line(task.prompt)}"
@@ -194,9 +199,9 @@ class ProgressReports:
         for task in tasks:
             assert task.progress is not None
             before = self._told.get(task.id, Progress())
-            if line := _progress_line(task, before, task.progress):
+            if line := progress_line(task, before, task.progress):
                 lines.append(line)
-            told[task.id] = _furthest(before, task.progress)
+            told[task.id] = furthest(before, task.progress)
         # Those that have ended are not remembered.
         self._told = told
         return lines
@@ -212,56 +217,3 @@ def _unfinished(runtime: Runtime, owner: str | None) -> list[TaskSnapshot]:
 
 def _more(tasks: list[TaskSnapshot]) -> list[str]:
     return [f"and {len(tasks) - LISTED} more"] if len(tasks) > LISTED else []
-
-
-def _furthest(before: Progress, now: Progress) -> Progress:
-    """Return ``now``, with no count below ``before``: a task that was run again
-    counts from 0, and what it has done twice is no news."""
-    return attrs.evolve(
-        now,
-        bytes_written=max(before.bytes_written, now.bytes_written),
-        tool_uses=max(before.tool_uses, now.tool_uses),
-        total_tokens=max(before.total_tokens, now.total_tokens),
-    )
-
-
-def _progress_line(task: TaskSnapshot, before: Progress, now: Progress) -> str | None:
-    file = (
-        None
-        if task.output_file is None
-        else escaped_line(str(task.output_file), _PATH_SHOWN)
-    )
-    if task.type == "remote_agent":
-        if not now.text or now.text == before.text:
-            return None
-        line = f"Remote task {task.id} progress: {escaped_line(now.text)}."
-        return line if file is None else f"{line} Read {file} to see full output."
-    news: list[str] = []
-    if task.type == "local_bash":
-        what = "Command"
-        if (count := now.bytes_written - before.bytes_written) > 0:
-            news.append(f"{count} new byte{_plural(count)} of output")
-    else:
-        what = "Agent"
-        if (count := now.tool_uses - before.tool_uses) > 0:
-            news.append(f"{count} new tool{_plural(count)} used")
-        if (count := now.total_tokens - before.total_tokens) > 0:
-            news.append(f"{count} new tokens")
-    if not news:
-        return None
-    line = (
-        f"{what} {task.id} progress: {', '.join(news)}. "
-        f"The {what.lower()} is still running."
-    )
-    if file is not None:
-        line += (
-            f" You usually do not need to read {file} unless you need specific details "
-            "right away."
-        )
-    if task.notify == "silent":
-        return line
-    return f"{line} You will receive a notification when the {what.lower()} is done."
-
-
-def _plural(count: int) -> str:
-    return "" if count == 1 else "s"

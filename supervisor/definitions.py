@@ -1,6 +1,7 @@
 """Agents that are defined in Markdown files: a head of fields, then the prompt.
 
-::
+Whoever starts an agent of that kind says what it is to do; what stands below the
+head is its system prompt, which its loop gets as `actors.agent.AgentContext.system`::
 
     ---
     name: reviewer
@@ -10,6 +11,23 @@
     background: true
     ---
     You review code. ...
+
+A policy takes what a directory defines; then agents can start these by the tool
+Agent::
+
+    from pathlib import Path
+    from actors.models import loop
+    from supervisor.agents import AgentPolicy
+    from supervisor.definitions import read_definitions
+
+    def policy_of(model, directory=Path("agents")):
+        definitions, problems = read_definitions(directory)
+        for problem in problems:
+            print(problem)  # agents/reviewer.md:3: model must be one word, ...
+        return AgentPolicy(definitions=definitions, run=loop(model))
+
+`DefinitionError` names the file, and each thing that is wrong in it with its line.
+Reading needs PyYAML, the extra ``agents``; without it there is an ImportError.
 
 The fields:
 
@@ -33,14 +51,15 @@ ways is read all the same; what could mean two things is an error.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, TypeAlias, cast, get_args
 
 import attrs
 
@@ -81,23 +100,35 @@ _LIST: Final = re.compile(r"(?:\([^()]*\)|[^\s,()])+|[()]")
 
 class DefinitionError(Exception):
     """Raised for a file that defines no agent: `str` of it names the file and the
-    line, and says what to do."""
+    line, and says what to do; one line for each thing that is wrong."""
 
-    def __init__(self, source: Path | None, line: int | None, text: str) -> None:
-        super().__init__(source, line, text)
+    def __init__(
+        self,
+        source: Path | None,
+        line: int | None,
+        text: str,
+        more: Sequence[tuple[int | None, str]] = (),
+    ) -> None:
+        super().__init__(source, line, text, more)
         self.source = source
         """The file; None for a text that came from none."""
         self.line = line
         """The line, from 1; None where it is the file as a whole."""
         self.text = text
         """What is wrong."""
+        self.more = tuple(more)
+        """What else is: line and text of each."""
 
     def __str__(self) -> str:
+        faults = [(self.line, self.text), *self.more]
+        return "\n".join(self._told(line, text) for line, text in faults)
+
+    def _told(self, line: int | None, text: str) -> str:
         place = "agent definition" if self.source is None else os.fspath(self.source)
-        if self.line is not None:
-            place += f":{self.line}"
+        if line is not None:
+            place += f":{line}"
         # A name of a file that is no UTF-8 cannot be told.
-        return clean_text(f"{place}: {self.text}")
+        return clean_text(f"{place}: {text}")
 
 
 def _check_name(value: object) -> None:
@@ -265,7 +296,12 @@ def _to_tools(value: Value) -> tuple[str, ...] | None:
 
 
 def _to_disallowed(value: Value) -> tuple[str, ...]:
-    return () if value == "" else _to_list(value)
+    names = () if value == "" else _to_list(value)
+    for name in names:
+        # It would be the name of no tool, and forbid none.
+        if "*" in name:
+            raise ValueError(f"must name each tool, not {_shown(name)}")
+    return names
 
 
 def _to_text(value: Value) -> str:
@@ -330,6 +366,8 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[Value], object]]]] = {
 }
 # A misspelt one of these would grant what it was to forbid.
 _RESTRICTING: Final = ("tools", "allowedtools", "disallowedtools", "permissionmode")
+# What YAML puts other fields in the place of, such as one that restricts.
+_MERGE: Final = "<<"
 
 
 def _normal(key: str) -> str:
@@ -351,52 +389,74 @@ def parse_definition(text: str, source: Path | None = None) -> AgentDefinition:
         page = split_page(text.removeprefix("\ufeff"))
     except BadHead as error:
         raise DefinitionError(source, error.line, error.text) from None
+    faults = [*_faults_of_keys(page.fields)]
     values: dict[str, Any] = {}
-    seen: dict[str, HeadField] = {}
+    lines: dict[str, int] = {}
     for field in page.fields:
-        normal = _normal(field.key)
-        if normal not in _FIELDS:
-            _refuse_misspelt(source, field, normal)
+        name, convert = _FIELDS.get(_normal(field.key), ("", None))
+        if convert is None or name in lines:
             continue
-        name, convert = _FIELDS[normal]
-        if name in seen:
-            raise DefinitionError(
-                source,
-                field.line,
-                f"{field.key} is given twice, first in line {seen[name].line}: "
-                "remove one of them",
-            )
-        seen[name] = field
+        lines[name] = field.line
         try:
             values[name] = convert(field.value)
         except ValueError as error:
-            raise DefinitionError(source, field.line, f"{field.key} {error}") from None
+            faults.append((field.line, f"{field.key} {error}"))
+    if page.body:
+        values["prompt"] = page.body
+    faults += _faults_of_values(values, lines)
+    # In the order of the lines, and then what is not there.
+    faults.sort(key=lambda fault: fault[0] or math.inf)
     for name in ("name", "description"):
-        if name not in values:
-            raise DefinitionError(
-                source, 1, f"there is no {name}: add a line '{name}: ...'"
-            )
+        if name not in lines:
+            faults.append((1, f"there is no {name}: add a line '{name}: ...'"))
     if not page.body:
-        raise DefinitionError(
-            source, None, "there is no prompt: write it below the frontmatter"
-        )
-    try:
-        return AgentDefinition(**values, prompt=page.body, source=source)
-    except ValueError as error:
-        name = str(error).partition(" ")[0]
-        line = seen[name].line if name in seen else None
-        raise DefinitionError(source, line, str(error)) from None
+        text = "there is no prompt: write it below the frontmatter"
+        faults.append((None, text))
+    if faults:
+        (line, text), *more = faults
+        raise DefinitionError(source, line, text, more)
+    return AgentDefinition(**values, source=source)
 
 
-def _refuse_misspelt(source: Path | None, field: HeadField, normal: str) -> None:
+Fault: TypeAlias = tuple[int | None, str]
+"""The line, if it is one, and what is wrong there."""
+
+
+def _faults_of_keys(fields: Sequence[HeadField]) -> Iterator[Fault]:
+    seen: dict[str, HeadField] = {}
+    for field in fields:
+        normal = _normal(field.key)
+        if normal == _MERGE:
+            text = f"{_MERGE} is not read: write the fields themselves"
+            yield field.line, text
+        elif normal not in _FIELDS:
+            yield from _faults_of_unknown(field, normal)
+        elif (first := seen.setdefault(_FIELDS[normal][0], field)) is not field:
+            text = f"{field.key} is given twice, first in line {first.line}: "
+            yield field.line, text + "remove one of them"
+
+
+def _faults_of_unknown(field: HeadField, normal: str) -> Iterator[Fault]:
     near = get_close_matches(normal[:_SHOWN], _RESTRICTING, n=1, cutoff=0.85)
     if near:
-        raise DefinitionError(
-            source,
-            field.line,
+        text = (
             f"{_shown(field.key)} is unknown, and {_FIELDS[near[0]][0]} may be meant, "
-            "without which the agent may do more: correct the name or remove the line",
+            "without which the agent may do more: correct the name or remove the line"
         )
+        yield field.line, text
+
+
+def _faults_of_values(
+    values: Mapping[str, Any], lines: Mapping[str, int]
+) -> Iterator[Fault]:
+    for attribute in attrs.fields(AgentDefinition):
+        name, check = attribute.name, attribute.validator
+        if check is None or name not in values:
+            continue
+        try:
+            check(None, attribute, values[name])
+        except ValueError as error:
+            yield lines.get(name), str(error)
 
 
 def read_definition(path: str | os.PathLike[str]) -> AgentDefinition:

@@ -39,6 +39,25 @@ order. One that raises, takes longer than its time or cannot be started is told 
 a warning and has said nothing: it stops no agent, and it allows nothing. The
 processes of a command are killed with their whole tree when it has ended, at its
 timeout, and when the agent is stopped.
+
+An agent that is not let go before the tests pass, and a function that says no::
+
+    from supervisor.agents import AgentPolicy
+    from supervisor.hooks import Hook, Hooks
+    from supervisor.permissions import Verdict
+
+    async def no_network(told):
+        if "curl" in str(told["tool_input"]):
+            return Verdict(False, "there is no network")
+
+    hooks = Hooks(
+        stop=[Hook("pytest -q >&2 || exit 2", timeout=600)],
+        pre_tool=[Hook(no_network, "Bash")],
+    )
+    policy = AgentPolicy(hooks=hooks)  # open_runtime(directory, agents=policy)
+
+What cannot be a hook is refused where it is made, with a TypeError or ValueError
+that names the argument.
 """
 
 from __future__ import annotations
@@ -46,7 +65,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, cast
 
@@ -57,7 +76,7 @@ from actors.env import Env
 
 from ._hook_command import CommandEnd, run_hook_command
 from ._line import one_line
-from .permissions import ToolRequest, Verdict
+from .permissions import ToolRequest, Verdict, as_tuple, is_async_function
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["STOP_BLOCKS", "AgentHooks", "Hook", "HookFacts", "HookFunction", "Hooks"]
@@ -102,8 +121,11 @@ class Hook:
         if isinstance(self.run, str):
             if not self.run.strip() or "\0" in self.run:
                 raise ValueError(f"run must be a command, not {self.run!r}")
-        elif not callable(self.run):
-            raise TypeError(f"run must be a str or an async function, not {self.run!r}")
+        elif not is_async_function(self.run):
+            raise TypeError(
+                "run must be a command or an async function (async def), not"
+                f" {self.run!r}"
+            )
         if not isinstance(self.matcher, str):
             raise TypeError(f"matcher must be a str, not {self.matcher!r}")
         try:
@@ -132,14 +154,20 @@ class Hook:
         return re.fullmatch(self.matcher, name) is not None
 
 
-def _as_tuple(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
-    return tuple(hooks)
-
-
-def _check_hooks(_: object, field: Any, hooks: Sequence[object]) -> None:
-    for hook in hooks:
+def _check_hooks(_: object, field: Any, hooks: object) -> None:
+    name = field.name
+    if not isinstance(hooks, tuple):
+        inner = repr(hooks) if isinstance(hooks, Hook) else f"Hook({hooks!r})"
+        raise TypeError(
+            f"{name} must be a list of Hook objects, not {hooks!r}: write"
+            f" {name}=[{inner}]"
+        )
+    for hook in cast("tuple[object, ...]", hooks):
         if not isinstance(hook, Hook):
-            raise TypeError(f"{field.name} must be Hook objects, not {hook!r}")
+            raise TypeError(
+                f"{name} must be Hook objects, not {hook!r}: write"
+                f" {name}=[Hook({hook!r})]"
+            )
 
 
 def _check_seconds(seconds: object) -> None:
@@ -154,7 +182,10 @@ class Hooks:
     """The hooks of all agents of a runtime.
 
     Args:
-        start, stop, pre_tool: see the module.
+        start: called before the first prompt of a run (``SubagentStart``).
+        stop: called when a run ends (``SubagentStop``); they can make it go on.
+        pre_tool: asked about a tool call that neither a rule nor the mode decides
+            (``PermissionRequest``).
         timeout: the seconds that a hook may take that says nothing else.
 
     Raises:
@@ -162,13 +193,13 @@ class Hooks:
     """
 
     start: tuple[Hook, ...] = attrs.field(
-        default=(), converter=_as_tuple, validator=_check_hooks
+        default=(), converter=as_tuple, validator=_check_hooks
     )
     stop: tuple[Hook, ...] = attrs.field(
-        default=(), converter=_as_tuple, validator=_check_hooks
+        default=(), converter=as_tuple, validator=_check_hooks
     )
     pre_tool: tuple[Hook, ...] = attrs.field(
-        default=(), converter=_as_tuple, validator=_check_hooks
+        default=(), converter=as_tuple, validator=_check_hooks
     )
     timeout: float = attrs.field(
         default=60.0, validator=lambda _, __, seconds: _check_seconds(seconds)
@@ -192,14 +223,15 @@ class AgentHooks:
 
     It keeps the pair: once `on_start` was called, stop hooks are called on whatever
     path the block is left, also on a stop, a failure, a shutdown and an interrupt.
-    There they cannot make the agent go on; they have `END_BUDGET` seconds and are
-    not cancelled meanwhile. If `on_stop` has let the agent end, that was the call,
+    There they cannot make the agent go on; they have `END_BUDGET` seconds, or what
+    there is, and are not cancelled meanwhile. If `on_stop` has let the agent end, that was the call,
     unless the agent went on for another reason (`went_on`, `before_tool`).
 
     Args:
         on_warning: told what people should know, in a line or a few.
         background_tasks: returns the agent's tasks that have not ended, as JSON
             may have them.
+        time_left: returns how many seconds there are at the end.
     """
 
     def __init__(
@@ -210,12 +242,14 @@ class AgentHooks:
         *,
         on_warning: Callable[[str], None],
         background_tasks: Callable[[], Sequence[Mapping[str, Any]]] = list,
+        time_left: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self._hooks = hooks
         self._env = env
         self._facts = facts
         self._warn = on_warning
         self._background_tasks = background_tasks
+        self._time_left = time_left
         self._started = False
         self._owes_stop = False
         self._blocks = 0
@@ -309,8 +343,9 @@ class AgentHooks:
         if not self._owes_stop:
             return
         self._owes_stop = False
-        with trio.move_on_after(END_BUDGET, shield=True):
-            await self._call_stop(self._status(error), most=END_BUDGET)
+        budget = min(END_BUDGET, self._time_left())
+        with trio.move_on_after(budget, shield=True):
+            await self._call_stop(self._status(error), most=budget)
 
     # Calling
 
@@ -421,6 +456,11 @@ class AgentHooks:
         if end.exit.code == _BLOCKED:
             return Verdict(False, end.stderr or "a hook denies it")
         said = _as_object(end.stdout)
+        if said is None:
+            if end.stdout.startswith("{"):
+                shown = one_line(end.stdout, 80)
+                self._complain(hook, _TOOL, f"it printed broken JSON: {shown}")
+            return None
         decision = said.get("decision")
         if decision is None:
             return None
@@ -445,19 +485,27 @@ def _describe(end: CommandEnd) -> str:
     return f"{what}: {end.stderr}" if end.stderr else what
 
 
-def _as_object(text: str) -> dict[str, Any]:
-    """Return the JSON object that a text is; nothing if it is none."""
+def _as_object(text: str) -> dict[str, Any] | None:
+    """Return the JSON object that a text is; None if it is none."""
     if not text.startswith("{"):
-        return {}
+        return None
     try:
-        value: object = json.loads(text)
+        value: object = json.loads(text, object_pairs_hook=_once_each)
     except (ValueError, RecursionError):
-        return {}
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # A shell script may have put a text of the model between quotes.
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
 
 
 def _context(stdout: str) -> str:
-    specific = _as_object(stdout).get("hookSpecificOutput")
+    specific = (_as_object(stdout) or {}).get("hookSpecificOutput")
     if isinstance(specific, dict):
         text: object = cast("dict[str, object]", specific).get("additionalContext")
         if isinstance(text, str):

@@ -7,14 +7,48 @@ Four things are asked in order, and the first that knows an answer decides:
 3. the functions of `Permissions.ask`, and then the hooks before tool calls;
 4. in the mode ``bubble`` the host itself, through ``runtime.approvals``.
 
-What nobody has allowed is denied. Nothing that a task prints, answers or sends is
-ever asked.
+What nobody has allowed is denied, and by default nobody has allowed Bash. Nothing
+that a task prints, answers or sends is ever asked.
+
+What a mode allows of which no rule speaks, from the least on:
+
+================  ================================================================
+``deny``          only tools that look at tasks or talk, and nobody is asked
+``plan``          also reading in the agent's directory; no editing, whatever the
+                  rules allow; nobody is asked but where a rule asks
+``default``       as much without a rule, and functions and hooks are asked
+``bubble``        the same, and then the host
+``accept_edits``  as ``default``, and also editing in the agent's directory
+``bypass``        everything
+================  ================================================================
+
+An agent has the mode of `Permissions`, or a lesser one that its
+`actors.agent.Agent.permission_mode` names, and never more than the agent above it. A runtime takes them with its policy::
+
+    from supervisor.agents import AgentPolicy
+    from supervisor.permissions import Permissions, Rule
+
+    permissions = Permissions(
+        rules=[
+            Rule("allow", "Bash(git status*)"),
+            Rule("allow", "Bash(pytest *)"),
+            Rule("deny", "Bash(git push*)"),
+        ],
+        mode="accept_edits",
+    )
+    policy = AgentPolicy(permissions=permissions)  # open_runtime(directory, agents=policy)
+
+What is no rule or no mode is refused where it is made, with a TypeError or ValueError
+that names it; a function of `Permissions.ask` that raises fails its agent
+(`AskFailed`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 import attrs
 
@@ -22,7 +56,7 @@ from actors.agent import ToolUse
 
 from ._errors import AskFailed as AskFailed
 from ._line import one_line
-from ._rules import PATH_ARGUMENTS, Rule, is_inside
+from ._rules import PATH_ARGUMENTS, Rule, is_inside, stays_below
 
 if TYPE_CHECKING:
     from ._approvals import Approvals
@@ -42,13 +76,10 @@ __all__ = [
     "resolve_mode",
 ]
 
+T = TypeVar("T")
+
 Mode: TypeAlias = Literal["default", "accept_edits", "plan", "bypass", "deny", "bubble"]
-"""What a call may do of which no rule speaks. What each mode allows by itself, from
-the least: ``deny`` only tools that look at tasks or talk (`TALKING`), and nobody is
-asked; ``plan`` also reading in the agent's directory, and no editing whatever the
-rules allow; ``default`` the same, and asks hooks about the rest; ``bubble`` the
-same, and then the host; ``accept_edits`` also editing in that directory; ``bypass``
-everything."""
+"""What a call may do of which no rule speaks: see the module."""
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 _RANK: Final[Mapping[Mode, int]] = {
@@ -101,6 +132,8 @@ class Verdict:
     allowed: bool
     reason: str
     """Why, in words for the model if it may not."""
+    by_default: bool = attrs.field(default=False, kw_only=True)
+    """Whether it may not only because nobody has said anything of it."""
 
 
 Ask: TypeAlias = Callable[[ToolRequest], Awaitable[Verdict | None]]
@@ -112,7 +145,8 @@ def resolve_mode(own: str | None, parent: Mode) -> Mode:
     ``parent``: never one that allows more by itself, in the background or not.
 
     For an agent that the program itself has started ``parent`` is
-    `Permissions.mode`. None, and a mode that allows more, become ``parent``.
+    `Permissions.mode`. None, and a mode that allows more, become ``parent``; below
+    ``plan`` everything is in ``plan``.
     ``bubble`` counts as ``default``, since what it allows beyond that a person has
     allowed.
 
@@ -122,6 +156,9 @@ def resolve_mode(own: str | None, parent: Mode) -> Mode:
     if own is None:
         return parent
     mode = _as_mode("permission_mode", own)
+    if parent == "plan":
+        # Only in it the rules cannot allow editing, so no other is less.
+        return "plan"
     return mode if _RANK[mode] <= _RANK[parent] else parent
 
 
@@ -130,7 +167,7 @@ def recheck(mode: str | None, allowed: Mode) -> Mode:
     the most. What it may do never grows by a resume; a mode that nobody knows
     (it may come from a file) allows nothing."""
     if mode is not None and mode not in MODES:
-        return "deny"
+        return resolve_mode("deny", allowed)
     return resolve_mode(mode, allowed)
 
 
@@ -178,6 +215,8 @@ def _is_at_home(request: ToolRequest) -> bool:
     path = use.input.get(PATH_ARGUMENTS[use.name])
     if use.name in EDITING and path is None:
         return False
+    if use.name == "Glob" and not stays_below(use.input.get("pattern", "")):
+        return False
     return is_inside(path, request.cwd)
 
 
@@ -188,28 +227,54 @@ def _as_mode(what: str, value: object) -> Mode:
     raise ValueError(f"{what} must be one of {', '.join(MODES)}, not {value!r}")
 
 
-def _as_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    return tuple(rules)
+def as_tuple(values: Iterable[T]) -> tuple[T, ...]:
+    """Return what a list holds. What is none, or a str, is left for a validator,
+    which knows what it is to be."""
+    if isinstance(values, Iterable) and not isinstance(values, str | Mapping):
+        return tuple(values)
+    return cast("tuple[T, ...]", values)
 
 
-def _as_functions(functions: Iterable[Ask]) -> tuple[Ask, ...]:
-    return tuple(functions)
+def is_async_function(function: object) -> bool:
+    """Tell whether it is a function, or an object to be called, with ``async def``."""
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - which one
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-def _check_rules(_: object, __: object, rules: Sequence[object]) -> None:
-    for rule in rules:
+def _check_rules(_: object, __: object, rules: object) -> None:
+    if not isinstance(rules, tuple):
+        inner = repr(rules) if isinstance(rules, Rule) else _as_rule(rules)
+        raise TypeError(
+            f"rules must be a list of Rule objects, not {rules!r}: write rules=[{inner}]"
+        )
+    for rule in cast("tuple[object, ...]", rules):
         if not isinstance(rule, Rule):
-            raise TypeError(f"rules must be Rule objects, not {rule!r}")
+            raise TypeError(
+                f"rules must be Rule objects, not {rule!r}: write"
+                f" rules=[{_as_rule(rule)}]"
+            )
+
+
+def _as_rule(value: object) -> str:
+    """Return what to write in the place of ``value``."""
+    text = value if isinstance(value, str) else "Bash(ls *)"
+    return f'Rule("allow", {json.dumps(text, ensure_ascii=False)})'
 
 
 def _check_mode(_: object, __: object, mode: object) -> None:
     _as_mode("mode", mode)
 
 
-def _check_ask(_: object, __: object, functions: Sequence[object]) -> None:
-    for function in functions:
-        if not callable(function):
-            raise TypeError(f"ask must be async functions, not {function!r}")
+def _check_ask(_: object, __: object, functions: object) -> None:
+    if not isinstance(functions, tuple):
+        raise TypeError(
+            f"ask must be a list of async functions, not {functions!r}: write ask=[...]"
+        )
+    for function in cast("tuple[object, ...]", functions):
+        if not is_async_function(function):
+            raise TypeError(
+                f"ask must be async functions (async def), not {function!r}"
+            )
 
 
 @attrs.frozen(kw_only=True)
@@ -219,7 +284,8 @@ class Permissions:
     Args:
         rules: see `Rule`; their order does not matter.
         mode: the mode of agents that the program starts, and the most that any
-            agent can have; see `Mode`.
+            agent can have: one of ``deny``, ``plan``, ``default``, ``bubble``,
+            ``accept_edits`` and ``bypass``; see the module.
         ask: async functions that are asked, one after the other, about calls that
             rules and mode leave open. The first that returns a `Verdict` decides.
             If one raises, the agent fails: see `judge`.
@@ -229,11 +295,11 @@ class Permissions:
     """
 
     rules: tuple[Rule, ...] = attrs.field(
-        default=(), converter=_as_rules, validator=_check_rules
+        default=(), converter=as_tuple, validator=_check_rules
     )
     mode: Mode = attrs.field(default="default", validator=_check_mode)
     ask: tuple[Ask, ...] = attrs.field(
-        default=(), converter=_as_functions, validator=_check_ask
+        default=(), converter=as_tuple, validator=_check_ask
     )
 
     async def judge(
@@ -263,7 +329,10 @@ class Permissions:
         if request.mode == "bubble":
             verdict = await approvals.wait(request)
             return _verdict(request, verdict.allowed, verdict.reason)
-        return _verdict(request, False, f"{decision.reason}, and nobody has allowed it")
+        verdict = _verdict(
+            request, False, f"{decision.reason}, and nobody has allowed it"
+        )
+        return attrs.evolve(verdict, by_default=True)
 
 
 async def _ask(function: Ask, request: ToolRequest) -> Verdict | None:

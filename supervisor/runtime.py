@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from datetime import UTC, tzinfo
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors.agent import Agent, UserMessage
-from actors.env import Env, real_env
+from actors.env import Env, Share, real_env
 from actors.transcript import TranscriptStore
 from actors.work import Work
 
@@ -41,6 +41,7 @@ from ._errors import SupervisorError
 from ._errors import UnknownTask as UnknownTask
 from ._errors import WouldDeadlock as WouldDeadlock
 from ._events import Acked as Acked
+from ._events import AgentSaid as AgentSaid
 from ._events import ApprovalAnswered as ApprovalAnswered
 from ._events import ApprovalRequested as ApprovalRequested
 from ._events import EventStream
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Acked",
     "AgentEvents",
+    "AgentSaid",
     "Approval",
     "ApprovalAnswered",
     "ApprovalRequested",
@@ -146,9 +148,24 @@ __all__ = [
 
 _CHECKPOINT_EVERY = 32
 
+_SHARED = (
+    "another runtime has the directory {} open: agents that are recorded there as "
+    "unfinished may be running in it, and are neither listed nor resumed meanwhile"
+)
+
 
 class Runtime:
-    """The tasks of one agent and its owners. Made by `open_runtime`."""
+    """The tasks of one agent and its owners. Made by `open_runtime`.
+
+    Attributes:
+        directory: where the output files are, and the transcripts of agents.
+        events: what happens, in order: ``runtime.events.subscribe()`` returns an
+            iterator of it, and with ``agents=True`` also of what agents say.
+        notifications: the ends of all background tasks, for any owner; readable after
+            the block. ``async for note in runtime.notifications`` waits for them.
+            That of an agent's own task is not among them: the agent gets it.
+        root: the supervisor at the top of the tree, for a look at it.
+    """
 
     def __init__(
         self,
@@ -159,21 +176,16 @@ class Runtime:
         policy: AgentPolicy,
     ) -> None:
         self.directory = directory
-        """Where the output files are, and the transcripts of agents."""
         self.events = events
-        """What happens, in order: see `EventStream.subscribe`."""
         self._env = env
         self._life = Life(directory, env, limits, events)
         self._life.agents = Agents(self, self._life, policy)
         self.notifications = Notifications(self.outbox, None, everyone=True)
-        """The ends of all background tasks, for any owner; readable after the block.
-        That of an agent's own task is not among them: the agent gets it."""
         self._resumes = Resumes(self)
         self._launches = 0
         self._parents = Parents(self.outbox)
         self._progress_notes = ProgressNotes(self._life.table, self._life.delivery)
         self.root: Supervisor
-        """The supervisor at the top of the tree, for a look at it."""
         # Of the tools, once they were read from the environment.
         self._settings: Settings | None = None
 
@@ -255,7 +267,8 @@ class Runtime:
             RuntimeStopping: if the runtime is stopping or has ended, or the agent
                 whose own task it would be is stopping.
             DepthExceeded: if it is an agent too deep below others.
-            BacklogFull: if too many notifications are not acknowledged.
+            BacklogFull: if too many notifications are not acknowledged; those for
+                an agent are reckoned for the own tasks of that agent alone.
             TypeError, ValueError, InvalidChildSpec, InvalidSupervisorFlags: for
                 bad arguments. Whatever fails later is a ``failed`` task.
         """
@@ -268,19 +281,12 @@ class Runtime:
         else:
             await trio.lowlevel.checkpoint_if_cancelled()
         self.check_open()
-        self.check_backlog()
         return TaskHandle(self, self._life.enter(order, background=True))
 
     def check_open(self) -> None:
         """Raise RuntimeStopping if nothing can be started any more."""
         if self._life.is_stopping:
             raise RuntimeStopping("the runtime is stopping and starts no task")
-
-    def check_backlog(self) -> None:
-        """Raise BacklogFull if too many notifications are not acknowledged."""
-        waiting = self.outbox.unacknowledged
-        if waiting >= self._life.limits.backlog:
-            raise BacklogFull(waiting)
 
     @enable_ki_protection
     async def run(  # noqa: ASYNC114
@@ -298,8 +304,8 @@ class Runtime:
         background; then, and only then, a notification tells its end. The
         snapshot says so by ``background``, and names the output file. Cancelled,
         it stops the task, unless that was moved before, and waits, within the
-        task's budget, for its end. A task that calls it lends its place to those
-        who wait for one.
+        task's budget, for its end. A task that calls it lends its place meanwhile:
+        see `Limits`.
 
         ``handle = await nursery.start(runtime.run, work)`` gives the handle as
         soon as the task has its id, also while it waits for its place.
@@ -313,9 +319,7 @@ class Runtime:
         task = self._life.enter(order, background=False)
         try:
             task_status.started(TaskHandle(self, task))
-            with self._life.lent_place((task,)):
-                while not task.background and task.ended_at is None:
-                    await task.wait_changed()
+            await self._life.wait_for(partial(_in_foreground, task), task)
         except BaseException:
             if not task.background:
                 # It takes no longer than the task's budget.
@@ -331,9 +335,17 @@ class Runtime:
 
         Returns True once, and False afterwards, for tasks that have ended and
         for ids that are unknown.
+
+        Raises:
+            TypeError: if it is neither a handle nor an id.
         """
-        found = self.known(task)
+        found = self._asked(task)
         return found is not None and self._life.move(found)
+
+    def _asked(self, task: object) -> Task | None:
+        if not isinstance(task, str | TaskHandle):
+            raise TypeError(f"a TaskHandle or a task id is wanted, not {task!r}")
+        return self.known(task)
 
     def background_all(self, owner: str | None = None) -> list[str]:
         """Move every foreground task to the background, those of ``owner`` or,
@@ -360,8 +372,11 @@ class Runtime:
         Returns False, and changes nothing, if a reader has it already, or if
         there is none: the task has not ended, ran in the foreground, or is
         unknown.
+
+        Raises:
+            TypeError: if it is neither a handle nor an id.
         """
-        found = self.known(task)
+        found = self._asked(task)
         return found is not None and self._life.delivery.consume(found)
 
     # Talking to agents, and going on with them
@@ -544,20 +559,15 @@ class Runtime:
         """See `TaskHandle.wait`."""
         self.refuse_own_end((task,))
         await trio.lowlevel.checkpoint()
-        if self._life.current_task() is None:
-            while task.ended_at is None:
-                await task.wait_changed()
-            return
-        with self._life.lent_place((task,)):
-            while task.ended_at is None:
-                await task.wait_changed()
+        if task.ended_at is None:
+            await self._life.wait_for(task.wait_ended, task)
 
     async def wait_any(self, tasks: Iterable[TaskHandle | str]) -> TaskSnapshot:
         """Wait until one of ``tasks``, handles or ids, has ended, and return it;
         of several that have, the first to end.
 
-        Cancelling the wait does nothing to the tasks. A task that waits for one
-        that it launched lends its place to those who wait for one.
+        Cancelling the wait does nothing to the tasks. A task that calls it lends
+        its place meanwhile: see `Limits`.
 
         Raises:
             ValueError: if there are none.
@@ -610,9 +620,18 @@ class Runtime:
             return task.belongs_to(self)
         return self._life.table.find(task)
 
-    def lent_place(self, tasks: Iterable[Task]) -> AbstractContextManager[None]:
-        """See `_table.Host`."""
-        return self._life.lent_place(tasks)
+    async def wait_for(
+        self,
+        wait: Callable[[], Awaitable[object]],
+        *sources: Hashable,
+        ends: int = 1,
+    ) -> None:
+        """See `Life.wait_for`; for handles and sets of tasks."""
+        await self._life.wait_for(wait, *sources, ends=ends)
+
+    def wait_is_over(self, source: Hashable) -> None:
+        """See `Places.ended`."""
+        self._life.places.ended(source)
 
     def refuse_own_end(self, tasks: Iterable[Task]) -> None:
         """Raise WouldDeadlock if the call comes from one of ``tasks``."""
@@ -685,10 +704,11 @@ class Runtime:
 
         Raises:
             ValueError: if ``notify`` is neither ``wake`` nor ``defer``.
+            TypeError: if ``task`` is neither a handle nor an id.
         """
         if notify not in ("wake", "defer"):
             raise ValueError(f"notify must be wake or defer, not {notify!r}")
-        found = self.known(task)
+        found = self._asked(task)
         return found is not None and self._progress_notes.tell(found, notify)
 
     async def schedule(
@@ -823,7 +843,14 @@ class open_runtime:
         limits: how many tasks may run at once.
         env: the effects; the default is the operating system. Its processes
             are closed with the runtime.
-        agents: what holds for agents.
+        agents: what holds for agents. The default denies them what no rule allows,
+            Bash among it: see `supervisor.agents.AgentPolicy`.
+
+    Another runtime may have the same directory open, also in another process. The
+    second one warns of that in the log. While it lasts no agent is listed by
+    `unfinished_agents`, and none is resumed that is recorded as running but does not
+    run here: it may run there. Shells have nothing to fear. Where directories cannot
+    be locked, as on Windows, nobody can tell.
 
     Raises:
         OSError: if the directory cannot be made or written to.
@@ -856,6 +883,7 @@ class open_runtime:
         self._env = env
         self._policy = agents or AgentPolicy()
         self._tree: RuntimeTree | None = None
+        self._share: Share
 
     @enable_ki_protection
     async def __aenter__(self) -> Runtime:
@@ -866,7 +894,14 @@ class open_runtime:
         events = EventStream()
         runtime = Runtime(directory, env, self._limits, events, self._policy)
         self._tree = runtime.make_tree()
-        runtime.root = await self._tree.start()
+        self._share = runtime.life.share
+        try:
+            runtime.root = await self._tree.start()
+        except BaseException:
+            self._share.close()
+            raise
+        if not self._share.is_alone():
+            runtime.life.on_warning(None, _SHARED.format(directory))
         return runtime
 
     @enable_ki_protection
@@ -877,4 +912,12 @@ class open_runtime:
         traceback: TracebackType | None,
     ) -> None:
         assert self._tree is not None
-        await self._tree.stop(exc_type, exc, traceback)  # noqa: ASYNC102 - it shields
+        try:
+            await self._tree.stop(exc_type, exc, traceback)  # noqa: ASYNC102 - shields
+        finally:
+            self._share.close()
+
+
+async def _in_foreground(task: Task) -> None:
+    while not task.background and task.ended_at is None:
+        await task.wait_changed()

@@ -2,13 +2,25 @@
 
 A schedule is an actor below the runtime's root. When one of its times comes it puts
 its prompt into the same queue as the ends of tasks, so it wakes the parent in its
-turn, and is never taken for the words of a user who has just typed them.
+turn, and is never taken for the words of a user who has just typed them::
+
+    async with open_runtime("tasks") as runtime:
+        schedule = await runtime.schedule("0 9 * * 1-5", "Look at the open issues.")
+        async for wake in runtime.wakes():
+            async with wake:
+                print(wake.text)  # <scheduled-prompt> ... Look at the open issues. ...
+                await schedule.stop()
+                break
+
+A bad expression, prompt or zone is a TypeError or ValueError that names it. The
+expressions are read by cronsim, the extra ``agents``; without it there is a
+`SupervisorError`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Final
@@ -44,6 +56,10 @@ PROMPT_LIMIT: Final = 32_768
 # The clock for sleeping stands still while the machine is suspended, and knows
 # nothing of a wall clock that is set: there is no event for either.
 _LOOK_EVERY: Final = 60.0
+
+# A clock that is set back by less is waited for, so that no time comes twice; one
+# that is set back by more was wrong, as it is for cron.
+_CORRECTED: Final = timedelta(hours=3)
 
 
 class Schedule:
@@ -161,10 +177,14 @@ async def tell_times(_: Context[None], schedule: Schedule, teller: Teller) -> No
     told: Notification | None = None
     last = teller.clock.now()
     while (due := next(schedule.times(last), None)) is not None:
-        while (left := (due - teller.clock.now()).total_seconds()) > 0:  # noqa: ASYNC110
+        while (left := (due - (now := teller.clock.now())).total_seconds()) > 0:
+            if last - now > _CORRECTED:
+                break
             await trio.sleep(min(left, _LOOK_EVERY))
         # Not the time that was due: there may have been others since.
-        last = teller.clock.now()
+        last = now
+        if left > 0:
+            continue
         if told is None or not teller.is_waiting(told):
             told = teller.add(partial(schedule.words, due))
         await trio.lowlevel.checkpoint()

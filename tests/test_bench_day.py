@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
 
-from bench import load, soak
+from bench import crowd, load, soak
 from bench.soak import Count, growth
 
 linux = pytest.mark.skipif(
@@ -45,6 +46,17 @@ def test_a_short_day_of_tasks_is_told_hour_by_hour(
     assert "grew" in verdict
 
 
+@pytest.mark.skipif(os.name != "posix", reason="there are no shells here")
+@pytest.mark.parametrize("places", ["1", "3"])
+def test_in_a_small_crowd_nothing_is_wrong(
+    capsys: pytest.CaptureFixture[str], places: str
+) -> None:
+    code = crowd.main(["--agents", "12", "--rounds", "3", "--places", places])
+    shown = capsys.readouterr().out
+    assert "12 ends, 12 notifications, 6 moved" in shown
+    assert "WRONG" not in shown and code == 0
+
+
 def test_a_light_load_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     load.main(["--shells", "3", "--seconds", "0.2"])
     shown = capsys.readouterr().out
@@ -57,6 +69,7 @@ def test_a_light_load_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (soak.main, ["--shells", "0"]),
         (soak.main, ["--shells", "9", "--notifications", "8"]),
+        (crowd.main, ["--places", "0"]),
         (load.main, ["--shells", "0"]),
         (load.main, ["--seconds", "0"]),
         (load.main, ["--seconds", "nan"]),

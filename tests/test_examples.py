@@ -141,3 +141,14 @@ def test_the_example_in_the_readme_runs_and_is_short(tmp_path: Path) -> None:
     shown = run(example, tmp_path)
     assert "completed 0" in shown
     assert shown.count("<task-notification>") == 1
+
+
+def test_the_agent_in_the_readme_runs_and_is_short(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    (code,) = re.findall(r"<!-- agent -->\n```python\n(.*?)```", readme, re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+    example = tmp_path / "example.py"
+    example.write_text(code)
+    shown = run(example, tmp_path)
+    assert "There is:" in shown
+    assert "example.py" in shown

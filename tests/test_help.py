@@ -9,6 +9,7 @@ import pydoc
 from types import ModuleType
 from typing import TypeVar
 
+import attrs
 import pytest
 
 MODULES = (
@@ -86,3 +87,37 @@ def test_every_field_of_what_a_caller_reads_is_documented() -> None:
                     ):
                         bare.append(ast.unparse(field.target))
     assert bare == []
+
+
+def test_help_shows_what_each_class_of_agents_holds() -> None:
+    """A docstring below a field is not shown by it."""
+    from actors.agent import Agent
+    from supervisor._approvals import Approval, Approvals
+    from supervisor._handles import StopResult
+    from supervisor._limits import Limits
+    from supervisor.agents import AgentPolicy
+    from supervisor.hooks import Hook, Hooks
+    from supervisor.permissions import Permissions
+    from supervisor.runtime import Runtime, open_runtime
+
+    bare: list[str] = []
+    for kind in (Agent, AgentPolicy, Approval, Hook, Hooks, Limits, Permissions):
+        shown = inspect.getdoc(kind) or ""
+        fields = [field.alias or field.name for field in attrs.fields(kind)]
+        bare += [f"{kind.__name__}.{it}" for it in fields if it not in shown]
+    for thing, words in (
+        (Approvals, ["ApprovalRequested"]),
+        (StopResult, ["snapshot", "stopped", "survivors"]),
+        (Runtime, ["events", "subscribe()", "notifications", "root", "directory"]),
+        (open_runtime, ["AgentPolicy", "Bash", "Another runtime"]),
+    ):
+        shown = inspect.getdoc(thing) or ""
+        bare += [f"{thing.__name__}: {word}" for word in words if word not in shown]
+    assert bare == []
+
+
+def test_the_help_of_permissions_lists_every_mode() -> None:
+    from supervisor import permissions
+
+    shown = permissions.__doc__ or ""
+    assert [mode for mode in permissions.MODES if f"``{mode}``" not in shown] == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -22,6 +22,7 @@ from ._events import (
     TokensUsed,
     ToolCompleted,
     ToolStarted,
+    ToolUse,
     UserMessage,
 )
 from ._host import AgentHost
@@ -57,6 +58,12 @@ class Account:
         # Why it must not go on.
         self.over: tuple[Terminate, str] | None = None
         self.plan_changes = 0
+        # The calls that were made since the run last said something, by id, with
+        # the names of their tools; and whether a loss of them was told.
+        self._made: dict[str, str] = {}
+        self._told_loss = False
+        # The texts of the messages since the last answer.
+        self._said: list[str] = []
         self._turns = 0
         self._tool_uses = 0
         self._tokens = 0
@@ -98,13 +105,42 @@ class Account:
         self.history.append(message)
         self._host.record(message)
 
+    def called(self, uses: Iterable[ToolUse]) -> None:
+        """These calls were made, and the run has their answers in hand."""
+        if not self._told_loss:
+            self._made.update((use.id, use.name) for use in uses)
+
+    def check_yielded(self) -> None:
+        """Warn, once, of calls that the run has made and not put into the
+        conversation, now that it has gone on."""
+        made, self._made = self._made, {}
+        if not made:
+            return
+        calls, answers = dict(made), dict(made)
+        for message in reversed(self.history):
+            if isinstance(message, AssistantMessage):
+                for use in message.tool_uses:
+                    calls.pop(use.id, None)
+            elif isinstance(message, UserMessage):
+                for answer in message.tool_answers:
+                    answers.pop(answer.tool_use_id, None)
+            if not calls and not answers:
+                return
+        self._told_loss = True
+        self._report.warn(_loss(calls, answers))
+
     def say_answer(self, text: str) -> None:
         """The run has an answer. An empty one is none, so what was said before
-        stands."""
+        stands. It is in the conversation, also if no message has said it."""
         self.pulse.last = trio.current_time()
-        if text.strip():
+        self.check_yielded()
+        answer = text.strip()
+        if answer:
             self._drop_draft()
             self.answer = self._report.result = text
+            if all(said.strip() != answer for said in self._said):
+                self.remember(AssistantMessage(text))
+        self._said = []
 
     def keep_draft(self) -> None:
         """No more will come: what there is of a message is the last that was said."""
@@ -116,9 +152,13 @@ class Account:
     # The kinds of events
 
     def _assistant(self, message: AssistantMessage) -> None:
+        # Unless it is told late, after the answers were asked for.
+        if self._made and not any(use.id in self._made for use in message.tool_uses):
+            self.check_yielded()
         self.remember(message)
         self._drop_draft()
         if message.text.strip():
+            self._said.append(message.text)
             self.answer = self._report.result = message.text
             self._say(message.text)
         if message.tool_uses:
@@ -136,6 +176,8 @@ class Account:
 
     def _boundary(self, boundary: CompactBoundary) -> None:
         self.history.clear()
+        self._made = {}
+        self._said = []
         self.remember(boundary)
 
     def _delta(self, delta: TextDelta) -> None:
@@ -192,3 +234,17 @@ class Account:
         if self._draft:
             self._draft = []
             self._draft_size = 0
+
+
+def _loss(calls: Mapping[str, str], answers: Mapping[str, str]) -> str:
+    """Say which calls the conversation lacks, or the answers of which, by id."""
+    names = sorted({*calls.values(), *answers.values()})
+    lacking = {
+        "the AssistantMessage with the calls, before `use_tools`": calls,
+        "the answers that `use_tools` returns": answers,
+    }
+    wanted = " and ".join(what for what, lost in lacking.items() if lost)
+    return (
+        f"tool calls ({', '.join(names)}) were made and not yielded: the transcript "
+        f"lacks them, and a resumed run knows nothing of them; `yield` {wanted}"
+    )

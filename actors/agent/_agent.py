@@ -27,6 +27,8 @@ Run: TypeAlias = Callable[[AgentContext], AsyncIterator[AgentEvent]]
 iterator of events."""
 
 _MESSAGES = get_args(Message)
+# Those that may be None.
+_TEXTS = ("system", "description", "model", "permission_mode", "cwd", "session")
 
 
 def _as_text(path: str | os.PathLike[str] | None) -> str | None:
@@ -69,19 +71,28 @@ class Agent:
         run: an async generator function of an `AgentContext`, or anything else
             that returns an async iterator of events for it.
         prompt: the task, word for word what the model gets.
+        system: what the model is told of itself and its work, whatever the task;
+            None for what the loop says by itself.
         type: what kind of agent it is, by the name of its definition.
         description: a few words for people; the beginning of the prompt if None.
         model: which model is to be used, as ``"provider/model"`` or ``"model"``.
-        tools: the names of the tools it may use; None for all of the host's.
+        tools: the names of the tools it may use; None for all of the host's. Of
+            names that no tool has a warning is given when it runs.
         disallowed_tools: the names of those it may not use anyway.
-        permission_mode: how its tool calls are judged; None as the host says.
+        permission_mode: how its tool calls are judged: under a runtime, a mode of
+            `supervisor.permissions`; None as the host says. It can only take
+            away: a mode that allows more than the host's, or than that of the
+            agent above, is lowered to that, with a warning. What nothing allows is
+            denied, by default also Bash: see `supervisor.agents.AgentPolicy`.
         cwd: its working directory, for whatever cares.
         session: the session it belongs to, for its transcript.
         deadline: the seconds after which a run of it ends with ``timeout``; None
             for never. The time in which the host was suspended counts.
         max_turns: how many messages of the model may ask for tools; with the next
             one a run ends with ``max_turns``. None for any number.
-        budget: what it may use; a run ends with ``budget`` when it is used up.
+        budget: what it may use; a run ends with ``budget`` when it is used up. What
+            it uses counts against the budget of the agent above it, too, also if it
+            has none of its own.
         history: the conversation before the prompt, of an agent that begins with
             one. It is copied.
         stall_warning: the seconds without any event after which a warning is
@@ -93,7 +104,8 @@ class Agent:
         one_shot: take no messages, and call ``run`` only once.
         forked: whether it is a fork, which `AgentContext.fork` makes; it and what
             it starts cannot fork.
-        shutdown: the seconds for cleaning up.
+        shutdown: the seconds for cleaning up: closing its run, writing its
+            transcript and, under a runtime, its stop hooks share them.
 
     Raises:
         TypeError, ValueError: naming the argument and its value.
@@ -101,6 +113,7 @@ class Agent:
 
     loop: Run = attrs.field(alias="run")
     prompt: str
+    system: str | None = attrs.field(default=None, kw_only=True, repr=False)
     type: str = attrs.field(default="general-purpose", kw_only=True)
     description: str | None = attrs.field(default=None, kw_only=True)
     model: str | None = attrs.field(default=None, kw_only=True)
@@ -135,7 +148,7 @@ class Agent:
         _check_run(self.loop)
         _check_text("prompt", self.prompt)
         _check_text("type", self.type)
-        for name in ("description", "model", "permission_mode", "cwd", "session"):
+        for name in _TEXTS:
             if getattr(self, name) is not None:
                 _check_text(name, getattr(self, name))
         if self.tools is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import trio
@@ -70,6 +70,9 @@ class Alone:
 
     def waiting(self, what: Literal["tasks", "approval"] | None) -> None:
         pass
+
+    async def wait_for(self, wait: Callable[[], Awaitable[object]]) -> None:
+        await wait()
 
     def facts(self) -> Mapping[str, Any]:
         return {"cwd": self._agent.cwd, "session": self._agent.session}

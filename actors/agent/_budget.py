@@ -15,7 +15,9 @@ class Budget:
 
     What is charged to a budget is charged to all above it in the same step. A
     budget is exceeded as soon as one above it is, so the sum of all below a budget
-    can pass its limit by no more than what was under way when it was reached.
+    can pass its limit by no more than what was under way when it was reached. Under
+    a runtime an agent that another one has started counts against the budget of that,
+    whether it has a `Budget` of its own or not.
 
     Args:
         tokens: the tokens that may be used; None for any number.

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["AgentContext"]
 
+_LINE = 200
+"""Characters that are told of an answer that is an error."""
+
 
 @attrs.frozen
 class _Tool:
@@ -90,6 +93,12 @@ class AgentContext:
     def prompt(self) -> str:
         """The task, word for word."""
         return self._agent.prompt
+
+    @property
+    def system(self) -> str | None:
+        """What its model is to be told of itself and its work; None for what the
+        loop says by itself."""
+        return self._agent.system
 
     @property
     def history(self) -> list[Message]:
@@ -154,7 +163,9 @@ class AgentContext:
 
     async def use_tools(self, uses: Iterable[ToolUse]) -> UserMessage:
         """Make the tool calls of one message, all at once, and return the answers
-        as the message that is to be yielded, in the order of ``uses``.
+        as the message that is to be yielded, in the order of ``uses``, after the
+        `AssistantMessage` with the calls. What is not yielded is not in the
+        transcript, of which a warning is given.
 
         A call that is refused, or that fails, has an answer that says so. The
         beginning and the end of each are told as `ToolStarted` and
@@ -192,28 +203,42 @@ class AgentContext:
                             nursery.start_soon(call, place, use)
         if failures:
             raise failures[0]
+        self._account.called(calls)
         return UserMessage(
             tool_answers=tuple(answer for answer in answers if answer is not None),
             origin="tools",
         )
 
     async def _use_tool(self, use: ToolUse) -> ToolAnswer:
-        is_error = True
+        answer: ToolAnswer | None = None
         try:
-            answer = await self._host.use_tool(use)
-            if not isinstance(answer, ToolAnswer):
-                raise TypeError(f"the tool has answered {answer!r}")
-            is_error = answer.is_error
+            answered: object = await self._host.use_tool(use)
+            if not isinstance(answered, ToolAnswer):
+                raise TypeError(f"the tool has answered {answered!r}")
+            answer = answered
         except AgentFailed:
             raise
         # The boundary: what a tool raises is for the model to know.
         except Exception as error:
             text = f"{use.name} failed: {type(error).__name__}: {error}"
-            return ToolAnswer(use.id, text, is_error=True)
+            answer = ToolAnswer(use.id, text, is_error=True)
+            return answer
         else:
             return answer
         finally:
-            self._account.tell(ToolCompleted(use.id, use.name, is_error))
+            self._account.tell(_completed(use, answer))
+
+    @property
+    def own_tasks(self) -> int:
+        """How many of its own tasks have not ended. The ends of the others are in
+        the inbox, or were taken from it."""
+        return self._host.own_tasks()
+
+    async def wait_own_tasks(self) -> None:
+        """Wait until none of its own tasks is unfinished. The time does not count
+        as idle."""
+        with self._account.pulse.paused():
+            await self._host.wait_for(self._host.wait_own_tasks)
 
     async def launch(
         self,
@@ -253,3 +278,15 @@ class AgentContext:
             TypeError, ValueError: for a bad argument, as `Agent`.
         """
         return fork(self._agent, self._account.history, prompt, **changes)
+
+
+def _completed(use: ToolUse, answer: ToolAnswer | None) -> ToolCompleted:
+    """Return what is told of a call that had this answer."""
+    if answer is None:
+        return ToolCompleted(use.id, use.name, is_error=True, error="broken off")
+    if not answer.is_error:
+        return ToolCompleted(use.id, use.name)
+    lines = answer.text.strip()[:_LINE].splitlines()
+    return ToolCompleted(
+        use.id, use.name, is_error=True, error=lines[0].rstrip() if lines else None
+    )

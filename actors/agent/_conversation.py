@@ -54,21 +54,39 @@ def settled(messages: Iterable[Message]) -> list[Message]:
     adjacent messages to the model made one if they come from the same source.
     Those of different sources stay apart, or one could pass for the other."""
     kept: list[Message] = []
+    same: list[UserMessage] = []
     for message in _without_empty_end(resolved(messages)):
-        last = kept[-1] if kept else None
-        if (
-            isinstance(message, UserMessage)
-            and isinstance(last, UserMessage)
-            and (message.origin, message.sender) == (last.origin, last.sender)
-        ):
-            kept[-1] = attrs.evolve(
-                last,
-                text="\n\n".join(filter(None, (last.text, message.text))),
-                tool_answers=last.tool_answers + message.tool_answers,
-            )
-        else:
-            kept.append(message)
+        if isinstance(message, UserMessage):
+            if same and _source(same[-1]) != _source(message):
+                kept.append(_joined(same))
+                same = []
+            same.append(message)
+            continue
+        if same:
+            kept.append(_joined(same))
+            same = []
+        kept.append(message)
+    if same:
+        kept.append(_joined(same))
     return kept
+
+
+def _source(message: UserMessage) -> tuple[str, str | None]:
+    return message.origin, message.sender
+
+
+# All at once: one by one would take a time that goes with the square of their number.
+def _joined(messages: Sequence[UserMessage]) -> UserMessage:
+    first = messages[0]
+    if len(messages) == 1:
+        return first
+    return attrs.evolve(
+        first,
+        text="\n\n".join(message.text for message in messages if message.text),
+        tool_answers=tuple(
+            answer for message in messages for answer in message.tool_answers
+        ),
+    )
 
 
 def _turns(messages: Iterable[Message]) -> list[list[Message]]:

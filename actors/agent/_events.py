@@ -7,8 +7,9 @@ be told to another process: see `to_json` and `from_json`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias, get_args
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 import attrs
 
@@ -44,6 +45,87 @@ TERMINATE_MODES: Final[tuple[Terminate, ...]] = get_args(Terminate)
 Origin: TypeAlias = Literal[
     "prompt", "tools", "message", "notification", "reminder", "hook", "summary"
 ]
+_ORIGINS: Final = get_args(Origin)
+
+TodoStatus: TypeAlias = Literal["pending", "in_progress", "completed", "cancelled"]
+_STATUSES: Final = get_args(TodoStatus)
+
+
+# A bad value is an error where it is made, and not when somebody reads it. Some
+# events come 10,000 times a second: what is right is seen without a call.
+
+
+# What is neither list nor tuple stays as it is, for the check to name it.
+
+
+def _as_uses(uses: Sequence[ToolUse]) -> tuple[ToolUse, ...]:
+    return tuple(uses) if isinstance(uses, list) else cast("tuple[ToolUse, ...]", uses)
+
+
+def _as_answers(answers: Sequence[ToolAnswer]) -> tuple[ToolAnswer, ...]:
+    if isinstance(answers, list):
+        return tuple(answers)
+    return cast("tuple[ToolAnswer, ...]", answers)
+
+
+def _as_items(items: Sequence[TodoItem]) -> tuple[TodoItem, ...]:
+    if isinstance(items, list):
+        return tuple(items)
+    return cast("tuple[TodoItem, ...]", items)
+
+
+def _as_input(arguments: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    # Models say null of a tool without arguments.
+    return {} if arguments is None else arguments
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {value!r}")
+
+
+def _check_text_or_none(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name} must be a str or None, not {value!r}")
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+
+
+def _check_input(name: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be the arguments by name, a dict, not {value!r}")
+
+
+def _check_all(name: str, values: object, kind: type) -> None:
+    if not isinstance(values, tuple):
+        raise TypeError(
+            f"{name} must be a tuple or list of {kind.__name__}, not {values!r}"
+        )
+    for value in values:  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} must hold only {kind.__name__}, not {value!r}")
+
+
+def _check_one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < 0:
+        raise ValueError(f"{name} must be 0 or more, not {value!r}")
+
+
+def _check_cost(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be finite, 0 or more, not {value!r}")
 
 
 @attrs.frozen
@@ -53,8 +135,13 @@ class ToolUse:
     id: str
     """The model's own id of the call."""
     name: str
-    input: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    input: Mapping[str, Any] = attrs.field(factory=dict[str, Any], converter=_as_input)
     """The arguments, as JSON has them."""
+
+    def __attrs_post_init__(self) -> None:
+        _check_text("ToolUse.id", self.id)
+        _check_text("ToolUse.name", self.name)
+        _check_input("ToolUse.input", self.input)
 
 
 @attrs.frozen
@@ -65,16 +152,25 @@ class ToolAnswer:
     text: str
     is_error: bool = False
 
+    def __attrs_post_init__(self) -> None:
+        _check_text("ToolAnswer.tool_use_id", self.tool_use_id)
+        _check_text("ToolAnswer.text", self.text)
+        _check_flag("ToolAnswer.is_error", self.is_error)
+
 
 @attrs.frozen
 class AssistantMessage:
     """One whole message of the model. All its tool calls are independent."""
 
     text: str = ""
-    tool_uses: tuple[ToolUse, ...] = ()
+    tool_uses: tuple[ToolUse, ...] = attrs.field(default=(), converter=_as_uses)
     raw: Any = attrs.field(default=None, kw_only=True)
     """The content as the model's provider has it, if it must be sent back in just
     that form; what JSON can hold, or None."""
+
+    def __attrs_post_init__(self) -> None:
+        _check_text("AssistantMessage.text", self.text)
+        _check_all("AssistantMessage.tool_uses", self.tool_uses, ToolUse)
 
 
 @attrs.frozen
@@ -82,7 +178,9 @@ class UserMessage:
     """One message to the model, from whomever: see `origin`."""
 
     text: str = ""
-    tool_answers: tuple[ToolAnswer, ...] = ()
+    tool_answers: tuple[ToolAnswer, ...] = attrs.field(
+        default=(), converter=_as_answers
+    )
     origin: Origin = attrs.field(default="prompt", kw_only=True)
     """``prompt``: the task it was given. ``tools``: answers to tool calls.
     ``message``: sent by `sender` while it ran. ``notification``: the end of one
@@ -92,12 +190,21 @@ class UserMessage:
     sender: str | None = attrs.field(default=None, kw_only=True)
     """Who sent a ``message``."""
 
+    def __attrs_post_init__(self) -> None:
+        _check_text("UserMessage.text", self.text)
+        _check_all("UserMessage.tool_answers", self.tool_answers, ToolAnswer)
+        _check_one_of("UserMessage.origin", self.origin, _ORIGINS)
+        _check_text_or_none("UserMessage.sender", self.sender)
+
 
 @attrs.frozen
 class CompactBoundary:
     """The conversation up to here is replaced by a summary of it."""
 
     summary: str
+
+    def __attrs_post_init__(self) -> None:
+        _check_text("CompactBoundary.summary", self.summary)
 
 
 @attrs.frozen
@@ -106,6 +213,10 @@ class TextDelta:
 
     text: str
 
+    def __attrs_post_init__(self) -> None:
+        if type(self.text) is not str:
+            _check_text("TextDelta.text", self.text)
+
 
 @attrs.frozen
 class ToolStarted:
@@ -113,7 +224,12 @@ class ToolStarted:
 
     id: str
     name: str
-    input: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    input: Mapping[str, Any] = attrs.field(factory=dict[str, Any], converter=_as_input)
+
+    def __attrs_post_init__(self) -> None:
+        _check_text("ToolStarted.id", self.id)
+        _check_text("ToolStarted.name", self.name)
+        _check_input("ToolStarted.input", self.input)
 
 
 @attrs.frozen
@@ -123,6 +239,15 @@ class ToolCompleted:
     id: str
     name: str
     is_error: bool = False
+    error: str | None = attrs.field(default=None, kw_only=True)
+    """The first line of an answer that is an error, for people; at most 200
+    characters."""
+
+    def __attrs_post_init__(self) -> None:
+        _check_text("ToolCompleted.id", self.id)
+        _check_text("ToolCompleted.name", self.name)
+        _check_flag("ToolCompleted.is_error", self.is_error)
+        _check_text_or_none("ToolCompleted.error", self.error)
 
 
 @attrs.frozen(kw_only=True)
@@ -134,6 +259,14 @@ class TokensUsed:
     cost: float = 0.0
     """In whatever unit the budget has, for instance dollars."""
 
+    def __attrs_post_init__(self) -> None:
+        if type(self.input_tokens) is not int or self.input_tokens < 0:
+            _check_count("TokensUsed.input_tokens", self.input_tokens)
+        if type(self.output_tokens) is not int or self.output_tokens < 0:
+            _check_count("TokensUsed.output_tokens", self.output_tokens)
+        if type(self.cost) is not float or not 0.0 <= self.cost < math.inf:
+            _check_cost("TokensUsed.cost", self.cost)
+
 
 @attrs.frozen
 class Note:
@@ -141,13 +274,21 @@ class Note:
 
     text: str
 
+    def __attrs_post_init__(self) -> None:
+        if type(self.text) is not str:
+            _check_text("Note.text", self.text)
+
 
 @attrs.frozen
 class TodoItem:
     """One step of the agent's own plan."""
 
     text: str
-    status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"
+    status: TodoStatus = "pending"
+
+    def __attrs_post_init__(self) -> None:
+        _check_text("TodoItem.text", self.text)
+        _check_one_of("TodoItem.status", self.status, _STATUSES)
 
 
 @attrs.frozen
@@ -155,7 +296,10 @@ class TodoList:
     """The agent's plan as it is now; it replaces an earlier one. The task does
     not complete while an item is neither completed nor cancelled."""
 
-    items: tuple[TodoItem, ...] = ()
+    items: tuple[TodoItem, ...] = attrs.field(default=(), converter=_as_items)
+
+    def __attrs_post_init__(self) -> None:
+        _check_all("TodoList.items", self.items, TodoItem)
 
 
 @attrs.frozen
@@ -165,17 +309,32 @@ class ApprovalRequested:
     request_id: str
     tool_use: ToolUse
 
+    def __attrs_post_init__(self) -> None:
+        _check_text("ApprovalRequested.request_id", self.request_id)
+        if not isinstance(self.tool_use, ToolUse):
+            raise TypeError(
+                f"ApprovalRequested.tool_use must be a ToolUse, not {self.tool_use!r}"
+            )
+
 
 @attrs.frozen
 class FinalResult:
     """The answer. A run that yields it with ``goal`` is asked for its next event
     only if there is more to do: a message has come, an own task has ended, the
-    plan is not done, or a hook has found fault. Then `Inbox.take` says what."""
+    plan is not done, or a hook has found fault. Then `Inbox.take` says what.
+
+    A text that no `AssistantMessage` has said since the answer before is kept in
+    the conversation as one."""
 
     text: str
     terminate: Terminate = "goal"
     error: str | None = attrs.field(default=None, kw_only=True)
     """What went wrong, with a mode other than ``goal``."""
+
+    def __attrs_post_init__(self) -> None:
+        _check_text("FinalResult.text", self.text)
+        _check_one_of("FinalResult.terminate", self.terminate, TERMINATE_MODES)
+        _check_text_or_none("FinalResult.error", self.error)
 
 
 Message: TypeAlias = AssistantMessage | UserMessage | CompactBoundary

@@ -33,8 +33,8 @@ def fork(
     """Return an agent like ``agent`` that begins with ``history``, without what
     is not resolved in it, and then ``prompt``.
 
-    It has the loop, the model, the restrictions and the directory of ``agent``;
-    ``changes`` are other arguments of `Agent`.
+    It has the loop, the model, its system prompt, the restrictions and the
+    directory of ``agent``; ``changes`` are other arguments of `Agent`.
 
     Raises:
         ForkRefused: inside a fork.

@@ -5,7 +5,7 @@ The runtime implements it; an agent that runs under no host has none of these.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from ..work import Work
@@ -135,6 +135,11 @@ class AgentHost(Protocol):
 
     def waiting(self, what: Literal["tasks", "approval"] | None) -> None:
         """Called when the agent begins and ends (None) to wait."""
+        ...
+
+    async def wait_for(self, wait: Callable[[], Awaitable[object]]) -> None:
+        """Wait by calling ``wait``, and until the agent may go on: it does not
+        count among those at work meanwhile. What that raises comes out at once."""
         ...
 
     def facts(self) -> Mapping[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Awaitable, Callable, Generator, Hashable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TypeAlias
 
 import attrs
 import trio
@@ -18,6 +19,13 @@ __all__ = ["INBOX_LIMIT", "Inbox"]
 
 INBOX_LIMIT = 1_000
 """Messages that may wait for one agent."""
+
+
+WaitBy: TypeAlias = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
+
+
+async def _wait(wait: Callable[[], Awaitable[None]]) -> None:
+    await wait()
 
 
 @attrs.frozen(eq=False)
@@ -47,6 +55,7 @@ class Inbox:
         "_pause",
         "_record",
         "_takes_messages",
+        "_wait_by",
         "closed",
         "takes",
     )
@@ -64,9 +73,10 @@ class Inbox:
         self._entries: deque[_Entry] = deque()
         self._arrival: trio.Event | None = None
         # Of the run that reads it: what keeps the messages, and what says that it
-        # is not idle but waits.
+        # is not idle but waits, and how it waits.
         self._record: Callable[[UserMessage], None] | None = None
         self._pause: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._wait_by: WaitBy = _wait
         self.closed = False
         self.takes = 0
 
@@ -94,7 +104,8 @@ class Inbox:
             message: the message.
             key: what `discard` may find it by.
             on_take: called when it is handed out; if that returns False it is
-                dropped instead, for it was told in another way.
+                dropped instead, for it was told in another way. Such a message is
+                on record already, so there is always room for it.
 
         Raises:
             TypeError: if ``message`` is no `UserMessage`.
@@ -107,7 +118,7 @@ class Inbox:
             raise InboxClosed
         if message.origin == "message" and not self._takes_messages:
             raise InboxClosed("the agent takes no messages while it runs")
-        if len(self._entries) >= self._limit:
+        if on_take is None and len(self._entries) >= self._limit:
             raise InboxFull(self._limit)
         self._entries.append(_Entry(message, key, on_take))
         self._wake()
@@ -149,7 +160,10 @@ class Inbox:
             return
         with self._pause():
             while not self._entries and not self.closed:
-                await self.next_arrival().wait()
+                await self._wait_by(self._wait_arrival)
+
+    async def _wait_arrival(self) -> None:
+        await self.next_arrival().wait()
 
     def next_arrival(self) -> trio.Event:
         """Return an event that is set by the next message, and by the close."""
@@ -188,13 +202,15 @@ class Inbox:
         self,
         record: Callable[[UserMessage], None],
         pause: Callable[[], AbstractContextManager[None]],
+        wait_by: WaitBy | None = None,
     ) -> Generator[None]:
-        """For the run that reads it: what is handed out goes through ``record``."""
-        self._record, self._pause = record, pause
+        """For the run that reads it: what is handed out goes through ``record``, and
+        it waits by ``wait_by``."""
+        self._record, self._pause, self._wait_by = record, pause, wait_by or _wait
         try:
             yield
         finally:
-            self._record, self._pause = None, nullcontext
+            self._record, self._pause, self._wait_by = None, nullcontext, _wait
 
     def _wake(self) -> None:
         if self._arrival is not None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -33,7 +34,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONTINUE: Final = "Continue working on the current task from the last completed step."
-"""What a run is told that goes on where one before it has stopped."""
+"""What a run is told, as a ``reminder``, that goes on where one before it has
+stopped and that nobody has told anything."""
+
+# They end a run, and are nobody's failure.
+_NO_FAILURES: Final = (trio.Cancelled, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 # A run that yields without waiting for anything must not keep others waiting.
 _EVENTS_IN_A_ROW = 64
@@ -56,7 +61,7 @@ class _Running:
         host = report.agent_host
         self._host = Alone(agent) if host is None else host
         self._budget = self._host.budget
-        self._inbox = Inbox() if report.inbox is None else report.inbox
+        self._inbox = report.inbox or Inbox(messages=agent.takes_messages)
         self._account = Account(agent, report, self._host, self._budget)
         self._ends_at = (
             math.inf if agent.deadline is None else trio.current_time() + agent.deadline
@@ -79,6 +84,7 @@ class _Running:
         report.terminate = None
         report.waiting = None
         report.todos = None
+        report.ends_by = None
 
     # From the first pass to the last
 
@@ -86,7 +92,9 @@ class _Running:
         """Do it all."""
         report = self._report
         try:
-            with self._inbox.read_by(self._account.keep, self._account.pulse.paused):
+            with self._inbox.read_by(
+                self._account.keep, self._account.pulse.paused, self._host.wait_for
+            ):
                 await self._begin()
                 while True:
                     if await self._pass():
@@ -101,6 +109,7 @@ class _Running:
             report.terminate = _mode_of(error)
             await self._flush()  # noqa: ASYNC102 - it shields itself, with a deadline
             raise
+        report.ends_by = None
         if self._was_cancelled:
             return report.result or ""
         report.terminate = "goal"
@@ -122,7 +131,7 @@ class _Running:
         if not earlier:
             account.keep(UserMessage(self._agent.prompt))
         elif not self._inbox.take():
-            account.keep(UserMessage(CONTINUE))
+            account.keep(UserMessage(CONTINUE, origin="reminder"))
 
     def _may_end(self) -> bool:
         if self._was_cancelled:
@@ -138,15 +147,27 @@ class _Running:
             await self._host.flush()
 
     def _cleaning_ends(self) -> float:
-        """Closing the run and writing the transcript share the time for cleaning
-        up."""
-        share = 0.0 if self._report.hurry else self._agent.shutdown / 2
-        return trio.current_time() + share
+        """Closing the run has half of the time for cleaning up, writing the
+        transcript half of what is left, and the host the rest."""
+        now = trio.current_time()
+        if self._report.hurry:
+            return now
+        return max(now, (now + self._end_by()) / 2)
+
+    def _end_by(self) -> float:
+        """Return by when all is to be over, counted from the first call on."""
+        report = self._report
+        if report.ends_by is None:
+            report.ends_by = trio.current_time() + self._agent.shutdown
+        return report.ends_by
 
     # One pass: one call of the agent's run
 
     async def _pass(self) -> bool:
         """Call `run` and follow it; say whether nothing is left to do."""
+        # Or a stop that has come while the last pass was closed had its time anew.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._report.ends_by = None
         self._account.pulse.last = trio.current_time()
         self._done: bool | None = None
         self._scope = trio.CancelScope()
@@ -218,6 +239,7 @@ class _Running:
                     continue
                 if event is END:
                     loop.returned = True
+                    account.check_yielded()
                 elif isinstance(event, FinalResult):
                     self._report.on_agent_event(event)
                     account.say_answer(event.text)
@@ -372,7 +394,7 @@ class _Running:
         """Wait for the end of the last own task, or for a message that counts."""
         self._tell_waiting("tasks")
         try:
-            await self._wait(self._next_news, ends_count)
+            await self._wait(self._host.wait_for, partial(self._next_news, ends_count))
         finally:
             self._tell_waiting(None)
 
@@ -432,6 +454,9 @@ class _Running:
             await trio.sleep_forever()
         except trio.Cancelled:
             self._is_cancelled = True
+            if not self._report.hurry:
+                # The run itself may be shielded, and its time goes on all the same.
+                self._end_by()
             raise
 
     def _on_silence(self, seconds: float) -> None:
@@ -467,4 +492,8 @@ def _from_boundary(messages: Sequence[Message]) -> list[Message]:
 def _mode_of(error: BaseException) -> Terminate:
     if isinstance(error, AgentFailed):
         return error.mode
-    return "error" if isinstance(error, Exception) else "cancelled"
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        # What is left of it is its failure.
+        return "cancelled" if group.split(_NO_FAILURES)[1] is None else "error"
+    return "cancelled" if isinstance(error, _NO_FAILURES) else "error"

@@ -15,6 +15,9 @@ CLOSE = 2.0
 """Seconds for closing a client. The SDKs want to be closed: left to the garbage
 collector, they look for a loop of asyncio."""
 
+_ERROR_LIMIT = 8192
+"""Characters of what an API says of an error."""
+
 
 class Response(Protocol):
     """A response as an SDK has it."""
@@ -80,6 +83,7 @@ async def ask(
                         if text := reply.add(event):
                             yield TextDelta(text)  # noqa: ASYNC119 - who reads closes
                 whole = reply.end()
+                _check_calls(whole[0])
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 why = f"the API sent what cannot be read: {error!r:.200}"
                 raise ModelFailed(why, temporary=True) from error
@@ -95,12 +99,26 @@ async def ask(
         yield reply.tokens
     if failure is not None:
         failure.partial = reply.text
+        if len(failure.message) > _ERROR_LIMIT:
+            failure.message = f"{failure.message[:_ERROR_LIMIT]}..."
         raise failure
     assert whole is not None
     message, refusals = whole
     for refusal in refusals:
         yield refusal
     yield message
+
+
+def _check_calls(message: AssistantMessage) -> None:
+    """Raise if an answer could not be told from that to another call."""
+    seen: set[str] = set()
+    for use in message.tool_uses:
+        for value in (use.id, use.name):
+            if not isinstance(value, str) or not value:
+                raise TypeError(f"a tool call with {value!r:.80} for an id or a name")
+        if use.id in seen:
+            raise ValueError(f"two tool calls with the id {use.id!r:.80}")
+        seen.add(use.id)
 
 
 def check(
@@ -139,7 +157,7 @@ def read_arguments(text: str) -> dict[str, Any] | None:
         return {}
     try:
         arguments: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(arguments, dict):
         return None

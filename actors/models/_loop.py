@@ -32,7 +32,8 @@ _UNREADABLE = 3
 def loop(model: Model, *, system: str | None = None) -> Loop:
     """Return a ``run`` for `actors.agent.Agent` that lets ``model`` work.
 
-    The model gets the conversation, its tools and ``system``. What it calls in
+    The model gets the conversation, its tools, and the system prompt of its agent
+    or, if that has none, ``system``. What it calls in
     one message runs at the same time, and it is told the answers in the order of
     the calls. Messages that have come meanwhile follow the answers, just as they
     are: nothing in them is a command to the program. A message without a call is
@@ -44,6 +45,7 @@ def loop(model: Model, *, system: str | None = None) -> Loop:
 
     async def run(context: AgentContext) -> AsyncGenerator[AgentEvent, None]:
         conversation: list[Message] = list(context.history)
+        told = system if context.system is None else context.system
         said = ""
         unreadable = 0
         while True:
@@ -51,7 +53,7 @@ def loop(model: Model, *, system: str | None = None) -> Loop:
             refused: list[ToolAnswer] = []
             try:
                 async with aclosing(
-                    model.reply(tuple(conversation), context.tools, system)
+                    model.reply(tuple(conversation), context.tools, told)
                 ) as events:
                     async for event in events:
                         if isinstance(event, AssistantMessage):

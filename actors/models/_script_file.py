@@ -54,12 +54,16 @@ class Item:
 
     def fail(self, text: str) -> NoReturn:
         """Raise a `ScriptError` that names this place."""
+        raise self.error(text)
+
+    def error(self, text: str) -> ScriptError:
+        """Return a `ScriptError` that names this place."""
         path = self._path
         while path and path not in self._source.lines:
             path = path[:-1]
         place = f"{_words(self._path)}: " if self._path else ""
         line = self._source.lines.get(path)
-        raise ScriptError(self._source.name, line, place + text)
+        return ScriptError(self._source.name, line, place + text)
 
     def _inner(self, key: str | int, value: Any) -> Item:
         return Item(value, (*self._path, key), self._source)
@@ -203,7 +207,7 @@ def _read_yaml(text: str, source: _Source) -> Any:
             "write it in JSON, in a file called .json",
         ) from None
 
-    loader: Any = yaml.SafeLoader(text)
+    loader: Any = None
     nodes = 0
 
     def convert(node: Any, path: Path) -> Any:
@@ -234,13 +238,18 @@ def _read_yaml(text: str, source: _Source) -> Any:
         return found
 
     try:
+        # It refuses characters that YAML forbids.
+        loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
         return None if root is None else convert(root, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = None if mark is None else mark.line + 1
         raise ScriptError(source.name, line, f"no YAML: {error.problem}") from error
+    except RecursionError:
+        raise ScriptError(source.name, None, "too deeply nested") from None
     except (yaml.YAMLError, ValueError) as error:
         raise ScriptError(source.name, None, f"no YAML: {error!s:.200}") from error
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()

@@ -16,6 +16,8 @@ import trio
 _REST = 0.1
 """Seconds in which a response that has told all may end by itself. Then its
 connection can be used again."""
+_LIMIT = 64 * 2**20
+"""The most bytes that a response may have. They are kept until it is whole."""
 
 
 async def read(
@@ -28,13 +30,17 @@ async def read(
     """
     decoder = Decoder()
     is_over = False
+    size = 0
     try:
         async for chunk in body:
+            size += len(chunk)
+            if size > _LIMIT:
+                raise ValueError(f"more than {_LIMIT} bytes")
             for data in decoder.feed(chunk):
                 if data == b"[DONE]":
                     is_over = True
                     return
-                event: object = json.loads(data)
+                event = _parse(data)
                 if not isinstance(event, dict):
                     raise ValueError(f"no event: {event!r:.100}")
                 fields = cast(dict[str, Any], event)
@@ -50,6 +56,13 @@ async def read(
                     pass
             except Exception:  # It is broken, and nobody reads it any more.
                 pass
+
+
+def _parse(data: bytes) -> object:
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError(f"nested too deeply: {data[:100]!r}") from None
 
 
 class Decoder:

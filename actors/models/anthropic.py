@@ -146,7 +146,7 @@ class _Anthropic:
                 temporary=is_temporary(error.status_code, headers),
                 retry_after=retry_after(headers, self._env),
             )
-        if isinstance(error, anthropic.APIConnectionError | httpx2.TransportError):
+        if isinstance(error, anthropic.APIConnectionError | httpx2.RequestError):
             cause = error.__cause__ or error
             return ModelFailed(f"no connection: {cause!r:.200}", temporary=True)
         if isinstance(error, anthropic.AnthropicError | httpx2.StreamError):

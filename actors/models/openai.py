@@ -140,7 +140,7 @@ class _OpenAI:
                 and is_temporary(error.status_code, headers),
                 retry_after=retry_after(headers, self._env),
             )
-        if isinstance(error, openai.APIConnectionError | httpx2.TransportError):
+        if isinstance(error, openai.APIConnectionError | httpx2.RequestError):
             cause = error.__cause__ or error
             return ModelFailed(f"no connection: {cause!r:.200}", temporary=True)
         if isinstance(error, openai.OpenAIError | httpx2.StreamError):

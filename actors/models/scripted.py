@@ -33,14 +33,15 @@ those it may use). A model is asked for the turn that follows those it has taken
 also in an agent that is resumed; one whose calls were broken off is taken again. A turn has
 
 - ``text``: what it says. ``{answer}`` stands for the answers to its last calls, and
-  ``{message}`` for the last message that has come, or else its prompt.
+  ``{message}`` for the last message that has come, or else its prompt. Braces that
+  stand for themselves round a word are doubled, as in ``{{name}}``.
 - ``tools``: what it calls, all at once. A turn without any is the agent's answer;
   if there is more to do, the model is asked again. After the last turn it
   repeats its answer.
 - ``think``: the seconds before it says anything.
 - ``wait``: what it waits for before anything else. With ``message``, the n-th such
   turn waits for the n-th message; with ``end``, for the n-th end of a background
-  task of the agent's own.
+  task of the agent's own, and fails if none of them runs any more.
 - ``fail``: the error with which it fails, after its ``text``.
 
 **host** are the steps that the host of the agents takes, one after the other;
@@ -57,7 +58,7 @@ extra ``agents``.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
@@ -68,7 +69,6 @@ from ..agent import (
     AgentContext,
     AgentEvent,
     AssistantMessage,
-    Inbox,
     Message,
     TextDelta,
     ToolUse,
@@ -108,6 +108,8 @@ _MORE: Final[Mapping[str, str]] = {
 }
 """What else a step may have."""
 _NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_PLACEHOLDERS: Final = ("answer", "message")
+_BRACED = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
 
 
 @attrs.frozen(kw_only=True)
@@ -120,6 +122,8 @@ class Turn:
     think: float = 0.0
     wait: Wait | None = None
     fail: str | None = None
+    place: str = attrs.field(default="", eq=False)
+    """Where it stands, for people."""
 
 
 @attrs.frozen(kw_only=True)
@@ -171,7 +175,7 @@ class Script:
         agent = self.agents.get(name)
         if provider != PROVIDER or agent is None:
             raise ModelFailed(f"{self.source}: it has no model {context.model!r}")
-        model = _Model(self.source, agent, context.inbox)
+        model = _Model(self.source, agent, context)
         async with aclosing(loop(model)(context)) as events:
             async for event in events:
                 yield event  # noqa: ASYNC119 - who reads closes
@@ -181,7 +185,7 @@ class Script:
 class _Model:
     _source: str
     _agent: AgentScript
-    _inbox: Inbox
+    _context: AgentContext
 
     async def reply(
         self,
@@ -221,15 +225,42 @@ class _Model:
                 isinstance(message, UserMessage) and message.origin == origin
                 for message in messages
             )
-            while came + self._waiting(turn.wait) < due and not self._inbox.closed:
-                await self._inbox.next_arrival().wait()
+            inbox = self._context.inbox
+            while came + self._waiting(turn.wait) < due and not inbox.closed:
+                if turn.wait == "message":
+                    await inbox.next_arrival().wait()
+                else:
+                    await self._wait_for_end(turn, came, due)
         await trio.sleep(turn.think)
+
+    async def _wait_for_end(self, turn: Turn, came: int, due: int) -> None:
+        """Wait until something comes, or nothing runs that could end."""
+        arrival = self._context.inbox.next_arrival()
+        # This puts the last ends into the inbox.
+        if self._context.own_tasks == 0:
+            if came + self._waiting("end") < due:
+                raise ModelFailed(
+                    f"{turn.place}: it waits for an end, and none can come: no"
+                    " background task of its own is running. Start one in a turn before"
+                    " (run_in_background: true), or remove the wait"
+                )
+            return
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                await self._context.wait_own_tasks()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(watch)
+            await arrival.wait()
+            nursery.cancel_scope.cancel()
 
     def _waiting(self, what: Wait) -> int:
         """Return how many of those wait in the inbox, as far as it tells."""
+        inbox = self._context.inbox
         if what == "message":
-            return int(self._inbox.asks())
-        return 0 if self._inbox.asks() else len(self._inbox)
+            return int(inbox.asks())
+        return 0 if inbox.asks() else len(inbox)
 
 
 def _filled(text: str, messages: Sequence[Message]) -> str:
@@ -240,13 +271,24 @@ def _filled(text: str, messages: Sequence[Message]) -> str:
                 answer = "\n".join(answer.text for answer in item.tool_answers)
             if item.origin in ("prompt", "message"):
                 message = item.text
+    filling = {"answer": answer, "message": message}
+
+    def fill(found: re.Match[str]) -> str:
+        literal, name = found.groups()
+        return filling[name] if literal is None else f"{{{literal}}}"
+
     # In one pass: neither may be looked for in the other.
-    filling = {"{answer}": answer, "{message}": message}
-    return re.sub(r"\{(answer|message)\}", lambda found: filling[found[0]], text)
+    return _BRACED.sub(fill, text)
 
 
-def read_script(text: str, source: str) -> Script:
+def read_script(
+    text: str, source: str, *, tools: Collection[str] | None = None
+) -> Script:
     """Return the script that ``text`` is, from a file called ``source``.
+
+    Args:
+        tools: the names of the tools that there are; no other can be called. None
+            is any.
 
     Raises:
         ScriptError: if it is none; it names the place and says what to do.
@@ -258,7 +300,7 @@ def read_script(text: str, source: str) -> Script:
     found = parts["agents"].mapping()
     if not found:
         parts["agents"].fail("there must be at least one")
-    agents = {name: _agent(name, item) for name, item in found.items()}
+    agents = {name: _agent(name, item, tools) for name, item in found.items()}
     if "host" in parts:
         steps = tuple(
             _step(place, item, agents)
@@ -273,19 +315,21 @@ def read_script(text: str, source: str) -> Script:
     return Script(source=source, agents=agents, host=steps)
 
 
-def _agent(name: str, item: Item) -> AgentScript:
+def _agent(name: str, item: Item, known: Collection[str] | None) -> AgentScript:
     if not _NAME.fullmatch(name):
         item.fail("its name may have letters, digits, - and _ only")
     parts = item.fields("prompt", "description", "background", "tools", "turns")
     if "turns" not in parts:
         item.fail("it needs 'turns': what it says and calls, one after the other")
-    turns = tuple(_turn(turn) for turn in parts["turns"].items())
+    turns = tuple(_turn(turn, known) for turn in parts["turns"].items())
     if not turns:
         parts["turns"].fail("there must be at least one")
     texts = {
         key: parts[key].text() for key in ("prompt", "description") if key in parts
     }
     names = parts["tools"].items() if "tools" in parts else None
+    for each in names or ():
+        _check_tool(each, each.text(), known)
     return AgentScript(
         name=name,
         turns=turns,
@@ -295,7 +339,24 @@ def _agent(name: str, item: Item) -> AgentScript:
     )
 
 
-def _turn(item: Item) -> Turn:
+def _check_tool(item: Item, name: str, known: Collection[str] | None) -> None:
+    if known is not None and name not in known:
+        item.fail(f"there is no tool {name!r}, only {', '.join(known)}")
+
+
+def _said(item: Item) -> str:
+    """Return the text of a turn."""
+    text = item.text()
+    for literal, name in _BRACED.findall(text):
+        if not literal and name not in _PLACEHOLDERS:
+            item.fail(
+                f"there is no {{{name}}}, only {{answer}} and {{message}}; write"
+                f" {{{{{name}}}}} if it stands for itself"
+            )
+    return text
+
+
+def _turn(item: Item, known: Collection[str] | None) -> Turn:
     parts = item.fields("text", "tools", "think", "wait", "fail")
     if not {"text", "tools", "fail"} & parts.keys():
         item.fail("it must say something ('text'), call 'tools', or 'fail'")
@@ -312,15 +373,17 @@ def _turn(item: Item) -> Turn:
         if len(call) != 1:
             entry.fail("write one tool: its name, a colon, and its arguments")
         ((name, arguments),) = call.items()
+        _check_tool(arguments, name, known)
         if arguments.value is not None:  # A name with a colon and nothing behind.
             arguments.mapping()
         calls.append((name, cast(dict[str, Any], arguments.value or {})))
     return Turn(
-        text=parts["text"].text() if "text" in parts else "",
+        text=_said(parts["text"]) if "text" in parts else "",
         tools=tuple(calls),
         think=parts["think"].seconds() if "think" in parts else 0.0,
         wait=wait,
         fail=parts["fail"].text() if "fail" in parts else None,
+        place=str(item.error("it")).removesuffix(": it"),
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from inspect import iscoroutinefunction
+from typing import Any, TypeAlias, cast
 
 import attrs
 import trio
@@ -57,7 +58,16 @@ async def run_agent(
     It has these tools and no tasks of its own. With a ``history`` it goes on with
     it, as a resumed one. Into ``inbox`` a test may put messages. The time is
     trio's.
+
+    Args:
+        agent: an `Agent`, such as ``Agent(run, "do it")``.
+        tools: by name, what each answers: a str, or an async function that gets the
+            arguments of the call by keyword and returns it.
+
+    Raises:
+        TypeError: naming what is no agent or no tool; nothing has run.
     """
+    _check(agent, tools)
     report = RecordingReport()
     report.inbox = Inbox() if inbox is None else inbox
     host = FakeHost(agent, tools or {}, history)
@@ -76,6 +86,31 @@ async def run_agent(
         messages=host.messages,
         warnings=report.warnings,
     )
+
+
+def _check(agent: object, tools: object) -> None:
+    if not isinstance(agent, Agent):
+        hint = ": use Agent(run, prompt)" if callable(agent) else ""
+        raise TypeError(f"agent must be an Agent, not {agent!r}{hint}")
+    if tools is None:
+        return
+    if not isinstance(tools, Mapping):
+        raise TypeError(f"tools must be what each answers, by name, not {tools!r}")
+    for name, tool in cast("Mapping[object, object]", tools).items():
+        if not isinstance(name, str):
+            raise TypeError(f"tools has a name that is no str: {name!r}")
+        if not isinstance(tool, str) and not _is_async(tool):
+            raise TypeError(
+                f"tools[{name!r}] must be a str or an async function of the arguments, "
+                f"by keyword, not {tool!r}"
+            )
+
+
+def _is_async(function: object) -> bool:
+    call = getattr(function, "__call__", None)  # noqa: B004 - whether that is async
+    if isinstance(function, type):
+        return False
+    return iscoroutinefunction(function) or iscoroutinefunction(call)
 
 
 class RecordingReport(Report):

@@ -28,6 +28,7 @@ class FakeFiles:
         ``OSError(errno.ENOSPC, "the disk is full")``; None for none."""
         self._files: dict[Path, bytearray] = {}
         self._links: dict[Path, str] = {}
+        self._shares: list[Path] = []
         self._directories: set[Path] = {Path("/")}
 
     def contents(self, path: str | os.PathLike[str]) -> bytes:
@@ -170,6 +171,10 @@ class FakeFiles:
         self._put_in_place(path)
         self._links[_absolute(path)] = target
 
+    def share(self, directory: Path) -> FakeShare:
+        """Say, until that is closed, that the directory is in use."""
+        return FakeShare(self._shares, _absolute(directory))
+
     async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
         """Return ``fn(*args)``, called here and now: memory is never slow."""
         result = fn(*args)
@@ -214,6 +219,26 @@ class FakeFiles:
         if path not in self._files:
             raise _error(errno.ENOENT, path)
         return self._files[path]
+
+
+class FakeShare:
+    """A directory in use."""
+
+    def __init__(self, shares: list[Path], directory: Path) -> None:
+        self._shares = shares
+        self._directory = directory
+        self._is_open = True
+        shares.append(directory)
+
+    def is_alone(self) -> bool:
+        """Whether nobody else has it in use now."""
+        return not self._is_open or self._shares.count(self._directory) == 1
+
+    def close(self) -> None:
+        """Have it in use no longer. More than once is fine."""
+        if self._is_open:
+            self._is_open = False
+            self._shares.remove(self._directory)
 
 
 class FakeFile:

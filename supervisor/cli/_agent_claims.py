@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from actors import TaskStatus
+from actors.agent import AgentEvent, AssistantMessage
 
 from ..runtime import TaskSnapshot
 
@@ -58,6 +59,11 @@ class AgentFacts:
     """The watcher when it was stopped."""
     resumed: TaskSnapshot | None = None
     """The watcher at its end."""
+
+    def hear(self, name: str, event: AgentEvent) -> None:
+        """Note what an agent has said."""
+        if isinstance(event, AssistantMessage) and event.text:
+            self.said.setdefault(name, []).append(event.text)
 
 
 Problem = str | None

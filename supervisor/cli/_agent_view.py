@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from typing import Any, Protocol
+from typing import Any
 
+import attrs
 import orjson
-import trio
 
 from actors.agent import (
     AgentEvent,
@@ -21,12 +21,12 @@ from actors.agent import (
     ToolCompleted,
     ToolStarted,
     UserMessage,
-    to_json,
 )
+from actors.agent import to_json as said_to_json
 
-from .._events import SCHEMA_VERSION, Event, Gap
-from ._stdout import Stdout
-from ._view import JsonView, PlainView, one_line
+from .._events import SCHEMA_VERSION, AgentSaid, Event
+from .._json import to_json as task_to_json
+from ._view import PlainView, one_line
 
 _ROOM = 160
 """Characters of what is said, on a line."""
@@ -41,75 +41,45 @@ _TOLD = {
 they are shown with the calls, or are long."""
 
 
-class AgentView(Protocol):
-    """One way of showing what happens in a runtime and its agents."""
+@attrs.frozen
+class HostStep(Event):
+    """The host takes a step."""
 
-    async def show(self, event: Event) -> None:
-        """Show what has happened to a task."""
-        ...
-
-    async def show_agent(self, task_id: str, event: AgentEvent | Gap) -> None:
-        """Show what an agent says."""
-        ...
-
-    async def say(self, text: str) -> None:
-        """Show what the host does."""
-        ...
+    text: str
 
 
-class JsonAgentView:
-    """One JSON object on a line for each event; one of an agent is in ``event``."""
-
-    def __init__(self, stdout: Stdout) -> None:
-        self._stdout = stdout
-        self._tasks = JsonView(stdout)
-
-    async def show(self, event: Event) -> None:
-        await self._tasks.show([event])
-
-    async def show_agent(self, task_id: str, event: AgentEvent | Gap) -> None:
-        fields: dict[str, Any] = {
-            "kind": "AgentEvent",
-            "version": SCHEMA_VERSION,
-            "time": trio.current_time(),
-            "task_id": task_id,
-        }
-        if isinstance(event, Gap):
-            fields |= {"kind": "AgentGap", "missed": event.missed}
-        else:
-            fields["event"] = orjson.Fragment(to_json(event))
-        await self._stdout.write_bytes(orjson.dumps(fields) + b"\n")
-
-    async def say(self, text: str) -> None:
-        await trio.lowlevel.checkpoint()
+def to_json(event: Event) -> bytes:
+    """Return any event as a JSON object on one line. What an agent says is in the
+    ``event`` of an ``AgentEvent``."""
+    if not isinstance(event, AgentSaid):
+        return task_to_json(event)
+    fields: dict[str, Any] = {
+        "kind": "AgentEvent",
+        "version": SCHEMA_VERSION,
+        "seq": event.seq,
+        "time": event.time,
+        "task_id": event.task_id,
+        "run_id": event.run_id,
+        "event": orjson.Fragment(said_to_json(event.event)),
+    }
+    return orjson.dumps(fields)
 
 
-class PlainAgentView:
+class PlainAgentView(PlainView):
     """One line for each event that a person may care for."""
 
-    def __init__(self, stdout: Stdout) -> None:
-        self._stdout = stdout
-        self._tasks = PlainView(stdout)
-        self._began = trio.current_time()
-
-    async def show(self, event: Event) -> None:
-        await self._tasks.show([event])
-
-    async def show_agent(self, task_id: str, event: AgentEvent | Gap) -> None:
-        if isinstance(event, Gap):
-            await self._line(task_id, "...", f"{event.missed} events are not shown")
-        elif (line := _told(event)) is not None:
-            await self._line(task_id, *line)
-
-    async def say(self, text: str) -> None:
-        await self._line("", "host", text)
-
-    async def _line(self, task_id: str, what: str, text: str) -> None:
-        elapsed = trio.current_time() - self._began
-        shown = one_line(text, _ROOM)
-        await self._stdout.write(
-            f"{elapsed:7.1f} s  {what:<12}  {task_id:<9}  {shown}".rstrip() + "\n"
-        )
+    def line(self, event: Event) -> str | None:
+        match event:
+            case HostStep(text=text):
+                return self.lay_out(event.time, "host", "", one_line(text, _ROOM))
+            case AgentSaid(task_id=task_id, event=said):
+                told = _told(said)
+                if told is None:
+                    return None
+                what, text = told
+                return self.lay_out(event.time, what, task_id, one_line(text, _ROOM))
+            case _:
+                return super().line(event)
 
 
 def _told(event: AgentEvent) -> tuple[str, str] | None:
@@ -126,8 +96,10 @@ def _told(event: AgentEvent) -> tuple[str, str] | None:
                 "calls",
                 f"{name} {orjson.dumps({**arguments}, default=str).decode()}",
             )
-        case ToolCompleted(name=name, is_error=is_error):
-            return "failed" if is_error else "done", name
+        case ToolCompleted(name=name, is_error=is_error, error=error):
+            if not is_error:
+                return "done", name
+            return "failed", f"{name}: {error}" if error else name
         case FinalResult(terminate="goal", text=text):
             return "answers", text
         case FinalResult(terminate=terminate, error=error):

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import click
 import trio
 
@@ -23,6 +24,7 @@ from ..permissions import MODES, Mode
 if TYPE_CHECKING:
     from actors.models.scripted import Script
 
+    from .._limits import Limits
     from .agent import Provider
 
 _ARGV = f"{__name__}.argv"
@@ -145,7 +147,8 @@ def _main() -> None:
     "most",
     metavar="N",
     type=click.IntRange(min=1),
-    help="How many may run at once; the others wait.  [default: all]",
+    help="How many may run at once; the others wait.  [default: what"
+    " TRIO_SUPERVISOR_MAX_TASKS says, or all]",
 )
 @click.option(
     "--json", "as_json", is_flag=True, help="Print each event as a line of JSON."
@@ -223,6 +226,9 @@ def run(
     after the grace; a second one kills at once. The exit code is then 128 and
     the number of the signal. When whoever read this output has gone, as in
     "| head -1", every command is stopped likewise, and the exit code is 141.
+
+    TRIO_SUPERVISOR_MAX_TASKS and TRIO_SUPERVISOR_MAX_SHELLS say how many commands
+    may run at once.
     """
     from actors.shell import Shell
 
@@ -263,8 +269,8 @@ def run(
     count, period = intensity or (1, 5.0)
     order = Order(
         shells=shells,
+        limits=_limits(most),
         directory=_place(directory),
-        max=most,
         restart=restart,
         intensity=count,
         period=period,
@@ -319,8 +325,14 @@ def agent(
 
     The exit code is 0 if every agent that the host started has completed, or was
     stopped by the script; else 1, and 2 for a mistake in the call or the script.
-    Ctrl+C, SIGTERM and SIGHUP stop everything; the exit code is then 128 and the
-    number of the signal.
+    Ctrl+C, SIGTERM and SIGHUP stop everything; a second one leaves nothing time to
+    end by itself. The exit code is then 128 and the number of the signal. When
+    whoever read this output has gone, as in "| head -1", everything is stopped
+    likewise, and the exit code is 141.
+
+    How many may run at once is said by TRIO_SUPERVISOR_MAX_TASKS, _MAX_SHELLS and
+    _MAX_AGENTS, and by model and provider, as in opus=2,haiku=8, by
+    TRIO_SUPERVISOR_MODEL_LIMITS and _PROVIDER_LIMITS.
     """
     from .agent import Order
     from .agent import agent as do
@@ -335,6 +347,7 @@ def agent(
         provider=provider,
         model=name,
         mode=mode or ("bypass" if model is None else "default"),
+        limits=_limits(),
         directory=_place(directory),
         json=as_json,
     )
@@ -344,15 +357,23 @@ def agent(
 def _read_script(name: str) -> Script:
     from actors.models.scripted import ScriptError, read_script
 
+    from ..tools import TOOL_NAMES
+
     try:
         text = Path(name).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise click.BadParameter(
+            f"{name!r}: no such file. For a script, give its file; for a prompt, give"
+            " --model as well, such as --model claude-sonnet-4-5.",
+            param_hint="'SCRIPT|PROMPT'",
+        ) from error
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no text in UTF-8"
         raise click.BadParameter(
             f"{name!r}: {why}.", param_hint="'SCRIPT|PROMPT'"
         ) from error
     try:
-        return read_script(text, name)
+        return read_script(text, name, tools=TOOL_NAMES)
     except ScriptError as error:
         raise click.UsageError(f"{error}.") from error
 
@@ -395,6 +416,18 @@ def _provider(model: str) -> tuple[Provider, str]:
     if not os.environ.get(key):
         raise click.UsageError(f"No key for {model}: set {key} in the environment.")
     return provider, model
+
+
+def _limits(most: int | None = None) -> Limits:
+    """Return the limits that the environment sets, with at most ``most`` tasks if
+    that is said."""
+    from ..settings import read_limits
+
+    try:
+        limits = read_limits(os.environ)
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from error
+    return limits if most is None else attrs.evolve(limits, total=most)
 
 
 def _place(directory: str | None) -> Path:

@@ -11,10 +11,9 @@ from typing import Any
 
 import trio
 
-from actors.agent import Agent, AgentContext, AgentEvent, AssistantMessage
+from actors.agent import Agent, AgentContext
 from actors.models.scripted import Script, read_script
 
-from .._events import Gap
 from ..agents import AgentPolicy
 from ..definitions import AgentDefinition
 from ..permissions import Permissions
@@ -88,8 +87,8 @@ class AgentScenario:
         self.facts = facts
         self._directory = directory
         self._script = make_script(directory)
-        self.listening = Listening(self._script.run, self._hear)
-        """To be given the runtime and a nursery."""
+        self.listening = Listening(self._script.run)
+        """To be given the runtime, and its events."""
 
     @property
     def policy(self) -> AgentPolicy:
@@ -150,7 +149,6 @@ class AgentScenario:
         facts.stopped, facts.survivors = result.stopped, result.survivors
         facts.after_stop = _seen(await look())
         facts.killed = watcher.snapshot()
-        await self.listening.wait_heard(watcher.id)
         resumed = await runtime.resume(watcher.id, "Anything new?")
         facts.resumed = await resumed.wait()
 
@@ -171,12 +169,6 @@ class AgentScenario:
             description=name,
             model=script.model,
         )
-
-    async def _hear(self, context: AgentContext, event: AgentEvent | Gap) -> None:
-        await trio.lowlevel.checkpoint()
-        if isinstance(event, AssistantMessage) and event.text:
-            _, _, name = (context.model or "").partition("/")
-            self.facts.said.setdefault(name, []).append(event.text)
 
 
 def _seen(look: Look | None) -> frozenset[int] | None:

@@ -2,51 +2,43 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any, cast
+from typing import cast
 
 import trio
 
 from actors.agent import AgentContext, AgentEvent, AssistantMessage, Run
 
-from .._events import Gap
-from ..runtime import Runtime, TaskHandle
-
-Show = Callable[[AgentContext, AgentEvent | Gap], Awaitable[None]]
+from .._events import Event
+from ..runtime import AgentSaid, Runtime, TaskHandle
 
 
 class Listening:
-    """Wraps the loop of all agents, the host's and those that agents start.
+    """Wraps the loop of all agents, the host's and those that agents start, and
+    keeps what they say.
 
-    ``show`` is called with each event of each agent, in the order of that agent.
+    Whoever reads the runtime's events, with those of its agents, calls `hear` with
+    each when it has been shown.
     """
 
-    def __init__(self, loop: Run, show: Show) -> None:
+    def __init__(self, loop: Run) -> None:
         self.runtime: Runtime
-        self.nursery: trio.Nursery
-        """Both to be set before the first agent begins; the nursery outlives the
-        runtime."""
+        """To be set before the first agent begins."""
         self.said: dict[str, list[str]] = {}
         """What each agent has said, by its id."""
         self.begun: Callable[[AgentContext], None] | None = None
         """If it is set it is called once, with the next of the host's agents to
         begin."""
         self._loop = loop
-        self._show = show
-        self._heard: set[str] = set()
-        self._listeners = Counter[str]()
+        self._runs: set[str] = set()
+        self._heard = 0
         self._news = trio.Event()
 
     async def run(self, context: AgentContext) -> AsyncGenerator[AgentEvent, None]:
         """Be the ``run`` of every agent."""
-        if context.run_id not in self._heard:
-            self._heard.add(context.run_id)
-            self._listeners[context.agent_id] += 1
-            # Now, so that nothing is missed.
-            events = self.runtime.handle(context.agent_id).events()
-            self.nursery.start_soon(self._listen, context, events)
+        if context.run_id not in self._runs:
+            self._runs.add(context.run_id)
             if self.begun is not None and context.depth == 0:
                 begun, self.begun = self.begun, None
                 begun(context)
@@ -55,29 +47,31 @@ class Listening:
             async for event in running:
                 yield event  # noqa: ASYNC119 - who reads closes
 
-    async def _listen(self, context: AgentContext, events: Any) -> None:
-        async for event in events:
-            await self._show(context, event)
-            if isinstance(event, AssistantMessage):
-                self.said.setdefault(context.agent_id, []).append(event.text)
-                self.tell()
-        self._listeners[context.agent_id] -= 1
-        self.tell()
-
-    def tell(self) -> None:
-        """Something has happened that a wait may be for."""
+    def hear(self, event: Event) -> None:
+        """Take in one event of the runtime."""
+        match event:
+            case AgentSaid(task_id=task_id, event=AssistantMessage(text=text)):
+                self.said.setdefault(task_id, []).append(text)
+            case _:
+                pass
+        self._heard = event.seq
         self._news.set()
         self._news = trio.Event()
 
-    async def wait_heard(self, task_id: str) -> None:
-        """Wait until all that an ended agent has said was shown."""
-        while self._listeners[task_id]:
+    async def wait_heard(self) -> None:
+        """Wait until everything that has happened before was shown."""
+        last = self.runtime.events.seq
+        while self._heard < last:
             await self._news.wait()
 
     async def wait_said(self, task: TaskHandle, words: str) -> bool:
         """Wait until an agent has said ``words``; False if it ends without that."""
-        while not any(words in text for text in self.said.get(task.id, ())):
-            if task.snapshot().status.is_terminal and not self._listeners[task.id]:
-                return False
+        while not self._has_said(task, words):
+            if task.snapshot().status.is_terminal:
+                await self.wait_heard()
+                return self._has_said(task, words)
             await self._news.wait()
         return True
+
+    def _has_said(self, task: TaskHandle, words: str) -> bool:
+        return any(words in text for text in self.said.get(task.id, ()))

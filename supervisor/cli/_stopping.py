@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
 
 import trio
 
@@ -51,10 +52,31 @@ class Stopping:
                 await self.runtime.stop_all(reason=self.reason, now=True)
 
 
-def open_signals() -> AbstractContextManager[AsyncIterator[int]]:
-    """Receive what asks a program to stop, for the length of a block."""
+@contextmanager
+def open_signals(stopping: Stopping) -> Generator[AsyncIterator[int]]:
+    """Receive what asks a program to stop, for the length of a block.
+
+    If that has stopped it, signals are ignored from then on: one that comes late
+    must not change how the program ends, which its exit code says.
+    """
     numbers = [signal.SIGINT, signal.SIGTERM]
     # What nohup has ignored stays ignored.
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    return trio.open_signal_receiver(*numbers)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def late(number: int, _: FrameType | None) -> None:
+        # What the receiver has not handed out comes here when it is closed.
+        if stopping.number is None:
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
+
+    for number in numbers:
+        signal.signal(number, late)
+    try:
+        with trio.open_signal_receiver(*numbers) as received:
+            yield received
+    finally:
+        for number in numbers:
+            is_over = stopping.number is not None
+            signal.signal(number, signal.SIG_IGN if is_over else before[number])

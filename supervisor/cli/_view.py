@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import signal
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -89,13 +89,16 @@ class View(Protocol):
 class JsonView:
     """One JSON object on a line for each event."""
 
-    def __init__(self, stdout: Stdout) -> None:
+    def __init__(
+        self, stdout: Stdout, as_json: Callable[[Event], bytes] = to_json
+    ) -> None:
         self._stdout = stdout
+        self._as_json = as_json
 
     async def show(self, events: Sequence[Event]) -> None:
         if events:
             await self._stdout.write_bytes(
-                b"".join(to_json(event) + b"\n" for event in events)
+                b"".join(self._as_json(event) + b"\n" for event in events)
             )
 
     async def show_envelope(self, note: Notification) -> None:
@@ -124,7 +127,7 @@ class PlainView:
         self._descriptions: dict[str, str] = {}
 
     async def show(self, events: Sequence[Event]) -> None:
-        lines = [self._line(event) for event in events]
+        lines = [self.line(event) for event in events]
         if text := "".join(line for line in lines if line is not None):
             await self._stdout.write(text)
 
@@ -137,7 +140,8 @@ class PlainView:
     async def close(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    def _line(self, event: Event) -> str | None:
+    def line(self, event: Event) -> str | None:
+        """Return the line for ``event``, or None if it has none."""
         task_id: str | None
         match event:
             case TaskStarted(task_id=task_id, description=description):
@@ -172,8 +176,13 @@ class PlainView:
                 return None
         name = one_line(self._descriptions.get(task_id or "", ""))
         more = f"  ({one_line(detail, _DETAIL)})" if detail else ""
-        elapsed = max(0.0, event.time - self._began)
-        return f"{elapsed:7.1f} s  {what:<12}  {task_id or '':<9}  {name}{more}\n"
+        return self.lay_out(event.time, what, task_id or "", name + more)
+
+    def lay_out(self, time: float, what: str, task_id: str, text: str) -> str:
+        """Return the line that says that this has happened at ``time``."""
+        elapsed = max(0.0, time - self._began)
+        line = f"{elapsed:7.1f} s  {what:<12}  {task_id:<9}  {text}"
+        return f"{line.rstrip()}\n"
 
 
 class LiveView:

@@ -23,16 +23,16 @@ from actors.models import Model, loop
 from actors.models.scripted import Script, Step
 
 from .._errors import SupervisorError
-from .._events import Subscription, TaskEnded
+from .._events import Subscription
 from ..agents import AgentPolicy
 from ..definitions import AgentDefinition
 from ..permissions import Mode, Permissions
-from ..runtime import Notifications, Runtime, TaskSnapshot, open_runtime
-from ._agent_view import AgentView, JsonAgentView, PlainAgentView
+from ..runtime import Limits, Notifications, Runtime, TaskSnapshot, open_runtime
+from ._agent_view import HostStep, PlainAgentView, to_json
 from ._listening import Listening
 from ._stdout import Stdout
 from ._stopping import Stopping, open_signals
-from ._view import one_line, seconds
+from ._view import JsonView, View, one_line, seconds
 
 Provider = Literal["anthropic", "openai"]
 _EVENTS_KEPT = 100_000
@@ -52,6 +52,7 @@ class Order:
     """None is the script itself."""
     model: str = ""
     mode: Mode = "bypass"
+    limits: Limits = attrs.field(factory=Limits)
     json: bool = False
 
 
@@ -63,10 +64,10 @@ async def agent(order: Order) -> int:
     """Do what was ordered, tell about it, and return the exit code."""
     stopping = Stopping(lambda: stdout.hurry())
     stdout = Stdout(stopping.request)
-    view = JsonAgentView(stdout) if order.json else PlainAgentView(stdout)
+    view = JsonView(stdout, to_json) if order.json else PlainAgentView(stdout)
     problem: str | None = None
     has_failed = False
-    with open_signals() as received:
+    with open_signals(stopping) as received:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stopping.listen, received)
             nursery.start_soon(stdout.watch)
@@ -114,7 +115,7 @@ def _open_model(provider: Provider, name: str) -> AbstractAsyncContextManager[Mo
 class _Session:
     """One runtime, the agents that its host started, and what they have said."""
 
-    def __init__(self, order: Order, run: Run, view: AgentView) -> None:
+    def __init__(self, order: Order, run: Run, view: View) -> None:
         self._order = order
         self._view = view
         # By the names of the script.
@@ -122,9 +123,7 @@ class _Session:
         self._stopped: set[str] = set()
         self.ended: dict[str, TaskSnapshot] = {}
         """How the agents of the host have ended."""
-        self._listening = Listening(
-            run, lambda context, event: view.show_agent(context.agent_id, event)
-        )
+        self._listening = Listening(run)
         self._runtime: Runtime
 
     def has_failed(self) -> bool:
@@ -151,11 +150,13 @@ class _Session:
         )
         async with trio.open_nursery() as readers:
             # They read on until the runtime has ended.
-            self._listening.nursery = readers
-            async with open_runtime(order.directory, agents=policy) as runtime:
+            async with open_runtime(
+                order.directory, limits=order.limits, agents=policy
+            ) as runtime:
                 self._runtime = self._listening.runtime = stopping.runtime = runtime
                 events, notifications = runtime.events, runtime.notifications
-                readers.start_soon(self._follow, events.subscribe(_EVENTS_KEPT))
+                subscription = events.subscribe(_EVENTS_KEPT, agents=True)
+                readers.start_soon(self._follow, subscription)
                 readers.start_soon(_acknowledge, notifications)
                 with stopping.work:
                     problem = await self._take_steps()
@@ -190,8 +191,9 @@ class _Session:
         return None
 
     async def _take(self, step: Step, foreground: trio.Nursery) -> None:
-        await self._view.say(_words(step))
         runtime, name = self._runtime, step.agent
+        # Among all that happens, in its place.
+        runtime.events.emit(HostStep, _words(step))
         with _named(step, self._order.script.source):
             match step.action:
                 case "pause":
@@ -248,7 +250,7 @@ class _Session:
     async def _resume(self, step: Step) -> None:
         task_id = self._id(step)
         # What it has said before does not count.
-        await self._listening.wait_heard(task_id)
+        await self._listening.wait_heard()
         self._listening.said.pop(task_id, None)
         await self._runtime.resume(task_id, step.text)
         self._stopped.discard(step.agent)
@@ -269,9 +271,10 @@ class _Session:
 
     async def _follow(self, events: Subscription) -> None:
         async for event in events:
-            await self._view.show(event)
-            if isinstance(event, TaskEnded):
-                self._listening.tell()
+            batch = [event, *events.drain()]
+            await self._view.show(batch)
+            for event in batch:
+                self._listening.hear(event)
 
 
 async def _acknowledge(notifications: Notifications) -> None:

@@ -20,7 +20,7 @@ import trio
 
 from actors.shell import Shell
 
-from .._events import Subscription, TaskEnded, TaskProgress, TaskStarted
+from .._events import AgentSaid, Subscription, TaskEnded, TaskProgress, TaskStarted
 from ..runtime import Notifications, Runtime, TaskHandle, open_runtime
 from ._claims import ATTEMPTS, BACKOFF, FORGED, GRACE, LIMIT, READ, Facts, Look, judge
 from ._demo_agents import AgentScenario
@@ -190,9 +190,8 @@ class Scenario:
                     self._directory / "output", agents=self._agents.policy
                 ) as runtime:
                     stopping.runtime = self._agents.listening.runtime = runtime
-                    self._agents.listening.nursery = readers
                     events, notifications = (
-                        runtime.events.subscribe(),
+                        runtime.events.subscribe(agents=True),
                         runtime.notifications,
                     )
                     readers.start_soon(self._follow, events)
@@ -290,6 +289,10 @@ class Scenario:
         told: set[str] = set()
         agents = self.facts.agents
         async for event in events:
+            self._agents.listening.hear(event)
+            if isinstance(event, AgentSaid):
+                agents.hear(names[event.task_id], event.event)
+                continue
             if isinstance(event, TaskStarted):
                 names[event.task_id] = event.description
                 if event.owner != "main":
@@ -319,7 +322,7 @@ async def demo() -> int:
     """Run the demo, print what it shows and what it proves, return the exit code."""
     stopping = Stopping(lambda: stdout.hurry())
     stdout = Stdout(stopping.request)
-    with open_signals() as received:
+    with open_signals(stopping) as received:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stopping.listen, received)
             nursery.start_soon(stdout.watch)

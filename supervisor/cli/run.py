@@ -33,7 +33,7 @@ class Order:
 
     shells: Sequence[Shell]
     directory: Path
-    max: int | None = None
+    limits: Limits = attrs.field(factory=Limits)
     restart: Literal["permanent", "transient", "temporary"] = "temporary"
     intensity: int = 1
     period: float = 5.0
@@ -55,7 +55,7 @@ async def run(order: Order) -> int:
     """Do what was ordered, tell about it, and return the exit code."""
     stopping = Stopping(lambda: stdout.hurry())
     stdout = Stdout(stopping.request)
-    with open_signals() as received:
+    with open_signals(stopping) as received:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stopping.listen, received)
             nursery.start_soon(stdout.watch)
@@ -90,9 +90,7 @@ async def _supervise(
     try:
         async with trio.open_nursery() as readers:
             # They read on until the runtime has ended.
-            async with open_runtime(
-                order.directory, limits=Limits(total=order.max)
-            ) as runtime:
+            async with open_runtime(order.directory, limits=order.limits) as runtime:
                 stopping.runtime = runtime
                 events, notifications = runtime.events, runtime.notifications
                 readers.start_soon(_show, view, events.subscribe(_EVENTS_KEPT))

@@ -16,12 +16,14 @@
 
 from __future__ import annotations
 
+from ._set import TOOL_NAMES as TOOL_NAMES
 from ._set import tools_for as tools_for
 from ._tool import Tool as Tool
 from ._tool import ToolResult as ToolResult
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
+    "TOOL_NAMES",
     "Tool",
     "ToolResult",
     "tools_for",

@@ -215,7 +215,6 @@ class _Agent:
         from actors.agent import Agent
 
         above = inherited(self._runtime, self._owner)
-        prompt: str = arguments["prompt"]
         if definition is None:
             given = above.narrowed(None, ())
         else:
@@ -224,12 +223,15 @@ class _Agent:
             given["max_turns"] = definition.max_turns
             given["permission_mode"] = definition.permission_mode
             given["model"] = definition.model or above.model
-            prompt = f"{definition.prompt}\n\nYour task:\n\n{prompt}"
+            given["system"] = definition.prompt
         if arguments["model"] is not None:
             given["model"] = arguments["model"]
         try:
             return Agent(
-                self._loop, prompt, description=arguments["description"], **given
+                self._loop,
+                arguments["prompt"],
+                description=arguments["description"],
+                **given,
             )
         except (TypeError, ValueError) as error:
             raise Refused(

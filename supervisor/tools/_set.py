@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..settings import Settings, read_settings
 from ._agent import agent
@@ -17,6 +17,18 @@ from ._tool import Tool
 
 if TYPE_CHECKING:
     from ..runtime import Runtime
+
+TOOL_NAMES: Final = (
+    "Bash",
+    "TaskOutput",
+    "TaskStop",
+    "TaskList",
+    "TaskWrite",
+    "KillShell",
+    "Agent",
+    "SendMessage",
+)
+"""The names of all tools, of which the last two need a loop for agents."""
 
 
 def tools_for(

@@ -94,6 +94,9 @@ class Host(FakeHost):
     def waiting(self, what: Literal["tasks", "approval"] | None) -> None:
         self.waits.append(what)
 
+    async def wait_for(self, wait: Callable[[], Awaitable[object]]) -> None:
+        await wait()
+
 
 class Stage:
     """An agent with its host, its record and its inbox."""

@@ -47,6 +47,8 @@ async def answers(context):
         ({"run": 3}, TypeError, "run must be an async generator function, not 3"),
         ({"prompt": ""}, ValueError, "prompt must not be empty"),
         ({"prompt": b"x"}, TypeError, "prompt must be a str, not b'x'"),
+        ({"system": 1}, TypeError, "system must be a str, not 1"),
+        ({"system": " "}, ValueError, "system must not be empty: ' '"),
         ({"type": None}, TypeError, "type must be a str"),
         ({"description": 1}, TypeError, "description must be a str, not 1"),
         ({"model": " "}, ValueError, "model must not be empty"),
@@ -134,7 +136,7 @@ async def test_the_prompt_reaches_the_run_verbatim():
     stage.host.added = "what a hook has to say"
     await stage.run()
     assert seen == [(prompt, UserMessage(prompt))]
-    assert stage.said() == ["what a hook has to say", prompt]
+    assert stage.said() == ["what a hook has to say", prompt, "done"]
     assert stage.host.messages[0].origin == "hook"
 
 
@@ -245,6 +247,49 @@ async def test_an_empty_answer_is_none_and_what_was_said_before_stands():
         yield FinalResult(" \n")
 
     assert await Stage(run).run() == "something"
+
+
+@pytest.mark.parametrize(
+    ("says", "kept"),
+    [
+        ([FinalResult("42")], ["42"]),
+        ([AssistantMessage("42"), FinalResult("42")], ["42"]),
+        ([AssistantMessage("42"), FinalResult("42\n")], ["42"]),
+        ([AssistantMessage("41"), FinalResult("42")], ["41", "42"]),
+        # The one who says the answer may call a tool, too.
+        (
+            [AssistantMessage("42"), AssistantMessage("x"), FinalResult("42")],
+            ["42", "x"],
+        ),
+        ([AssistantMessage("x"), FinalResult("")], ["x"]),
+        ([CompactBoundary("42"), FinalResult("42")], ["42"]),
+    ],
+)
+async def test_an_answer_that_no_message_has_said_is_in_the_conversation(says, kept):
+    """TR14: whoever goes on with the agent finds its answer, and only once."""
+
+    async def run(context):
+        for event in says:
+            yield event
+
+    stage = Stage(run)
+    await stage.run()
+    assert stage.said() == ["do it", *kept]
+    # It was told as what it is: a result.
+    assert [e for e in stage.events if e != UserMessage("do it")] == says
+
+
+async def test_the_same_answer_to_another_question_is_in_the_conversation_again():
+    async def run(context):
+        yield AssistantMessage("42")
+        yield FinalResult("42")
+        context.inbox.take()
+        yield FinalResult("42")
+
+    stage = Stage(run)
+    stage.host.objections = ["Sure?"]
+    await stage.run()
+    assert stage.said() == ["do it", "42", "Sure?", "42"]
 
 
 @pytest.mark.parametrize("says", [[], [FinalResult("")], [AssistantMessage(" ")]])
@@ -433,7 +478,11 @@ async def test_a_first_run_begins_with_the_given_history_and_then_the_prompt():
 
     stage = Stage(run, history=earlier)
     await stage.run()
-    assert stage.host.messages == [*earlier, UserMessage("do it")]
+    assert stage.host.messages == [
+        *earlier,
+        UserMessage("do it"),
+        AssistantMessage("42"),
+    ]
     assert stage.events == [UserMessage("do it"), FinalResult("42")]
 
 
@@ -450,14 +499,15 @@ async def test_a_resumed_run_goes_on_with_what_waits_or_is_told_to_continue():
     inbox = Inbox()
     inbox.put(told("and now?"))
     await run_agent(Agent(run, "do it"), history=earlier, inbox=inbox)
-    assert seen == [[UserMessage(CONTINUE)], [told("and now?")]]
+    assert seen == [[UserMessage(CONTINUE, origin="reminder")], [told("and now?")]]
 
 
 async def test_a_resumed_run_begins_with_the_last_compaction():
     earlier = [UserMessage("do it"), CompactBoundary("much"), AssistantMessage("so")]
 
     async def run(context):
-        yield FinalResult(str(context.history == [*earlier[1:], UserMessage(CONTINUE)]))
+        going_on = UserMessage(CONTINUE, origin="reminder")
+        yield FinalResult(str(context.history == [*earlier[1:], going_on]))
 
     assert (await run_agent(Agent(run, "do it"), history=earlier)).result == "True"
 
@@ -511,13 +561,13 @@ async def test_two_agents_of_one_recipe_share_nothing():
         yield AssistantMessage(str(len(contexts)))
         if len(contexts) == 1:
             await trio.sleep_forever()
-        yield FinalResult("42")
+        yield FinalResult(str(len(contexts)))
 
     first, second = Stage(run), Stage(run)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(first.run_until_stopped)
         await trio.testing.wait_all_tasks_blocked()
-        assert await second.run() == "42"
+        assert await second.run() == "2"
         first.scope.cancel()
     assert contexts[0].inbox is not contexts[1].inbox
     assert contexts[0].history == [UserMessage("do it"), AssistantMessage("1")]
@@ -560,9 +610,11 @@ async def test_nothing_public_in_the_context_reaches_the_record_or_the_host():
     assert not any(thing is parent for thing in reached)
     names = {name for name in dir(found[0][1]) if not name.startswith("_")}
     assert names == {
-        *("agent_id run_id depth prompt history inbox tools permission_mode".split()),
+        *(
+            "agent_id run_id depth prompt system history inbox tools permission_mode".split()
+        ),
         *("deadline cwd session owner model budget".split()),
-        *("say use_tools launch run fork".split()),
+        *("say use_tools launch run fork own_tasks wait_own_tasks".split()),
     }
 
 
@@ -573,13 +625,14 @@ async def test_the_context_says_what_the_host_and_the_agent_say():
         yield FinalResult(
             f"{context.agent_id} {context.run_id} {context.depth} {context.owner} "
             f"{context.permission_mode} {context.cwd} {context.session} {context.model}"
+            f" {context.system}"
         )
 
-    stage = Stage(run, cwd="/x", session="s1", model="a/b")
+    stage = Stage(run, cwd="/x", session="s1", model="a/b", system="kind")
     stage.host.depth = 2
     stage.host.owner = "above"
     stage.host.permission_mode = "plan"
-    assert await stage.run() == "agent agent-000001 2 above plan /x s1 a/b"
+    assert await stage.run() == "agent agent-000001 2 above plan /x s1 a/b kind"
 
 
 async def test_under_no_host_there_are_no_tools_and_no_tasks():

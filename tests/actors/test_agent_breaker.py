@@ -55,7 +55,7 @@ def test_no_input_is_the_same_as_an_empty_one():
     assert breaker.check(ToolUse("3", "TaskList", {})) is not None
 
 
-@pytest.mark.parametrize("unknown", [{"x": object()}, {"x": 1, 2: 3}, "text", 42])
+@pytest.mark.parametrize("unknown", [{"x": object()}, {"x": 1, 2: 3}])
 def test_an_input_that_cannot_be_compared_never_trips_it(unknown):
     """AG31."""
     assert tripped(calls(Breaker(2), *[unknown] * 50)) == []

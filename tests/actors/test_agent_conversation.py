@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,3 +140,13 @@ def test_whatever_was_broken_off_every_call_has_its_answer_and_the_other_way_rou
         assert not open_calls
         assert resolved(left) == left
     assert settled(settled(history)) == settled(history)
+
+
+def test_a_long_row_of_messages_is_joined_at_once() -> None:
+    """TR14: not one by one, which takes minutes in the loop of everybody."""
+    said = [UserMessage(f"{number:0100}") for number in range(100_000)]
+    started = time.perf_counter()
+    (whole,) = settled(said)
+    assert time.perf_counter() - started < 5
+    assert isinstance(whole, UserMessage)
+    assert whole.text.split("\n\n") == [message.text for message in said]

@@ -36,6 +36,7 @@ def test_a_fork_is_like_the_agent_but_for_its_task_and_its_beginning() -> None:
     agent = Agent(
         answers,
         "go",
+        system="You are a reviewer.",
         type="reviewer",
         description="looks",
         model="a/b",
@@ -56,7 +57,7 @@ def test_a_fork_is_like_the_agent_but_for_its_task_and_its_beginning() -> None:
     assert made.history == tuple(history[:3])
     assert made.prompt == "look closer" and made.forked and not agent.forked
     assert made.describe() == "look closer"
-    for name in ("loop", "type", "model", "tools", "disallowed_tools", "cwd"):
+    for name in ("loop", "system", "type", "model", "tools", "disallowed_tools", "cwd"):
         assert getattr(made, name) == getattr(agent, name)
     assert (made.permission_mode, made.session, made.max_turns) == ("plan", "s", 7)
     assert fork(agent, history, "look", model="c", description="x").model == "c"

@@ -131,9 +131,9 @@ async def test_messages_are_taken_between_rounds_in_order_and_all_at_once():
         stage.inbox.put(told(text))
     assert await stage.run() == "answer 1"
     assert stage.said() == [
-        "do it",
+        *("do it", "answer 0"),
         *("one two three".split()),
-        *("heard one", "heard two", "heard three"),
+        *("heard one", "heard two", "heard three", "answer 1"),
     ]
     assert len(stage.inbox) == 0
 
@@ -149,7 +149,7 @@ async def test_a_message_that_comes_with_the_answer_is_answered_too():
     stage = Stage(run)
     assert await stage.run() == "after wait"
     # Yielding it does not keep it twice.
-    assert stage.said() == ["do it", "wait"]
+    assert stage.said() == ["do it", "early", "wait", "after wait"]
 
 
 async def test_a_run_that_has_returned_is_called_again_with_the_whole_history():
@@ -177,7 +177,11 @@ async def test_a_run_that_takes_no_messages_is_called_again_with_them():
         assert await stage.run() == "answer 0"
     assert run.runs == [
         [UserMessage("do it")],
-        [UserMessage("do it"), told("listen")],
+        [
+            UserMessage("do it"),
+            *(AssistantMessage("answer 0"), AssistantMessage("answer 1")),
+            told("listen"),
+        ],
     ]
 
 
@@ -241,7 +245,7 @@ async def test_a_message_that_comes_while_the_transcript_is_written_is_in_time()
     assert await stage.run() == "answer 0"
     assert len(run.runs) == 2
     assert stage.host.flushed == 2
-    assert stage.said() == ["do it", "just in time"]
+    assert stage.said() == ["do it", "answer 0", "just in time", "answer 0"]
 
 
 async def test_the_transcript_is_written_before_an_abort_comes_out():
@@ -350,7 +354,8 @@ async def test_it_waits_for_its_own_tasks_and_hears_of_each_end():
     assert stage.host.waits == ["tasks", None] * 2
     assert stage.report.waiting is None
     assert stage.said() == [
-        *("do it", "first end", "heard first end", "second end", "heard second end")
+        *("do it", "answer 0", "first end", "heard first end"),
+        *("answer 1", "second end", "heard second end", "answer 2"),
     ]
 
 
@@ -442,4 +447,6 @@ async def test_a_message_that_comes_while_the_host_is_asked_is_in_time():
     stage = Stage(counting())
     stage.host.finishing = finishing
     assert await stage.run() == "answer 1"
-    assert stage.said() == ["do it", "one more", "heard one more"]
+    assert stage.said() == [
+        *("do it", "answer 0", "one more", "heard one more", "answer 1")
+    ]

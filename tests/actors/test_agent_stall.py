@@ -96,7 +96,9 @@ async def test_time_in_tools_does_not_count(autojump_clock):
     """AG18."""
 
     async def run(context):
-        await context.use_tools([use("slow", seconds=5000)])
+        calls = AssistantMessage("I wait.", (use("slow", seconds=5000),))
+        yield calls
+        yield await context.use_tools(calls.tool_uses)
         await trio.sleep(299)
         yield FinalResult("42")
 

@@ -8,6 +8,7 @@ import trio.testing
 
 from actors.agent import (
     Agent,
+    AssistantMessage,
     FinalResult,
     ToolAnswer,
     ToolCompleted,
@@ -132,5 +133,56 @@ async def test_a_test_sees_a_failure_and_what_there_was_before_it():
 
     done = await run_agent(Agent(run, "do it"))
     assert (done.result, done.terminate, str(done.error)) == ("half", "error", "no")
-    assert done.messages == [UserMessage("do it")]
+    assert done.messages == [UserMessage("do it"), AssistantMessage("half")]
     assert len(done.events) == 3
+
+
+CALLS = AssistantMessage("I look.", (use("looks"),))
+
+
+def says(*steps):
+    """Make a run that makes the calls, and yields these of the messages."""
+
+    async def run(context):
+        if "calls" in steps:
+            yield CALLS
+        answers = await context.use_tools(CALLS.tool_uses)
+        if "calls late" in steps:
+            yield CALLS
+        if "answers" in steps:
+            yield answers
+        if "more" in steps:
+            yield AssistantMessage("So it is.")
+            yield await context.use_tools([use("looks", id="2")])
+        if "result" in steps:
+            yield FinalResult("done")
+        else:
+            yield AssistantMessage("done")
+
+    return run
+
+
+@pytest.mark.parametrize("end", ["result", "message"])
+@pytest.mark.parametrize(
+    ("steps", "wanted"),
+    [
+        (["calls"], "`yield` the answers that `use_tools` returns"),
+        (["answers"], "`yield` the AssistantMessage with the calls, before `use_"),
+        ([], "with the calls, before `use_tools` and the answers that `use_tools` re"),
+        (["more"], "with the calls, before `use_tools` and the answers that `use_too"),
+    ],
+)
+async def test_calls_that_are_not_yielded_are_warned_of_once(steps, wanted, end):
+    done = await run_agent(Agent(says(*steps, end), "look"), tools={"looks": "seen"})
+    assert done.result == "done"
+    (warning,) = done.warnings
+    assert warning.startswith("tool calls (looks) were made and not yielded")
+    assert wanted in warning
+
+
+@pytest.mark.parametrize("end", ["result", "message"])
+@pytest.mark.parametrize("calls", ["calls", "calls late"])
+async def test_calls_that_are_yielded_are_not_warned_of(calls, end):
+    agent = Agent(says(calls, "answers", end), "look")
+    done = await run_agent(agent, tools={"looks": "seen"})
+    assert done.warnings == []

@@ -546,6 +546,7 @@ def test_the_minimal_envelope_cannot_fail(values: tuple[Any, Any, Any, Any]) -> 
     [
         ("s0a1b2c3d", "local_bash"),
         ("0a1b2c3d", "local_agent"),
+        *((f"{digit}deadbee", "local_agent") for digit in "0123456789abcdef"),
         ("r0a1b2c3d", "remote_agent"),
     ],
 )

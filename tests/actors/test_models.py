@@ -37,6 +37,7 @@ class FakeModel:
 
     steps: list[Step]
     asked: list[tuple[Message, ...]] = attrs.Factory(list[tuple[Message, ...]])
+    systems: list[str | None] = attrs.Factory(list[str | None])
     closed: int = 0
 
     async def reply(
@@ -46,6 +47,7 @@ class FakeModel:
         system: str | None = None,
     ) -> AsyncGenerator[Told, None]:
         self.asked.append(tuple(messages))
+        self.systems.append(system)
         try:
             for event in self.steps[len(self.asked) - 1]:
                 await trio.lowlevel.checkpoint()
@@ -63,6 +65,7 @@ class FakeContext:
     history: list[Message] = attrs.Factory(lambda: [PROMPT])
     tools: list[Any] = attrs.Factory(list[Any])
     inbox: Inbox = attrs.Factory(Inbox)
+    system: str | None = None
     call: Callable[[ToolUse], Awaitable[str]] | None = None
     rounds: list[tuple[ToolUse, ...]] = attrs.Factory(list[tuple[ToolUse, ...]])
 
@@ -116,6 +119,25 @@ async def test_it_goes_on_until_a_message_asks_for_nothing() -> None:
         FinalResult("Hello."),
     ]
     assert model.asked == [(PROMPT,), (PROMPT, first, answers)]
+
+
+@pytest.mark.parametrize(
+    ("of_loop", "of_agent", "told"),
+    [
+        (None, None, None),
+        ("Be kind.", None, "Be kind."),
+        (None, "Review.", "Review."),
+        ("Be kind.", "Review.", "Review."),
+    ],
+)
+async def test_the_system_prompt_of_the_agent_stands_for_that_of_the_loop(
+    of_loop: str | None, of_agent: str | None, told: str | None
+) -> None:
+    model = FakeModel([[AssistantMessage("Hello.")]])
+    run: Any = loop(model, system=of_loop)
+    async with aclosing(run(FakeContext(system=of_agent))) as events:
+        await anext(events)
+    assert model.systems == [told]
 
 
 async def test_the_calls_of_one_message_run_together_and_are_answered_in_order() -> (

@@ -665,3 +665,69 @@ async def test_more_of_a_request_is_sent_as_it_is(api: Provider) -> None:
     async with opened(api, answer, request=more) as (model, server):
         await told(model)
         assert more.items() <= server.requests[0].body.items()
+
+
+@pytest.mark.parametrize("ids", [("a", "a"), ("", "b")])
+async def test_calls_whose_answers_could_be_mistaken_are_no_message(
+    api: Provider, ids: tuple[str, str]
+) -> None:
+    """AG13: an id that comes twice, or none."""
+    calls = [(id, "Weather", ["{}"]) for id in ids]
+    async with opened(api, web.streams(api.tools("", *calls)), retries=0) as (
+        model,
+        _server,
+    ):
+        failed, _ = await failure(model)
+        assert "cannot be read" in str(failed)
+
+
+async def test_a_call_that_is_nested_too_deeply_is_answered_and_never_made(
+    api: Provider,
+) -> None:
+    events = api.tools("", ("use_1", "Weather", ['{"a":' * 100_000]))
+    async with opened(api, web.streams(events), retries=0) as (model, _server):
+        *_, refusal, message = await told(model)
+        assert isinstance(refusal, ToolAnswer)
+        assert message.tool_uses == (ToolUse("use_1", "Weather", {}),)
+
+
+async def test_an_event_that_is_nested_too_deeply_is_no_message(api: Provider) -> None:
+    events = [b"event: message_start\ndata: " + b"[" * 100_000 + b"\n\n"]
+    async with opened(api, web.streams(events), retries=0) as (model, _server):
+        failed, _ = await failure(model)
+        assert "nested too deeply" in str(failed)
+
+
+async def test_a_reply_without_an_end_is_broken_off(
+    api: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P7: whether its events come to no end, or one of them."""
+    monkeypatch.setattr("actors.models._server_events._LIMIT", 2**20)
+    for piece in (b"data: " + b"x" * 2**16, b": nothing\n" * 2**13):
+
+        async def endless(request: web.Request, piece: bytes = piece) -> None:
+            await request.begin_events()
+            for _ in range(1000):
+                await request.send(piece)
+
+        async with opened(api, endless, retries=0) as (model, _server):
+            failed, _ = await failure(model)
+            assert "more than 1048576 bytes" in str(failed)
+
+
+def answers_with(status: int, body: bytes, **headers: str) -> web.Answer:
+    async def answer(request: web.Request) -> None:
+        await request.begin(status, {"content-length": str(len(body)), **headers})
+        await request.stream.send_all(body)
+
+    return answer
+
+
+async def test_of_a_long_error_the_beginning_is_told(api: Provider) -> None:
+    """P7: it is kept with the agent, and in its file."""
+    error = json.dumps({"error": {"type": "odd", "message": "x" * 2**20}}).encode()
+    answer = answers_with(400, error, **{"content-type": "application/json"})
+    async with opened(api, answer, retries=0) as (model, _server):
+        failed, _ = await failure(model)
+        assert "odd: xxx" in str(failed)
+        assert len(str(failed)) < 10_000

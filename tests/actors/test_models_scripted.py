@@ -176,6 +176,9 @@ def one(turn: str) -> str:
         (one("text: a") + "host:\n  - send: lead", 7, "'text'"),
         (one("text: a") + "host:\n  - {stop: lead, text: a}", 7, "stop or reason"),
         (one("text: a") + "host:\n  - {stop: lead, run: lead}", 7, "one of launch"),
+        ("[" * 5000, None, "nested"),
+        ("\0", None, "no YAML"),
+        ("agents: \x1b[31m", None, "no YAML"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(
@@ -188,6 +191,31 @@ def test_what_is_wrong_is_named_with_its_place(
         assert str(caught.value).startswith(f"a.yaml:{line}: ")
     else:
         assert str(caught.value).startswith("a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            one("tools: [{Bsh: {}}]"),
+            "entry 1, 'Bsh': there is no tool 'Bsh', only Bash",
+        ),
+        (one("tools: [{Bash: {}}, {Bsh: }]"), "entry 2, 'Bsh': there is no tool"),
+        (one("text: a").replace("turns", "tools: [Bsh]\n    turns"), "no tool 'Bsh'"),
+        (one("text: 'It is {anser}.'"), "no {anser}, only {answer} and .* {{anser}}"),
+    ],
+)
+def test_a_name_that_nothing_has_is_refused_with_its_place(
+    text: str, said: str
+) -> None:
+    with pytest.raises(ScriptError, match=said) as caught:
+        read_script(text, "a.yaml", tools=("Bash", "Agent"))
+    assert caught.value.line in (4, 5)
+
+
+def test_without_a_list_of_tools_each_name_may_be_one() -> None:
+    script = read_script(one("tools: [{Bsh: {}}]"), "a.yaml")
+    assert script.agents["lead"].turns[0].tools == (("Bsh", {}),)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +241,12 @@ class FakeContext:
         self.history: list[Message] = [UserMessage("Go."), *history]
         self.tools: list[Any] = []
         self.inbox = Inbox()
+        self.system: str | None = None
+        self.own_tasks = 0
+        self.own_end = trio.Event()
+
+    async def wait_own_tasks(self) -> None:
+        await self.own_end.wait()
 
     async def use_tools(self, uses: Sequence[ToolUse]) -> UserMessage:
         await trio.lowlevel.checkpoint()
@@ -256,6 +290,12 @@ async def test_its_turns_are_taken_one_after_the_other() -> None:
         ("Bash", {"command": "ls"}),
         ("TaskList", {}),
     ]
+
+
+async def test_doubled_braces_stand_for_themselves() -> None:
+    text = "agents: {a: {prompt: p, turns: [{text: '{{name}} {message} ${X-}'}]}}"
+    events = await play(text, FakeContext("scripted/a"))
+    assert texts(events) == ["{name} Go. ${X-}"]
 
 
 async def test_an_agent_that_goes_on_takes_the_turn_that_follows() -> None:
@@ -339,6 +379,32 @@ async def test_it_waits_for_as_many_ends_of_its_tasks(autojump_clock: object) ->
                         break
     assert said == ["A.", "B.", "C."]
     assert trio.current_time() < 1
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_a_wait_for_an_end_that_cannot_come_fails_and_says_where(
+    later: bool, autojump_clock: object
+) -> None:
+    """P9: at once, or when the last that ran has ended and was told in another way."""
+    text = one("{text: A., wait: end}")
+    context = FakeContext("scripted/lead")
+    context.own_tasks = int(later)
+
+    async def end() -> None:
+        await trio.sleep(50)
+        context.own_tasks = 0
+        context.own_end.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(end)
+        *_, last = await play(text, context)
+        assert trio.current_time() == (50 if later else 0)
+        nursery.cancel_scope.cancel()
+    assert isinstance(last, FinalResult)
+    assert str(last.error).startswith(
+        "a.yaml:5: agent 'lead', turn 1: it waits for an end, and none can come"
+    )
+    assert "run_in_background" in str(last.error)
 
 
 @pytest.mark.parametrize("model", [None, "lead", "scripted/other", "gpt/lead"])

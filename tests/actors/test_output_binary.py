@@ -12,10 +12,11 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors import TaskStatus
 from actors._files import PosixFiles
 from actors.output import BINARY_NOTE, SNIFF, Cleaner, OutputLog, QuotaExceeded
 from actors.shell import Shell
-from supervisor.runtime import TaskStatus, Warned, open_runtime
+from supervisor.runtime import Warned, open_runtime
 
 NOTE = BINARY_NOTE
 

@@ -11,6 +11,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors import TaskStatus
 from actors._files import AppendedFile, PosixFiles
 from actors.output import (
     DirectoryQuotaExceeded,
@@ -21,7 +22,7 @@ from actors.output import (
     older_file,
 )
 from actors.shell import Shell
-from supervisor.runtime import TaskStatus, Warned, open_runtime
+from supervisor.runtime import Warned, open_runtime
 
 FILES = PosixFiles()
 needs_dev_full = pytest.mark.skipif(

@@ -368,9 +368,14 @@ async def test_a_chain_of_forks_loses(leave: str) -> None:
         await until(lambda: last_pid() > last + 100)
         tree.kill()
         await tree.wait_gone()
-        last = last_pid()
-        await trio.sleep(0.1)
-        assert last_pid() < last + 100
+        # A chain that goes on forks all the time; other programs do so now and then.
+        for _ in range(50):
+            last = last_pid()
+            await trio.sleep(0.1)
+            if last_pid() < last + 100:
+                break
+        else:
+            pytest.fail("something still forks")
         assert living(n) == []
 
 

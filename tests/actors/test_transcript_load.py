@@ -516,3 +516,42 @@ def test_any_conversation_is_mended_to_what_a_model_accepts(
     assert [m.text for m in mended if isinstance(m, UserMessage) and m.text] == texts
     assert mend(mended)[0] == mended
     assert mend(said[:needed])[0] == mended
+
+
+@pytest.mark.parametrize(
+    "timestamp", ["\ud800", "9\nboom", "9\\", '9","x":"', "", 5, None, ["9"]]
+)
+async def test_a_time_that_is_none_gets_into_no_later_record(timestamp: Any) -> None:
+    """TR4: what is appended is not earlier than the newest in the file, so that it
+    takes its time over: somebody may have written any text there."""
+    async with recorder() as r:
+        write(r, record("a", None, "one"), record("b", "a", "b", timestamp=timestamp))
+        before = await r.store.load(ID)
+        assert before is not None and before.skipped == 1
+        await r.record(UserMessage("two"), after=before)
+        await r.record(UserMessage("three"))
+        assert [m.text for m in await r.messages()] == ["one", "two", "three"]
+        data = r.env.files.read_at(r.store.transcript_file(ID), 0, 2**20)
+        assert len(data.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'"type":"system","subtype":"gap","missing":1e999,"message":{}}',
+        b'"type":"system","subtype":"gap","missing":NaN,"message":{}}',
+        b'"type":"user","message":{"content":"x"},"sender":5}',
+    ],
+)
+async def test_a_record_with_a_value_that_cannot_be_is_skipped(line: bytes) -> None:
+    """TR3: as every other line that cannot be read, also after a beginning as ours."""
+    async with recorder() as r:
+        await r.record(UserMessage("one"))
+        (first,) = r.lines()
+        head = (
+            f'{{"parentUuid":"{first["uuid"]}","uuid":"{"0" * 36}","agentId":"{ID}",'
+            f'"isSidechain":true,"timestamp":"2036-11-22T10:00:00.000Z",'
+        )
+        write(r, first, head.encode() + line)
+        assert [m.text for m in await r.messages()] == ["one"]
+        assert await r.store.read_tail(ID, 5) == [UserMessage("one")]

@@ -4,6 +4,7 @@
 # pyright: reportPossiblyUnboundVariable=false
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -28,7 +29,7 @@ from supervisor._spec import Backoff
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import Hook, Hooks
 from supervisor.permissions import Permissions
-from supervisor.runtime import open_runtime
+from supervisor.runtime import UnknownTask, open_runtime
 from supervisor.tools import Tool, ToolResult
 from tests.supervisor.jobs import (
     COMPLETED,
@@ -273,6 +274,57 @@ async def test_the_output_of_an_agent_is_its_transcript_while_it_runs(
         names = files(tmp_path)
         assert f"{task.id}.output" not in names
         assert f"agent-{task.id}.jsonl" in names
+        assert f"agent-{task.id}.meta.json" in names
+        with pytest.raises(UnknownTask):
+            runtime.handle(task.id)
+        # It can be gone on with, by what is in the directory.
+        with trio.fail_after(TOO_LONG):
+            again = await runtime.resume(task.id, agent=agent(answers))
+            assert (await again.wait()).status is COMPLETED
+        assert f"{task.id}.output" in files(tmp_path)
+
+
+async def test_the_output_of_an_agent_is_read_by_its_id_and_never_by_a_link(
+    tmp_path: Path,
+) -> None:
+    """OF4: wherever the link leads by now."""
+    secret = tmp_path.parent / f"{tmp_path.name}-secret"
+    secret.write_text("a secret\n")
+    async with open_runtime(tmp_path) as runtime:
+        task = await runtime.launch(agent(answers, "the prompt"))
+        with trio.fail_after(TOO_LONG):
+            await task.wait()
+        link = tmp_path / f"{task.id}.output"
+        link.unlink()
+        link.symlink_to(secret)
+        lines = task.read_tail().splitlines()
+        contents = [json.loads(line)["message"]["content"] for line in lines]
+        assert [parts[0]["text"] for parts in contents] == ["the prompt", "the answer"]
+        whole = task.read()
+        assert whole.text == read(tmp_path / f"agent-{task.id}.jsonl")
+        assert whole.done and task.read(whole.next_offset).text == ""
+        cut = task.read_tail(len(lines[-1]) + 250, whole_lines=True)
+        assert cut.endswith(f"\n{lines[-1]}\n") and "[Truncated. Full" in cut
+
+
+async def test_an_agent_can_be_followed_while_it_works(tmp_path: Path) -> None:
+    """OF4, P9: each message wakes those who wait for it."""
+    go_on = trio.Event()
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        yield AssistantMessage("I have begun")
+        await go_on.wait()
+        yield FinalResult("the answer")
+
+    async with open_runtime(tmp_path) as runtime:
+        task = await runtime.launch(agent(loop))
+        with trio.fail_after(TOO_LONG):
+            await task.wait_output("I have begun")
+            assert "the answer" not in task.read_tail()
+            go_on.set()
+            text = "".join([piece async for piece in task.follow()])
+    assert text == read(tmp_path / f"agent-{task.id}.jsonl")
+    assert text.index("I have begun") < text.index("the answer")
 
 
 async def test_an_id_of_an_agent_that_was_is_not_given_again(tmp_path: Path) -> None:

@@ -4,15 +4,17 @@
 # pyright: reportPossiblyUnboundVariable=false
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import trio
 import trio.testing
 
 from actors import Context
-from actors.agent import AgentContext, AgentEvent, FinalResult
+from actors.agent import AgentContext, AgentEvent, FinalResult, Note
+from actors.env import Env
 from actors.shell import Shell
 from actors.testing import Program, fake_env
 from actors.work import Report
@@ -20,12 +22,15 @@ from supervisor._events import (
     Acked,
     Event,
     Notified,
+    Straggler,
     TaskEnded,
     TaskRestarted,
     TaskStarted,
     TaskStopRequested,
 )
 from supervisor._spec import Backoff
+from supervisor.agents import AgentPolicy
+from supervisor.hooks import END_BUDGET, Hook, Hooks
 from supervisor.runtime import Limits, Runtime, TaskHandle, open_runtime
 from tests.supervisor.jobs import (
     COMPLETED,
@@ -524,3 +529,85 @@ async def test_an_agent_whose_inner_supervisor_crashes_goes_on_or_fails_alone(
         order = ends(mine.drain())
         assert order[-1] == task.id
         assert len(order) == 3
+
+
+class SlowDisk:
+    """Files on which nothing is written until `gate` is open."""
+
+    def __init__(self, files: Any) -> None:
+        self._files = files
+        self.gate = trio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    async def in_thread(self, fn: Callable[..., Any], *args: object) -> Any:
+        with trio.CancelScope(shield=True):
+            await self.gate.wait()
+        return await self._files.in_thread(fn, *args)
+
+
+@pytest.mark.parametrize("shutdown", [5.0, 0.5])
+async def test_all_that_cleans_up_shares_the_time_for_it(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, shutdown: float
+) -> None:
+    """P1, HK4: a loop, a disk and a stop hook that each take too long are no
+    stragglers together."""
+    called: list[str] = []
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        try:
+            yield Note("at work")
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.45 * shutdown)
+
+    async def slow(facts: Mapping[str, Any]) -> None:
+        called.append(facts["status"])
+        await trio.sleep(60)
+
+    env = fake_env()
+    disk = SlowDisk(env.files)
+    policy = AgentPolicy(hooks=Hooks(stop=(Hook(slow),)))
+    slow_env = Env(
+        clock=env.clock,
+        ids=env.ids,
+        processes=env.processes,
+        files=cast("Any", disk),
+    )
+    async with open_runtime(tmp_path, env=slow_env, agents=policy) as runtime:
+        task = await runtime.launch(agent(loop, shutdown=shutdown))
+        mine = runtime.events.subscribe()
+        await anext(task.events())
+        began = trio.current_time()
+        done = await task.stop()
+        took = trio.current_time() - began
+        disk.gate.set()
+        assert (done.snapshot.status, done.survivors) == (KILLED, ())
+        assert 0.8 * shutdown < took < shutdown
+        assert called == ["killed"]
+        assert not [event for event in mine.drain() if isinstance(event, Straggler)]
+
+
+async def test_a_run_that_has_returned_leaves_its_stop_hooks_their_own_time(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """HK4: long after it, when its last own task ends."""
+    seconds: list[float] = []
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        yield FinalResult("the answer")
+        (message,) = context.inbox.take()
+        raise ValueError(message.text)
+
+    async def stop(facts: Mapping[str, Any]) -> None:
+        seconds.append(trio.current_effective_deadline() - trio.current_time())
+
+    policy = AgentPolicy(hooks=Hooks(stop=(Hook(stop),)))
+    async with open_runtime(tmp_path, env=fake_env(), agents=policy) as runtime:
+        task = await runtime.launch(agent(loop))
+        await runtime.send(task, "more")
+        assert (await task.wait()).status is FAILED
+    # Nothing was slow, so most of the time for cleaning up is left.
+    assert seconds[-1] == pytest.approx(END_BUDGET)

@@ -632,3 +632,24 @@ async def test_a_mode_that_is_none_starts_no_agent(
             )
         assert runtime.tasks() == []
         assert contents(tmp_path) == before
+
+
+async def test_a_long_word_of_its_own_hides_no_command(desk: Desk) -> None:
+    """PM5: people are shown what a call does before what it says of itself."""
+    desk.open()
+    long = "Lists files. " * 100
+    await desk.ask(request(description=long, command="rm -rf /"))
+    await desk.ask(request(call="2", tool="Write", content=long, file_path="/etc/a"))
+    await desk.ask(request(call="3", tool="B" * 1000, command="rm -rf /"))
+    shown = [approval.description for approval in desk.approvals.pending()]
+    assert ["rm -rf /" in shown[0], "/etc/a" in shown[1], "rm -rf /" in shown[2]] == [
+        True
+    ] * 3
+    assert max(map(len, shown)) <= 200
+    deep: dict[str, Any] = {}
+    for _ in range(20_000):
+        deep = {"a": deep}
+    await desk.ask(request(call="4", a=deep))
+    assert "cannot be shown" in desk.approvals.pending()[-1].description
+    desk.approvals.close("a1", "it is over")
+    await trio.testing.wait_all_tasks_blocked()

@@ -146,6 +146,38 @@ async def test_as_json_every_event_is_an_object_on_a_line(tmp_path: Path) -> Non
     assert [kind for kind in lead if kind == "FinalResult"] == ["FinalResult"] * 4
 
 
+async def test_the_environment_limits_how_many_run(tmp_path: Path) -> None:
+    """CO4: with one place the second agent begins when the first has ended."""
+    two = "[{launch: lead}, {launch: lead}]"
+    done = await agent(
+        tmp_path,
+        "--json",
+        script(tmp_path, "[{think: 0.2, text: Done.}]", two),
+        TRIO_SUPERVISOR_MAX_AGENTS="1",
+    )
+    assert done.code == 0, done.errors
+    lives = [
+        event["kind"]
+        for event in done.events()
+        if event["kind"] in ("TaskStarted", "TaskEnded")
+    ]
+    assert lives == ["TaskStarted", "TaskEnded"] * 2
+
+
+async def test_a_bad_limit_in_the_environment_is_named_and_nothing_starts(
+    tmp_path: Path,
+) -> None:
+    """CO4."""
+    done = await agent(
+        tmp_path,
+        script(tmp_path, "[{text: Done.}]"),
+        TRIO_SUPERVISOR_MODEL_LIMITS="opus",
+    )
+    assert (done.code, done.output) == (2, "")
+    assert "TRIO_SUPERVISOR_MODEL_LIMITS must be name=number" in done.errors
+    assert os.listdir(tmp_path) == ["script.yaml"]
+
+
 async def test_a_failing_agent_is_a_failure_of_the_command(tmp_path: Path) -> None:
     """HL5, AG13, AG14: with its error, and what it has said."""
     done = await agent(
@@ -226,6 +258,71 @@ async def test_the_permission_mode_holds_for_a_script_as_well(tmp_path: Path) ->
     assert (tmp_path / "made").exists()
 
 
+async def test_why_a_call_has_failed_stands_behind_it(tmp_path: Path) -> None:
+    """AG19: a wrong argument, and one that is denied."""
+    wrong = script(tmp_path, "[{tools: [{Bash: {comand: ls}}]}, {text: Done.}]")
+    done = await agent(tmp_path, wrong)
+    assert re.search(r"failed +\w+ +Bash: .*'comand'.*command", done.output)
+    denied = script(tmp_path, "[{tools: [{Bash: {command: ls}}]}, {text: Done.}]")
+    done = await agent(tmp_path, denied, "--permission-mode", "deny")
+    assert re.search(r"failed +\w+ +Bash: .*is not allowed: .*deny", done.output)
+
+
+async def test_a_wait_for_an_end_that_cannot_come_fails_with_its_place(
+    tmp_path: Path,
+) -> None:
+    """P9: also if the last that ran was told of by the answer to a call."""
+    look = "{Bash: {command: sleep 0.3, run_in_background: true}}"
+    for turns in (
+        "[{tools: [{Bash: {comand: ls}}]}, {wait: end, text: a}]",
+        f"[{{tools: [{look}]}}, {{wait: end, text: a}}, {{wait: end, text: b}}]",
+    ):
+        done = await agent(tmp_path, script(tmp_path, turns))
+        assert done.code == 1
+        said = done.output.replace("\n", " ")
+        assert re.search(r"script.yaml:1: agent 'lead', turn \d: it waits for", said)
+        assert "or remove the wait" in said
+
+
+async def test_what_is_told_comes_in_the_order_in_which_it_happened(
+    tmp_path: Path,
+) -> None:
+    """AG6: each number once, the times sorted, and an agent's last words before
+    its end."""
+    for _ in range(3):
+        done = await agent(tmp_path, EXAMPLE, "--json")
+        events = done.events()
+        numbers = [event["seq"] for event in events]
+        assert numbers == [*range(numbers[0], numbers[0] + len(numbers))]
+        times = [event["time"] for event in events]
+        assert times == sorted(times)
+        agents = {
+            event["run_id"]: event["task_id"]
+            for event in events
+            if event["kind"] == "AgentEvent"
+        }
+        assert len(agents) == 4
+        ends = {
+            task_id: [
+                event["seq"]
+                for event in events
+                if event["kind"] == "TaskEnded" and event["task_id"] == task_id
+            ]
+            for task_id in agents.values()
+        }
+        assert sorted(map(len, ends.values())) == [1, 1, 2]
+        for run_id, task_id in agents.items():
+            said = [event["seq"] for event in events if event.get("run_id") == run_id]
+            # Of the two runs of one of them, the first has ended before the second.
+            assert any(said[-1] < end for end in ends[task_id])
+        done = await agent(tmp_path, EXAMPLE)
+        shown = re.findall(r"^ *([0-9.]+) s  (\w+)", done.output, re.MULTILINE)
+        elapsed = [float(seconds) for seconds, _ in shown]
+        assert elapsed == sorted(elapsed)
+        assert shown[-1][1] == "completed"
+        assert shown[0][1] == "host"
+
+
 async def test_a_signal_stops_everything(tmp_path: Path) -> None:
     turns = "[{text: 'a', tools: [{Bash: {command: sleep 600}}]}]"
     path = script(tmp_path, turns)
@@ -251,6 +348,59 @@ async def test_a_signal_stops_everything(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.parametrize("late", ["pending", "closed", "over"])
+def test_a_second_signal_changes_nothing_of_how_it_ends(late: str) -> None:
+    """SH6: whether it has not been handed out when nobody listens any more, comes
+    right after that, or comes when everything is over."""
+    program = f"""
+import signal, sys, trio
+from supervisor.cli._stopping import Stopping, open_signals
+
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+stopping = Stopping(lambda: None)
+
+async def main():
+    with open_signals(stopping) as received:
+        signal.raise_signal(signal.SIGINT)
+        async for number in received:
+            stopping.request(number)
+            break
+        if {late == "pending"}:
+            signal.raise_signal(signal.SIGINT)
+    if {late == "closed"}:
+        signal.raise_signal(signal.SIGINT)
+
+trio.run(main)
+if {late == "over"}:
+    signal.raise_signal(signal.SIGINT)
+sys.exit(stopping.exit_code)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=120
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_a_signal_that_comes_when_all_is_done_ends_the_program_as_ever() -> None:
+    """SH6: nothing has asked it to stop before."""
+    program = """
+import signal, trio
+from supervisor.cli._stopping import Stopping, open_signals
+
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+async def main():
+    with open_signals(Stopping(lambda: None)):
+        signal.raise_signal(signal.SIGTERM)
+
+trio.run(main)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, b"")
+
+
 # ---- Mistakes in the call ----------------------------------------------------
 
 
@@ -258,7 +408,9 @@ async def test_a_signal_stops_everything(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         ([], "SCRIPT|PROMPT"),
-        (["nothing.yaml"], "No such file"),
+        (["nothing.yaml"], "no such file. For a script"),
+        (["do something"], "for a prompt, give --model"),
+        (["typo.yaml"], "typo.yaml:1: agent 'lead', turn 1, 'tools', entry 1, 'Bsh'"),
         (["."], "directory"),
         (["bad.yaml"], "bad.yaml:1: 'agents'"),
         (["binary.yaml"], "UTF-8"),
@@ -278,6 +430,7 @@ async def test_a_mistake_is_told_in_a_line_or_two(
 ) -> None:
     (tmp_path / "bad.yaml").write_text("agents: 5\n")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    script(tmp_path, "[{tools: [{Bsh: {}}]}]").rename(tmp_path / "typo.yaml")
     script(tmp_path, "[{text: a}]").rename(tmp_path / "good.yaml")
     done = await agent(tmp_path, *arguments)
     assert done.code == 2
@@ -289,7 +442,14 @@ async def test_a_mistake_is_told_in_a_line_or_two(
 async def test_help_says_what_it_takes(tmp_path: Path) -> None:
     done = await agent(tmp_path, "--help")
     assert done.code == 0
-    for word in ("SCRIPT|PROMPT", "--model", "--json", "--directory", "exit code"):
+    for word in (
+        "SCRIPT|PROMPT",
+        "--model",
+        "--json",
+        "--directory",
+        "exit code",
+        "141",
+    ):
         assert word in done.output
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -525,3 +527,51 @@ def test_a_definition_made_by_hand_is_checked(
     given |= arguments
     with pytest.raises(error, match=words):
         AgentDefinition(**given)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "disallowed-tools: '*'",
+        "disallowed-tools: mcp__*",
+        "disallowedTools:\n  - Bash\n  - Task*",
+        "<<: {tools: Read}",
+        "base: &base {tools: Read}\n<<: *base",
+    ],
+)
+def test_what_would_restrict_nothing_is_refused(more: str) -> None:
+    """The fields that restrict an agent must not be passed over in silence."""
+    with pytest.raises(DefinitionError, match=r":[34-9]: ") as caught:
+        parse_definition(page(HEAD + more), Path("a.md"))
+    assert "must name each tool" in str(caught.value) or "<<" in str(caught.value)
+
+
+def test_everything_that_is_wrong_is_told() -> None:
+    """The issue, section 6."""
+    text = page("name: a\nmodel: a b\nmaxTurns: 0\npermissionMode: yolo\ntool: x")
+    with pytest.raises(DefinitionError) as caught:
+        parse_definition(text, Path("a.md"))
+    lines = str(caught.value).splitlines()
+    assert [line.partition(" ")[0] for line in lines] == [
+        "a.md:3:",
+        "a.md:4:",
+        "a.md:5:",
+        "a.md:6:",
+        "a.md:1:",
+    ]
+    assert "model must be one word" in lines[0]
+    assert "maxTurns must be" in lines[1]
+    assert "permission_mode must be" in lines[2]
+    assert "'tool' is unknown" in lines[3]
+    assert "there is no description" in lines[4]
+    assert caught.value.line == 3
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+
+
+def test_without_pyyaml_the_error_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(ImportError, match=r"trio-supervisor\[agents\]"):
+        parse_definition(page(HEAD))

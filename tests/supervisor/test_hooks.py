@@ -13,8 +13,9 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -200,6 +201,8 @@ async def test_a_stop_hook_lets_it_end_or_not(
         ("""echo '{"decision": "perhaps"}'""", None),
         ("""echo '{"decision": '""", None),
         ("""echo '[{"decision": "allow"}]'""", None),
+        # What it puts between quotes holds quotes.
+        ("""echo '{"decision": "deny", "reason": "x", "decision": "allow"}'""", None),
         ("""echo '{"decision": "allow"}'; kill -9 $$""", None),
     ],
 )
@@ -363,6 +366,23 @@ async def test_hooks_are_chosen_by_the_type_of_the_agent_and_by_the_tool() -> No
         (lambda: Hook("x", timeout=True), TypeError, "timeout must be .* not True"),
         (lambda: Hooks(timeout=float("inf")), ValueError, "timeout must be .* not inf"),
         (lambda: Hooks(start=["x"]), TypeError, "start must be Hook .* not 'x'"),  # type: ignore[list-item]
+        (
+            lambda: Hooks(stop=Hook("x")),  # type: ignore[arg-type]
+            TypeError,
+            r"stop must be a list .* not Hook\(.*: write stop=\[Hook\(run='x'",
+        ),
+        (
+            lambda: Hooks(pre_tool="make"),  # type: ignore[arg-type]
+            TypeError,
+            r"pre_tool must be a list .* write pre_tool=\[Hook\('make'\)\]",
+        ),
+        (lambda: Hooks(start=5), TypeError, "start must be a list .* not 5"),  # type: ignore[arg-type]
+        (
+            lambda: Hook(cast("Any", print)),
+            TypeError,
+            r"run must be .*async def.* not <built-in",
+        ),
+        (lambda: Hook(lambda told: None), TypeError, r"run must be .*async def"),  # type: ignore[arg-type,return-value]
     ],
 )
 def test_a_hook_that_cannot_be_is_refused(
@@ -873,3 +893,33 @@ async def test_a_stop_hook_cannot_keep_an_agent_for_ever(
     assert len(hook.told) == STOP_BLOCKS + 1
     assert len(warned) == 1
     assert "in a row" in warned[0]
+
+
+def test_what_is_called_like_an_async_function_is_one() -> None:
+    async def hook(more: str, told: Mapping[str, Any]) -> str:
+        await trio.lowlevel.checkpoint()
+        return more
+
+    assert Hook(partial(hook, "more")).matches("x")
+    assert Hook(Recorder("mind the gap")).matches("x")
+
+
+@pytest.mark.parametrize(
+    ("printed", "warned"),
+    [
+        ("{decision: allow}", "it printed broken JSON: {decision: allow}"),
+        ('{"decision": "deny", "decision": "allow"}', "it printed broken JSON"),
+        ("{}", None),
+        ("all is well", None),
+    ],
+)
+async def test_an_answer_that_is_broken_json_is_warned_of_and_allows_nothing(
+    printed: str, warned: str | None
+) -> None:
+    """HK7."""
+    warnings = Warnings()
+    async with open_env() as env:
+        hooks = of(asks(f"echo '{printed}'"), env, warnings)
+        assert await hooks.before_tool(request()) is None
+    assert [warned in text for text in warnings if warned] == [True] * bool(warned)
+    assert len(warnings) == bool(warned)

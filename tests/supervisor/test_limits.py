@@ -129,19 +129,26 @@ def test_leaving_the_queue_moves_up_the_others() -> None:
     assert slots.take_next() is third
 
 
-def test_a_place_taken_beyond_the_cap_is_given_to_nobody_else() -> None:
-    slots: Slots[Item] = Slots(Limits(total=1))
-    lender, first, second = Item(), Item(), Item()
-    slots.take(lender)
-    slots.take(first)
-    slots.take(second)
-    slots.give_back(lender)
-    assert slots.take_next() is first
-    slots.occupy(lender)
-    slots.give_back(first)
-    assert slots.take_next() is None
-    slots.give_back(lender)
-    assert slots.take_next() is second
+def test_those_who_come_back_are_served_in_order_and_before_all_others() -> None:
+    """CO5, CO6: and one of them may give up."""
+    slots: Slots[Item] = Slots(Limits(total=2))
+    lenders, others = [Item() for _ in range(3)], [Item() for _ in range(3)]
+    for lender in lenders:
+        assert slots.take(lender)
+        slots.give_back(lender)
+    assert [slots.take(item) for item in others] == [True, True, False]
+    assert not any(slots.take_again(lender) for lender in lenders)
+    assert slots.waiting == 4
+    slots.leave_queue(lenders[1])
+    slots.leave_queue(lenders[1])
+    for item in others[:2]:
+        slots.give_back(item)
+    assert [slots.take_next() for _ in range(3)] == [lenders[0], lenders[2], None]
+    slots.give_back(lenders[0])
+    assert slots.take_next() is others[2]
+    assert slots.waiting == 0
+    slots.give_back(others[2])
+    assert slots.take_again(lenders[0])
 
 
 def test_ten_thousand_who_wait_are_served_in_linear_time() -> None:
@@ -230,9 +237,11 @@ def test_a_place_of_a_model_can_be_lent_and_taken_again() -> None:
     slots.take(first)
     slots.give_back(lender)
     assert slots.take_next() is first
-    slots.occupy(lender)
     assert not slots.take(second)
+    assert not slots.take_again(lender)
+    assert slots.take(agent("small"))
     slots.give_back(first)
+    assert slots.take_next() is lender
     assert slots.take_next() is None
     slots.give_back(lender)
     assert slots.take_next() is second
@@ -308,7 +317,9 @@ class Model:
     st.lists(
         st.one_of(
             st.builds(Item, st.sampled_from(KINDS), st.sampled_from(KEYS)),
-            st.tuples(st.sampled_from(["end", "leave", "lend"]), st.integers(0, 9)),
+            st.tuples(
+                st.sampled_from(["end", "leave", "lend", "return"]), st.integers(0, 9)
+            ),
         ),
         max_size=60,
     ),
@@ -317,16 +328,20 @@ def test_the_caps_hold_and_no_place_stays_free(
     limits: Limits, steps: list[Item | tuple[str, int]]
 ) -> None:
     """CO5, CO6, CO8, CO10, CO11, SM29: against a model. As many run as may, the
-    first of those that may is served first, and nobody is lost."""
+    first of those that may is served first, those who come back before all others,
+    and nobody is lost."""
     slots: Slots[Item] = Slots(limits)
     caps = Model(limits)
     running: list[Item] = []
+    lent: list[Item] = []
+    returning: deque[Item] = deque()
     waiting: deque[Item] = deque()
 
     def serve() -> None:
         while (served := slots.take_next()) is not None:
-            assert served is next(i for i in waiting if caps.holds([*running, i]))
-            waiting.remove(served)
+            queues = (*returning, *waiting)
+            assert served is next(i for i in queues if caps.holds([*running, i]))
+            (returning if served in returning else waiting).remove(served)
             running.append(served)
 
     for step in steps:
@@ -339,17 +354,20 @@ def test_the_caps_hold_and_no_place_stays_free(
                 slots.give_back(running.pop(which % len(running)))
                 serve()
             elif what == "lend" and running:
-                # And it goes on at once, before anybody else.
-                slots.give_back(running[which % len(running)])
-                slots.occupy(running[which % len(running)])
-            elif what == "leave" and waiting:
-                item = waiting[which % len(waiting)]
-                waiting.remove(item)
+                lent.append(running.pop(which % len(running)))
+                slots.give_back(lent[-1])
+                serve()
+            elif what == "return" and lent:
+                item = lent.pop(which % len(lent))
+                (running if slots.take_again(item) else returning).append(item)
+            elif what == "leave" and (queues := [*returning, *waiting]):
+                item = queues[which % len(queues)]
+                (returning if item in returning else waiting).remove(item)
                 slots.leave_queue(item)
-        assert slots.waiting == len(waiting)
+        assert slots.waiting == len(waiting) + len(returning)
         assert caps.holds(running)
-        assert not any(caps.holds([*running, item]) for item in waiting)
+        assert not any(caps.holds([*running, item]) for item in (*returning, *waiting))
     while running:
         slots.give_back(running.pop())
         serve()
-    assert not waiting
+    assert not waiting and not returning

@@ -460,8 +460,35 @@ def test_a_mode_that_is_none_is_refused() -> None:
         Permissions(mode="yolo")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="rules must be Rule objects, not 'Bash'"):
         Permissions(rules=["Bash"])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="ask must be async functions, not 'me'"):
+    with pytest.raises(TypeError, match=r"ask must be async functions .* not 'me'"):
         Permissions(ask=["me"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (
+            {"rules": Rule("allow", "Bash")},
+            r"rules must be a list .* not Rule\(.*: write rules=\[Rule\(effect='allow'",
+        ),
+        (
+            {"rules": ["Bash(ls *)"]},
+            r"""rules must be .* write rules=\[Rule\("allow", "Bash\(ls \*\)"\)\]""",
+        ),
+        (
+            {"rules": "Bash(ls *)"},
+            r"""rules must be .* write rules=\[Rule\("allow", "Bash\(ls \*\)"\)\]""",
+        ),
+        ({"rules": None}, "rules must be a list of Rule objects, not None"),
+        ({"ask": print}, r"ask must be a list .* not <built-in .* write ask=\["),
+        ({"ask": [print]}, r"ask must be async functions .* not <built-in"),
+    ],
+)
+def test_what_is_no_list_of_rules_or_functions_is_refused_with_what_to_write(
+    arguments: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(TypeError, match=named):
+        Permissions(**arguments)
 
 
 # ---- Who is asked --------------------------------------------------------------------
@@ -596,3 +623,49 @@ def test_the_time_that_a_judgement_takes_goes_with_the_length(command: str) -> N
     began = time.process_time()
     decide(rules, "default", request(command=command))
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("own", [None, *MODES])
+def test_no_child_of_plan_edits_by_a_rule(own: Mode | None) -> None:
+    """PM2: in ``deny``, which allows less by itself, a rule could allow it."""
+    mode = resolve_mode(own, "plan")
+    edit = request("Edit", mode, file_path="a.py")
+    assert effect(edit, Rule("allow", "Edit")) == "deny"
+    mode = recheck(own or "what is that", "plan")
+    assert effect(request("Edit", mode, file_path="a"), Rule("allow", "*")) == "deny"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "/etc/**",
+        "../*",
+        "**/../../*",
+        "{/etc,src}/*",
+        "src/{a,~/b}",
+        "~/.ssh/*",
+        "@(/etc)/*",
+        "C:/*",
+        "a/..",
+        5,
+    ],
+)
+@pytest.mark.parametrize("mode", ["plan", "default", "accept_edits"])
+def test_a_pattern_for_files_leads_to_no_other_directory(
+    mode: Mode, pattern: Any
+) -> None:
+    """PM: reading is allowed in the agent's directory only, and a Glob can name
+    another in its pattern."""
+    assert effect(request("Glob", mode, pattern=pattern)) != "allow"
+    assert effect(request("Glob", mode, path="src", pattern=pattern)) != "allow"
+    assert effect(request("Glob", mode, pattern="src/**/*.{py,md}")) == "allow"
+
+
+def test_a_command_that_is_too_long_is_read_by_no_rule() -> None:
+    """It would hold up everybody else, and no Linux runs it."""
+    command = "git status; " * 100_000
+    started = time.perf_counter()
+    assert not allows("*", command)
+    assert not allows("*", "a" * len(command))
+    assert denies("rm *", command)
+    assert time.perf_counter() - started < 1

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -66,10 +66,14 @@ class Deaf:
 
     def on_prompt(self, task: Task) -> None: ...
 
+    def on_said(self, task: Task, event: object) -> None: ...
+
     def on_warning(self, task: Task | None, text: str) -> None: ...
 
-    def lent_place(self, tasks: Iterable[Task]) -> AbstractContextManager[None]:
-        return nullcontext()
+    async def wait_for(
+        self, wait: Callable[[], Awaitable[object]], *sources: Hashable
+    ) -> None:
+        await wait()
 
 
 def end(task: Task, status: TaskStatus) -> None:

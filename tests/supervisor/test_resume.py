@@ -120,6 +120,32 @@ async def test_a_resumed_agent_goes_on_with_its_conversation(tmp_path: Path) -> 
         assert said(runtime) == [task.id] * 3
 
 
+async def test_a_resumed_agent_sees_the_answer_that_no_message_has_said(
+    tmp_path: Path,
+) -> None:
+    """TR14: from memory and from the directory; the smallest agent says only its
+    result."""
+    histories: list[list[str]] = []
+
+    async def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        histories.append(texts_of(context))
+        yield FinalResult(f"answer {len(histories)}")
+
+    env = fake_env()
+    policy = AgentPolicy(run=run)
+    async with open_runtime(tmp_path, env=env, agents=policy) as runtime:
+        task = await runtime.launch(Agent(run, "go"))
+        await task.wait()
+        await (await runtime.resume(task, "again")).wait()
+    async with open_runtime(tmp_path, env=env, agents=policy) as runtime:
+        await (await runtime.resume(task.id, "and again")).wait()
+    assert histories == [
+        ["go"],
+        ["go", "answer 1", "again"],
+        ["go", "answer 1", "again", "answer 2", "and again"],
+    ]
+
+
 async def test_a_resumed_agent_keeps_what_it_was_given(tmp_path: Path) -> None:
     """TR15: prompt, restrictions, model and directory, also if the loop is that of
     another agent."""
@@ -129,6 +155,7 @@ async def test_a_resumed_agent_keeps_what_it_was_given(tmp_path: Path) -> None:
         seen.append(
             (
                 context.prompt,
+                context.system,
                 context.model,
                 context.cwd,
                 context.session,
@@ -139,10 +166,12 @@ async def test_a_resumed_agent_keeps_what_it_was_given(tmp_path: Path) -> None:
         )
         yield FinalResult("done")
 
-    async with open_runtime(tmp_path, env=fake_env()) as runtime:
+    env = fake_env()
+    async with open_runtime(tmp_path, env=env) as runtime:
         agent = Agent(
             look,
             "go",
+            system="Be kind.",
             model="a/b",
             tools=("Bash", "TaskList"),
             disallowed_tools=("TaskList",),
@@ -152,10 +181,15 @@ async def test_a_resumed_agent_keeps_what_it_was_given(tmp_path: Path) -> None:
         task = await runtime.launch(agent, owner="main")
         await task.wait()
         await (await runtime.resume(task)).wait()
-        other = Agent(look, "something else", model="x", cwd="/elsewhere")
+        other = Agent(look, "something else", system="Hm.", model="x", cwd="/elsewhere")
         await (await runtime.resume(task, agent=other)).wait()
-        assert seen[0] == ("go", "a/b", "/there", "s1", 0, "main", ["Bash"])
-        assert seen[1:] == [seen[0], seen[0]]
+        kept = ("go", "Be kind.", "a/b", "/there", "s1", 0, "main", ["Bash"])
+        assert seen == [kept] * 3
+    # From the directory alone, by the loop of another runtime.
+    policy = AgentPolicy(run=look)
+    async with open_runtime(tmp_path, env=env, agents=policy) as runtime:
+        await (await runtime.resume(task.id)).wait()
+        assert seen[3] == kept
 
 
 async def test_a_resumed_own_task_has_its_depth_and_its_parent_again(
@@ -1174,3 +1208,58 @@ async def test_a_resume_is_told_as_an_event(tmp_path: Path) -> None:
         (told,) = [e for e in events.drain() if isinstance(e, TaskResumed)]
         assert (told.task_id, told.resumes) == (id, 1)
         assert told.run_id == runtime.get(id).run_id
+
+
+@pytest.mark.parametrize("has_parent", [True, False])
+async def test_what_the_directory_says_gives_an_agent_no_more_tools(
+    tmp_path: Path, has_parent: bool
+) -> None:
+    """PM2: somebody has taken its restrictions out of the file. Those of its type
+    hold, and those of the agent above it."""
+    seen: list[list[str]] = []
+
+    async def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        seen.append([tool.name for tool in context.tools])
+        yield FinalResult("ok")
+
+    async def parent(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        began.set()
+        await done.wait()
+        yield FinalResult("ok")
+
+    began, done = trio.Event(), trio.Event()
+    reader = AgentDefinition(
+        name="reader",
+        description="Reads.",
+        prompt="Read.",
+        tools=("TaskList", "TaskOutput", "TaskStop"),
+        disallowed_tools=("TaskStop",),
+    )
+    policy = AgentPolicy(definitions={"reader": reader}, run=run)
+    env = fake_env()
+    async with open_runtime(tmp_path, env=env, agents=policy) as runtime:
+        owner = None
+        if has_parent:
+            above = Agent(parent, "wait", tools=("TaskList", "Bash"))
+            owner = (await runtime.launch(above)).id
+            await began.wait()
+        meta = AgentMeta(
+            agent_id="a0000009",
+            run_id="a0000009-000001",
+            status="killed",
+            type="reader",
+            prompt="go",
+            owner=owner,
+        )
+        runtime.transcripts.write_meta(meta)
+        task = await runtime.resume("a0000009")
+        await task.wait()
+        done.set()
+        meta = attrs.evolve(meta, agent_id="a0000010", tools=("TaskList", "Bash"))
+        runtime.transcripts.write_meta(meta)
+        await (await runtime.resume("a0000010")).wait()
+        kept = runtime.agent_meta("a0000009")
+        assert kept is not None and kept.tools is not None
+    first, second = seen
+    assert first == (["TaskList"] if has_parent else ["TaskOutput", "TaskList"])
+    assert second == ["TaskList"]

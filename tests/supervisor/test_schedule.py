@@ -206,6 +206,25 @@ async def test_a_stopped_schedule_says_no_more_and_leaves_nothing(
     await schedule.stop()
 
 
+async def test_a_clock_that_was_wrong_by_years_holds_no_prompt_up(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It shows a year to come when the schedule is made, and is set right then."""
+    clock = SettableClock(fake_env({}).clock, timedelta(days=1000, seconds=30))
+    async with open_fake(clock) as runtime:
+        await runtime.schedule("* * * * *", "x", owner="main")
+        await trio.sleep(0.5)
+        clock.ahead = timedelta()
+        await trio.sleep(300)
+        first = runtime.notifications_for("main").drain()
+        for note in first:
+            note.ack()
+        await trio.sleep(120)
+        assert len(first) == 1
+        assert len(runtime.notifications_for("main").drain()) == 1
+        assert all(abs(due(note) - clock.now()) < timedelta(hours=1) for note in first)
+
+
 async def test_a_schedule_ends_with_the_runtime(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
 import pytest
@@ -22,8 +21,13 @@ class Deaf:
     def on_progress(self, task: Task) -> None: ...
     def on_warning(self, task: Task | None, text: str) -> None: ...
     def on_prompt(self, task: Task) -> None: ...
-    def lent_place(self, tasks: Iterable[Task]) -> AbstractContextManager[None]:
-        return nullcontext()
+
+    def on_said(self, task: Task, event: object) -> None: ...
+
+    async def wait_for(
+        self, wait: Callable[[], Awaitable[object]], *sources: Hashable
+    ) -> None:
+        await wait()
 
 
 def make(task_id: str, *, background: bool = True, owner: str | None = None) -> Task:

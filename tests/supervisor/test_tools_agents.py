@@ -484,8 +484,10 @@ async def test_a_definition_makes_the_agent(
         assert recipe(call.runtime, other).model == "small"
         assert recipe(call.runtime, plain).type == "general-purpose"
         assert recipe(call.runtime, plain).tools is None
-        assert prompts[0] == "You are a reviewer.\n\nYour task:\n\nlook"
+        assert (made.prompt, made.system) == ("look", "You are a reviewer.")
+        assert prompts[0] == "look"
         assert prompts[2] == "go"
+        assert recipe(call.runtime, plain).system is None
 
 
 async def test_an_agent_hands_its_restrictions_down(
@@ -1025,6 +1027,33 @@ async def test_an_agent_that_waits_for_its_own_tasks_says_so(
         assert listed.data["tasks"][0]["waiting"] == "tasks"
         end = await call("TaskOutput", task_id=task.id)
         assert end.data["status"] == "completed"
+
+
+async def test_what_an_agent_has_started_is_listed_below_it(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """AG39: as long as it runs; what others have started is not."""
+    async with tools(tmp_path, launches_below) as call:
+        top = await call.launched()
+        await settle()
+        await call.runtime.launch(Job(forever), owner="other")
+        mine = top.snapshot().owner
+        last = await call.runtime.launch(Job(forever), description="last", owner=mine)
+        below = {t.depth: t.id for t in call.runtime.tasks() if t.depth}
+        listed = await call("TaskList")
+        assert listed.text.splitlines() == [
+            f"{top.id} local_agent (running): a task",
+            f"  {below[1]} local_agent (running): below",
+            f"    {below[2]} local_agent (running): below",
+            f"{last.id} local_agent (running): last",
+        ]
+        parents = [task["parent"] for task in listed.data["tasks"]]
+        assert parents == [None, top.id, below[1], None]
+        assert listed.data["total"] == 4
+        await top.stop()
+        await last.stop()
+        listed = await call("TaskList")
+        assert [task["task_id"] for task in listed.data["tasks"]] == [last.id, top.id]
 
 
 async def test_the_output_of_a_failed_agent_is_named_partial(

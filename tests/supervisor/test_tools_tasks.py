@@ -577,6 +577,7 @@ async def test_the_list_shows_running_tasks_first_and_then_the_latest_ended(
         "description": "a shell",
         "background": True,
         "waiting": None,
+        "parent": None,
     }
 
 
