@@ -27,7 +27,8 @@ any other          stderr goes to the people, as a warning, and the hook says no
 =================  ====================  =====================  =====================
 
 A ``PermissionRequest`` command decides by printing a JSON object with ``decision``
-(``allow`` or ``deny``) and perhaps a ``reason``; a ``SubagentStart`` command may
+(``allow`` or ``deny``) and perhaps a ``reason``; broken JSON is warned of and decides
+nothing. A ``SubagentStart`` command may
 print ``{"hookSpecificOutput": {"additionalContext": TEXT}}`` instead of the text.
 
 A **function** gets the same as a mapping. It returns, for ``SubagentStart``, the text

@@ -8,6 +8,7 @@ import trio.testing
 
 from actors.agent import (
     Agent,
+    AgentFailed,
     AssistantMessage,
     FinalResult,
     ToolAnswer,
@@ -186,3 +187,43 @@ async def test_calls_that_are_yielded_are_not_warned_of(calls, end):
     agent = Agent(says(calls, "answers", end), "look")
     done = await run_agent(agent, tools={"looks": "seen"})
     assert done.warnings == []
+
+
+async def test_a_call_that_has_failed_tells_the_first_line_of_why():
+    """AG41."""
+    uses = [use("broken"), use("none", id="2"), use("slow", id="3")]
+    stage = Stage(using(*uses))
+    with trio.fail_after(60):
+        await stage.run()
+    told = {
+        event.id: event for event in stage.events if isinstance(event, ToolCompleted)
+    }
+    answers = {
+        answer.tool_use_id: answer
+        for event in stage.events
+        if isinstance(event, UserMessage)
+        for answer in event.tool_answers
+    }
+    assert len(told) == 3
+    for call in told.values():
+        first = answers[call.id].text.partition("\n")[0][:200]
+        assert call.error == (first if call.is_error else None)
+    assert [call.is_error for _, call in sorted(told.items())] == [True, False, True]
+
+
+async def test_a_call_that_is_broken_off_says_so(autojump_clock):
+    """AG41."""
+    stage = Stage(using(use("slow", seconds=100)), deadline=5)
+    with pytest.raises(AgentFailed):
+        await stage.run()
+    (call,) = [event for event in stage.events if isinstance(event, ToolCompleted)]
+    assert (call.is_error, call.error) == (True, "broken off")
+
+
+async def test_it_knows_how_many_of_its_own_tasks_have_not_ended():
+    async def run(context):
+        await context.wait_own_tasks()
+        yield FinalResult(f"{context.own_tasks}")
+
+    done = await run_agent(Agent(run, "do it"))
+    assert done.result == "0"

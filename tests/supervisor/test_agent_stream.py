@@ -55,7 +55,7 @@ async def test_an_agents_last_words_come_before_its_end(
     autojump_clock: object,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """AG6: one stream, numbered and timed in the order in which it happened."""
+    """HL4: one stream, numbered and timed in the order in which it happened."""
     shuffle_steps(monkeypatch, seed)
     history = await history_of(tmp_path)
     numbers = [event.seq for event in history]
@@ -79,7 +79,7 @@ async def test_an_agents_last_words_come_before_its_end(
 async def test_who_has_not_asked_for_it_is_not_told_what_agents_say(
     tmp_path: Path, autojump_clock: object
 ) -> None:
-    """AG6: and from then on neither is one that has left."""
+    """HL4: and from then on neither is one that has left."""
     async with open_runtime(tmp_path, env=fake_env()) as runtime:
         plain, left = (
             runtime.events.subscribe(),

@@ -259,7 +259,7 @@ async def test_the_permission_mode_holds_for_a_script_as_well(tmp_path: Path) ->
 
 
 async def test_why_a_call_has_failed_stands_behind_it(tmp_path: Path) -> None:
-    """AG19: a wrong argument, and one that is denied."""
+    """AG41: a wrong argument, and one that is denied."""
     wrong = script(tmp_path, "[{tools: [{Bash: {comand: ls}}]}, {text: Done.}]")
     done = await agent(tmp_path, wrong)
     assert re.search(r"failed +\w+ +Bash: .*'comand'.*command", done.output)
@@ -287,7 +287,7 @@ async def test_a_wait_for_an_end_that_cannot_come_fails_with_its_place(
 async def test_what_is_told_comes_in_the_order_in_which_it_happened(
     tmp_path: Path,
 ) -> None:
-    """AG6: each number once, the times sorted, and an agent's last words before
+    """HL4: each number once, the times sorted, and an agent's last words before
     its end."""
     for _ in range(3):
         done = await agent(tmp_path, EXAMPLE, "--json")
@@ -350,7 +350,7 @@ async def test_a_signal_stops_everything(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("late", ["pending", "closed", "over"])
 def test_a_second_signal_changes_nothing_of_how_it_ends(late: str) -> None:
-    """SH6: whether it has not been handed out when nobody listens any more, comes
+    """HL3: whether it has not been handed out when nobody listens any more, comes
     right after that, or comes when everything is over."""
     program = f"""
 import signal, sys, trio
@@ -382,7 +382,7 @@ sys.exit(stopping.exit_code)
 
 
 def test_a_signal_that_comes_when_all_is_done_ends_the_program_as_ever() -> None:
-    """SH6: nothing has asked it to stop before."""
+    """HL3: nothing has asked it to stop before."""
     program = """
 import signal, trio
 from supervisor.cli._stopping import Stopping, open_signals

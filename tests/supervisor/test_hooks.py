@@ -916,7 +916,7 @@ def test_what_is_called_like_an_async_function_is_one() -> None:
 async def test_an_answer_that_is_broken_json_is_warned_of_and_allows_nothing(
     printed: str, warned: str | None
 ) -> None:
-    """HK7."""
+    """HK4."""
     warnings = Warnings()
     async with open_env() as env:
         hooks = of(asks(f"echo '{printed}'"), env, warnings)
