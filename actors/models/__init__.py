@@ -12,7 +12,6 @@ from __future__ import annotations
 from ._loop import loop as loop
 from ._model import Model as Model
 from ._model import ModelFailed as ModelFailed
-from ._model import ModelTool as ModelTool
 
 # For help(), which shows only what a module defines itself or lists here.
-__all__ = ["Model", "ModelFailed", "ModelTool", "loop"]
+__all__ = ["Model", "ModelFailed", "loop"]

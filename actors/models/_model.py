@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from .._errors import ActorError
-from ..agent import AssistantMessage, Message, TextDelta, TokensUsed, ToolAnswer
+from ..agent import (
+    AgentTool,
+    AssistantMessage,
+    Message,
+    TextDelta,
+    TokensUsed,
+    ToolAnswer,
+)
 
 # For help(), which shows only what a module defines itself or lists here.
-__all__ = ["Model", "ModelFailed", "ModelTool", "Told"]
+__all__ = ["Model", "ModelFailed", "Told"]
 
 Told: TypeAlias = TextDelta | TokensUsed | ToolAnswer | AssistantMessage
 """What a model tells while it replies."""
-
-
-class ModelTool(Protocol):
-    """What a model is told of a tool."""
-
-    @property
-    def name(self) -> str:
-        """What it calls the tool by."""
-        ...
-
-    @property
-    def description(self) -> str:
-        """What the tool is for."""
-        ...
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The JSON schema of the arguments."""
-        ...
 
 
 class Model(Protocol):
@@ -40,7 +28,7 @@ class Model(Protocol):
     def reply(
         self,
         messages: Sequence[Message],
-        tools: Sequence[ModelTool] = (),
+        tools: Sequence[AgentTool] = (),
         system: str | None = None,
     ) -> AsyncGenerator[Told, None]:
         """Tell the next message of the assistant, as it comes.

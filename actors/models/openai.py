@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from ..agent import (
+    AgentTool,
     AssistantMessage,
     Message,
     TokensUsed,
@@ -24,7 +25,7 @@ from ..agent import (
 )
 from ..env import Env, real_env
 from ._asking import CLOSE, ask, check, read_arguments, unreadable
-from ._model import Model, ModelFailed, ModelTool, Told
+from ._model import Model, ModelFailed, Told
 from ._retry import is_temporary, retry_after, retrying
 from ._wording import since_compaction, wording
 
@@ -96,7 +97,7 @@ class _OpenAI:
     def reply(
         self,
         messages: Sequence[Message],
-        tools: Sequence[ModelTool] = (),
+        tools: Sequence[AgentTool] = (),
         system: str | None = None,
     ) -> AsyncGenerator[Told, None]:
         request: dict[str, Any] = {

@@ -30,7 +30,8 @@ calls run, and so do the agents that it starts::
 ``prompt`` (if the host starts it), ``description`` (what other agents are told of
 it; without one they cannot start it), ``background`` and ``tools`` (the names of
 those it may use). A model is asked for the turn that follows those it has taken,
-also in an agent that is resumed; one whose calls were broken off is taken again. A turn has
+also in an agent that is resumed; one whose calls were broken off is taken again. A
+turn has
 
 - ``text``: what it says. ``{answer}`` stands for the answers to its last calls, and
   ``{message}`` for the last message that has come, or else its prompt. Braces that
@@ -68,6 +69,7 @@ import trio
 from ..agent import (
     AgentContext,
     AgentEvent,
+    AgentTool,
     AssistantMessage,
     Message,
     TextDelta,
@@ -75,7 +77,7 @@ from ..agent import (
     UserMessage,
 )
 from ._loop import loop
-from ._model import ModelFailed, ModelTool, Told
+from ._model import ModelFailed, Told
 from ._script_file import Item, ScriptError, read_file
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -190,7 +192,7 @@ class _Model:
     async def reply(
         self,
         messages: Sequence[Message],
-        tools: Sequence[ModelTool] = (),
+        tools: Sequence[AgentTool] = (),
         system: str | None = None,
     ) -> AsyncGenerator[Told, None]:
         turns = self._agent.turns
