@@ -21,7 +21,7 @@ Besides the actors themselves, which are here:
 # becomes an actor with a mailbox, a reference and exactly one exit per
 # incarnation. lowlevel is the part of it that only a supervisor needs.
 # env is the seam to the world; _posix, _files and _guardian stand behind it.
-# output, transcript and envelope are formats; shell, agent and notifier are actors
+# output and envelope are formats; shell, agent, notifier and transcript are actors
 # built on all this. models is optional: each of its files has an import of its own.
 # Nothing here knows of restarts, task tables or hosts: that is `supervisor`.
 

@@ -56,7 +56,6 @@ class _Record:
     ours: bool
     """Whether it belongs to the agent in question."""
     timestamp: bytes
-    is_system: bool
     line: bytes
 
 
@@ -94,9 +93,9 @@ class _Scan:
     def _read(self, line: bytes) -> _Record | None:
         own = OWN_HEAD(line)
         if own is not None and not self._strict and line.endswith(b"}"):
-            parent, uuid, agent, timestamp, kind = own.groups()
+            parent, uuid, agent, timestamp, _ = own.groups()
             ours = agent == self._agent
-            return _Record(uuid, parent, ours, timestamp, kind == b"system", line)
+            return _Record(uuid, parent, ours, timestamp, line)
         try:
             fields = parse(line)
             decode(fields)
@@ -107,7 +106,6 @@ class _Scan:
                 fields.get("agentId") == self._agent.decode()
                 and fields.get("isSidechain") is True,
                 _timestamp(fields["timestamp"]),
-                fields["type"] == "system",
                 line,
             )
         except (ValueError, KeyError, TypeError, AttributeError):

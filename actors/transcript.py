@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import trio
@@ -449,7 +449,7 @@ def _nobody() -> None:
 
 # An interrupt is for the host, and must not end the tree through this actor.
 @enable_ki_protection
-async def transcript_writer(ctx: Context[Any], store: TranscriptStore) -> None:
+async def transcript_writer(ctx: Context[None], store: TranscriptStore) -> None:
     """Write what the logs of ``store`` have taken, and its metas, until it is stopped.
 
     It holds nothing itself: if it crashes, its next incarnation goes on where this

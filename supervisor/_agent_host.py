@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -93,14 +93,7 @@ class RuntimeHost:
     def _there(self) -> dict[str, Tool]:
         """Return the tools of the host, whatever the agent is restricted to."""
         if self._host_tools is None:
-            runtime, agent_id = self._runtime, self._task.task_id
-            tools: dict[str, Tool] = {
-                tool.name: tool for tool in runtime.tools_for(agent_id)
-            }
-            more = runtime.agents.tools
-            if more is not None:
-                tools |= {tool.name: tool for tool in more(runtime, agent_id)}
-            self._host_tools = tools
+            self._host_tools = self._life.agents.tools_for(self._task.task_id)
         return self._host_tools
 
     def _check_runs(self) -> None:
@@ -226,10 +219,6 @@ class RuntimeHost:
             await trio.lowlevel.checkpoint()
         else:
             await self._task.transcript.flush()
-
-    def facts(self) -> Mapping[str, Any]:
-        agent = self._task.recipe
-        return {"cwd": agent.cwd, "session": agent.session}
 
     # Its beginning, its end, and its waits
 

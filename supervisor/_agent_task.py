@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
@@ -71,15 +71,15 @@ class AgentTask(Task):
         depth: int,
         limit_key: str | None,
         takes_messages: bool,
-        history: Sequence[Message] = (),
         **rest: Any,
     ) -> None:
         super().__init__(*args, **rest)
-        self.recipe: Agent = args[2]
+        # Nothing else has tasks of its own.
+        self.recipe = cast("Agent", self.work)
         self._depth = depth
         self._limit_key = limit_key
         self.takes_messages = takes_messages
-        self.history: Sequence[Message] = history
+        self.history: Sequence[Message] = ()
         # How often it was resumed, and the resuming that this record is of.
         self.resumes = 0
         self.revival: Revival | None = None

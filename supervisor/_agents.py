@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import trio
 
-from actors import Stopped
-from actors.agent import Inbox
+from actors import Stopped, TaskStatus
+from actors.agent import Inbox, UserMessage
 from actors.transcript import AgentMeta, TranscriptStore
 from actors.work import Work
 
 from ._agent_host import RuntimeHost
 from ._agent_task import AgentTask
 from ._approvals import Approvals
-from ._resume import lasting_status, unread_messages
 from .agents import AgentPolicy
 from .hooks import AgentHooks, HookFacts
 from .permissions import resolve_mode
@@ -25,6 +24,7 @@ from .permissions import resolve_mode
 if TYPE_CHECKING:
     from ._life import Life
     from .runtime import Runtime
+    from .tools import Tool
 
 
 class Agents:
@@ -59,6 +59,15 @@ class Agents:
             ValueError: if its mode is none.
         """
         resolve_mode(getattr(work, "permission_mode", None), "bypass")
+
+    def tools_for(self, agent_id: str) -> dict[str, Tool]:
+        """Return the tools of the host for an agent, by name, whatever that is
+        restricted to."""
+        runtime, more = self._runtime, self.policy.tools
+        tools = {tool.name: tool for tool in runtime.tools_for(agent_id)}
+        if more is not None:
+            tools |= {tool.name: tool for tool in more(runtime, agent_id)}
+        return tools
 
     # The life of one, in the order of these
 
@@ -133,7 +142,7 @@ class Agents:
         """Called when its end is being recorded."""
         self.approvals.close(task.task_id, "the agent has ended")
         if task.inbox is not None:
-            task.left = unread_messages(task, task.inbox.close())
+            task.left = _unread_messages(task, task.inbox.close())
         # It will not read them any more, and nobody else does.
         routed, task.routed = task.routed, {}
         for note in routed.values():
@@ -149,7 +158,7 @@ class Agents:
         return AgentMeta(
             agent_id=task.task_id,
             run_id=task.run_id,
-            status=lasting_status(task),
+            status=_lasting_status(task),
             type=agent.type,
             description=task.description,
             owner=task.owner,
@@ -167,6 +176,30 @@ class Agents:
             resumes=task.resumes,
             error=None if task.error is None else task.error.message,
         )
+
+
+def _unread_messages(
+    task: AgentTask, messages: Iterable[UserMessage]
+) -> list[UserMessage]:
+    """Return those of ``messages``, which an ending agent had not read, that it is
+    to read if it is resumed: those that somebody has sent."""
+    taken = [] if task.revival is None else task.revival.held
+    left = [
+        message
+        for message in (*taken, *messages)
+        if isinstance(message, UserMessage) and message.origin == "message"
+    ]
+    if left and not (task.revival is not None and task.revival.is_undone):
+        task.warn(f"{len(left)} message(s) were sent to it that it has not read")
+    return left
+
+
+def _lasting_status(task: AgentTask) -> str:
+    """Return the status that the directory keeps: an agent that the end of the
+    runtime has stopped, and nobody else, is as good as running."""
+    if task.status is TaskStatus.KILLED and task.is_interrupted:
+        return TaskStatus.RUNNING.value
+    return task.status.value
 
 
 def _time_for_hooks(task: AgentTask) -> float:

@@ -77,7 +77,6 @@ class Life:
         self.slots = self.places.slots
         self.runs = Runs(self)
         self.delivery = Delivery(self.table, events, self.on_warning)
-        self.delivery = Delivery(self.table, events, self.on_warning)
         self.delivery.outbox.wait_by = self.wait_for
         self.is_stopping = False
         self._disk = (
@@ -325,7 +324,7 @@ class Life:
         return spec
 
     def _start_waiting(self, task: Task) -> None:
-        # Not in the context of the task whose end has made the place.
+        # Not in the context of whoever's step has made the place.
         context, task.context = task.context, None
         assert context is not None
         context.run(self._start, task)
@@ -336,15 +335,12 @@ class Life:
         agent.pool = pool
         early, agent.early = agent.early, []
         for task in early:
-            if task.status.is_terminal or not self.slots.take(task):
-                continue
-            context, task.context = task.context, None
-            assert context is not None
-            context.run(self._start, task)
+            if not task.status.is_terminal and self.slots.take(task):
+                self._start_waiting(task)
 
     @enable_ki_protection
-    def own_pool_closing(self, agent: AgentTask) -> None:
-        """The own tasks of ``agent`` that have not ended are about to be stopped."""
+    def mark_own_stopping(self, agent: AgentTask) -> None:
+        """Mark the own tasks of ``agent``, which has ended, as `mark_stopping`."""
         self.mark_stopping(
             list(agent.own.values()), f"its agent {agent.task_id} has ended"
         )
@@ -453,7 +449,8 @@ class Life:
         if self.table.live.get(task.task_id) is not task:
             return
         if isinstance(task, AgentTask):
-            self._conclude_own(task)
+            # Those that never began: the others have ended with the agent's pool.
+            self.mark_own_stopping(task)
         was_running, parent = task.ref is not None, task.parent
         if error is not None:
             task.error = describe_error(error)
@@ -512,13 +509,6 @@ class Life:
             revival.may_go = True
         if revival.may_go:
             self.delivery.let_go(ended)
-
-    def _conclude_own(self, agent: AgentTask) -> None:
-        """End the own tasks that never began: those that did have ended already,
-        with the agent's pool."""
-        self.mark_stopping(
-            list(agent.own.values()), f"its agent {agent.task_id} has ended"
-        )
 
     async def wait_idle(self) -> None:
         """Wait until no task is unfinished."""

@@ -9,9 +9,9 @@ for anything is found out later: then the old record is put back.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 import trio
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .permissions import Mode
     from .runtime import Runtime
 
-GENERAL = "general-purpose"
+GENERAL: Final = "general-purpose"
 """The type of agents that needs no definition."""
 
 # What a resumed agent keeps, whoever gives the loop to go on with.
@@ -248,10 +248,7 @@ class Resumes:
 
     def _check_tools(self, agent_id: str, names: Sequence[str]) -> None:
         """Refuse a fork whose conversation speaks of tools that are not there."""
-        there = {tool.name for tool in self._runtime.tools_for(agent_id)}
-        more = self._runtime.agents.tools
-        if more is not None:
-            there.update(tool.name for tool in more(self._runtime, agent_id))
+        there = self._life.agents.tools_for(agent_id)
         missing = ", ".join(name for name in names if name not in there)
         if missing:
             why = f"it is a fork, and the tools that it had are not there: {missing}"
@@ -371,30 +368,6 @@ class Resumes:
         killed = attrs.evolve(meta, status=TaskStatus.KILLED.value)
         self._life.agents.transcripts.write_meta(killed)
         return True
-
-
-def unread_messages(
-    task: AgentTask, messages: Iterable[UserMessage]
-) -> list[UserMessage]:
-    """Return those of ``messages``, which an ending agent had not read, that it is
-    to read if it is resumed: those that somebody has sent."""
-    taken = [] if task.revival is None else task.revival.held
-    left = [
-        message
-        for message in (*taken, *messages)
-        if isinstance(message, UserMessage) and message.origin == "message"
-    ]
-    if left and not (task.revival is not None and task.revival.is_undone):
-        task.warn(f"{len(left)} message(s) were sent to it that it has not read")
-    return left
-
-
-def lasting_status(task: AgentTask) -> str:
-    """Return the status that the directory keeps: an agent that the end of the
-    runtime has stopped, and nobody else, is as good as running."""
-    if task.status is TaskStatus.KILLED and task.is_interrupted:
-        return TaskStatus.RUNNING.value
-    return task.status.value
 
 
 def _is_ending(task: AgentTask) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -153,4 +153,4 @@ def _told_of_its_wait(
             else:
                 trap = inner.send(answer)
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+        return cast("T", end.value)

@@ -52,9 +52,9 @@ class Rule:
       backquote or backslash between double quotes, no line break or other
       control character anywhere, no variable set before the program, and no
       ``*``, ``?``, ``[``, ``~`` or ``/../`` in its name. And the directory that
-      the call asks for must be the agent's, or below it. `` *`` at the end also stands for nothing:
-      ``Bash(ls *)`` matches ``ls`` and ``ls -l``, not ``lsof``; ``Bash(ls*)``
-      matches all three.
+      the call asks for must be the agent's, or below it.
+      `` *`` at the end also stands for nothing: ``Bash(ls *)`` matches ``ls`` and
+      ``ls -l``, not ``lsof``; ``Bash(ls*)`` matches all three.
       To deny or to ask, it is enough that the pattern matches the whole command
       or any part of it that could be a command of its own, without quotes,
       backslashes, variables set before it, and the directory of the program.

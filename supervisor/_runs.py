@@ -110,7 +110,7 @@ class Runs:
             try:
                 yield pool
             finally:
-                self._life.own_pool_closing(task)
+                self._life.mark_own_stopping(task)
 
     async def _once(self, ctx: Context[object], task: Task) -> None:
         task.runs = ctx.ref

@@ -55,7 +55,8 @@ async def end(
     ends, as long as their budgets are. A task that calls this lends its place and
     does not wait until it has it again."""
     below = [
-        list(own_tasks(task)) if isinstance(task, AgentTask) else () for task in tasks
+        list(_tasks_below(task)) if isinstance(task, AgentTask) else ()
+        for task in tasks
     ]
     policies: list[Notify] = [task.notify for task in tasks]
     life.mark_stopping(tasks, reason, now=now, notify=notify)
@@ -122,13 +123,13 @@ def _held_up(task: AgentTask) -> list[Task]:
     return list(task.own.values())
 
 
-def own_tasks(task: Task) -> Iterator[Task]:
+def _tasks_below(task: Task) -> Iterator[Task]:
     """Yield every task below ``task`` that has not ended, those of an agent right
     after it."""
     if isinstance(task, AgentTask):
         for own in task.own.values():
             yield own
-            yield from own_tasks(own)
+            yield from _tasks_below(own)
 
 
 def _topmost(tasks: Iterable[Task]) -> list[Task]:
@@ -137,11 +138,12 @@ def _topmost(tasks: Iterable[Task]) -> list[Task]:
     return [
         task
         for task in named
-        if task.parent is None or not any(above in named for above in above_it(task))
+        if task.parent is None
+        or not any(above in named for above in _agents_above(task))
     ]
 
 
-def above_it(task: Task) -> Iterator[Task]:
+def _agents_above(task: Task) -> Iterator[Task]:
     """Yield the agents above ``task``, the nearest first."""
     parent = task.parent
     while parent is not None:

@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from .tools import Tool
 
 # For help(), which shows only what a module defines itself or lists here.
-__all__ = ["AgentLoop", "AgentPolicy", "DepthExceeded", "MoreTools"]
-
-AgentLoop: TypeAlias = Run
-"""The ``run`` of an `actors.agent.Agent`."""
+__all__ = ["AgentPolicy", "DepthExceeded", "MoreTools"]
 
 MoreTools: TypeAlias = "Callable[[Runtime, str], Sequence[Tool]]"
+"""Returns tools for the agent of a runtime that has this id."""
 
 
 @attrs.frozen(kw_only=True)

@@ -225,8 +225,9 @@ class AgentHooks:
     It keeps the pair: once `on_start` was called, stop hooks are called on whatever
     path the block is left, also on a stop, a failure, a shutdown and an interrupt.
     There they cannot make the agent go on; they have `END_BUDGET` seconds, or what
-    there is, and are not cancelled meanwhile. If `on_stop` has let the agent end, that was the call,
-    unless the agent went on for another reason (`went_on`, `before_tool`).
+    there is, and are not cancelled meanwhile. If `on_stop` has let the agent end,
+    that was the call, unless the agent went on for another reason (`went_on`,
+    `before_tool`).
 
     Args:
         on_warning: told what people should know, in a line or a few.
@@ -336,9 +337,9 @@ class AgentHooks:
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         """Call the stop hooks if they are still owed."""
         if not self._owes_stop:
@@ -346,7 +347,7 @@ class AgentHooks:
         self._owes_stop = False
         budget = min(END_BUDGET, self._time_left())
         with trio.move_on_after(budget, shield=True):
-            await self._call_stop(self._status(error), most=budget)
+            await self._call_stop(self._status(exc), most=budget)
 
     # Calling
 

@@ -23,7 +23,8 @@ What a mode allows of which no rule speaks, from the least on:
 ================  ================================================================
 
 An agent has the mode of `Permissions`, or a lesser one that its
-`actors.agent.Agent.permission_mode` names, and never more than the agent above it. A runtime takes them with its policy::
+`actors.agent.Agent.permission_mode` names, and never more than the agent above it. A
+runtime takes them with its policy::
 
     from supervisor.agents import AgentPolicy
     from supervisor.permissions import Permissions, Rule
@@ -146,9 +147,8 @@ def resolve_mode(own: str | None, parent: Mode) -> Mode:
 
     For an agent that the program itself has started ``parent`` is
     `Permissions.mode`. None, and a mode that allows more, become ``parent``; below
-    ``plan`` everything is in ``plan``.
-    ``bubble`` counts as ``default``, since what it allows beyond that a person has
-    allowed.
+    ``plan`` everything is in ``plan``. ``bubble`` counts as ``default``, since what
+    it allows beyond that a person has allowed.
 
     Raises:
         ValueError: if ``own`` is no mode.

@@ -672,10 +672,10 @@ class Runtime:
                         turn.progressed()
 
         A wake comes when there is something to tell, no turn of the owner is
-        under way and none waits to begin. It holds all that is there by then, and
-        is a turn itself, so wakes never overlap, whoever iterates, and a `turn` of
-        the host's own that is begun meanwhile waits for its end and goes before
-        the next. One that leads to nothing is offered again, once: see `Turn`.
+        under way and none waits to begin. It holds all that is there by then, or of
+        very many what a model can read at once, and is a turn itself, so wakes
+        never overlap, whoever iterates, and a `turn` of the host's own that is
+        begun meanwhile waits for its end and goes before the next. One that leads to nothing is offered again, once: see `Turn`.
         What is consumed before the wake begins is not in it.
 
         With a ``window`` there is no wake before more than that many seconds have
@@ -765,10 +765,10 @@ class Runtime:
 
         A task that has ended already is left as it is. If something outlives
         the task's budget the result names it; it is waited for and reported,
-        and the task's end is told when it comes, as `launch` said. With ``now`` a shell gets no
-        time for cleaning up, also one that is being stopped already. ``notify``
-        replaces what `launch` said: ``silent`` is for a caller that tells of the
-        end itself.
+        and the task's end is told when it comes, as `launch` said. With ``now`` a
+        shell gets no time for cleaning up, also one that is being stopped already.
+        ``notify`` replaces what `launch` said: ``silent`` is for a caller that
+        tells of the end itself.
 
         Raises:
             UnknownTask: listing the running ones.
@@ -817,7 +817,8 @@ class Runtime:
 
     async def stop_foreground(self, owner: str | None = None) -> list[StopResult]:
         """Stop the foreground tasks, those of ``owner`` or, with None, all but the
-        agents' own, and keep those in the background: what a host does when its user begins afresh.
+        agents' own, and keep those in the background: what a host does when its
+        user begins afresh.
 
         Raises:
             WouldDeadlock: if one of them asks.

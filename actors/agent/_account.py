@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ._agent import Agent
 
 _LINE = 200
-"""Characters of an activity."""
+"""Characters of a line that tells people what a text is."""
 _DRAFT = 65_536
 """Characters kept of a message that is not whole yet."""
 
@@ -216,7 +216,7 @@ class Account:
     # What is shown
 
     def _say(self, text: str) -> None:
-        line = text.lstrip()[:_LINE].partition("\n")[0].rstrip()
+        line = first_line(text)
         self._activities = (*self._activities[1 - ACTIVITIES :], line)
         self._report.say(self._progress())
 
@@ -234,6 +234,11 @@ class Account:
         if self._draft:
             self._draft = []
             self._draft_size = 0
+
+
+def first_line(text: str) -> str:
+    """Return the first line of ``text`` that is not empty, at most 200 characters."""
+    return text.lstrip()[:_LINE].partition("\n")[0].rstrip()
 
 
 def _loss(calls: Mapping[str, str], answers: Mapping[str, str]) -> str:

@@ -230,8 +230,8 @@ def _check_text(what: str, value: object) -> None:
 def _check_names(what: str, names: object) -> None:
     if not isinstance(names, tuple):
         raise TypeError(f"{what} must be names of tools, not {names!r}")
-    for name in names:  # pyright: ignore[reportUnknownVariableType]
-        _check_text(f"a name in {what}", name)  # pyright: ignore[reportUnknownArgumentType]
+    for name in cast("tuple[object, ...]", names):
+        _check_text(f"a name in {what}", name)
 
 
 def _check_seconds(what: str, value: object) -> None:

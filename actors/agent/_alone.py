@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import trio
@@ -73,9 +73,6 @@ class Alone:
 
     async def wait_for(self, wait: Callable[[], Awaitable[object]]) -> None:
         await wait()
-
-    def facts(self) -> Mapping[str, Any]:
-        return {"cwd": self._agent.cwd, "session": self._agent.session}
 
 
 def _refuse() -> NoReturn:

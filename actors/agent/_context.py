@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from ..work import Report, Work
-from ._account import Account
+from ._account import Account, first_line
 from ._budget import Budget
 from ._errors import AgentFailed
 from ._events import (
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["AgentContext"]
-
-_LINE = 200
-"""Characters that are told of an answer that is an error."""
 
 
 @attrs.frozen
@@ -286,7 +283,5 @@ def _completed(use: ToolUse, answer: ToolAnswer | None) -> ToolCompleted:
         return ToolCompleted(use.id, use.name, is_error=True, error="broken off")
     if not answer.is_error:
         return ToolCompleted(use.id, use.name)
-    lines = answer.text.strip()[:_LINE].splitlines()
-    return ToolCompleted(
-        use.id, use.name, is_error=True, error=lines[0].rstrip() if lines else None
-    )
+    error = first_line(answer.text) or None
+    return ToolCompleted(use.id, use.name, is_error=True, error=error)

@@ -104,7 +104,7 @@ def _check_all(name: str, values: object, kind: type) -> None:
         raise TypeError(
             f"{name} must be a tuple or list of {kind.__name__}, not {values!r}"
         )
-    for value in values:  # pyright: ignore[reportUnknownVariableType]
+    for value in cast("tuple[object, ...]", values):
         if not isinstance(value, kind):
             raise TypeError(f"{name} must hold only {kind.__name__}, not {value!r}")
 

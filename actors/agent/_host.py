@@ -5,7 +5,7 @@ The runtime implements it; an agent that runs under no host has none of these.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, Protocol
 
 from ..work import Work
@@ -140,8 +140,4 @@ class AgentHost(Protocol):
     async def wait_for(self, wait: Callable[[], Awaitable[object]]) -> None:
         """Wait by calling ``wait``, and until the agent may go on: it does not
         count among those at work meanwhile. What that raises comes out at once."""
-        ...
-
-    def facts(self) -> Mapping[str, Any]:
-        """Return what a transcript says of the agent besides: cwd and session."""
         ...

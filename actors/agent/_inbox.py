@@ -22,6 +22,7 @@ INBOX_LIMIT = 1_000
 
 
 WaitBy: TypeAlias = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
+"""Waits by calling what it is given, and for whatever else must be waited for."""
 
 
 async def _wait(wait: Callable[[], Awaitable[None]]) -> None:

@@ -48,17 +48,19 @@ def from_data(data: object) -> AgentEvent:
     """
     if not isinstance(data, dict):
         raise ValueError(f"an event must be a JSON object, not {data!r}")
-    kind: object = data.get("type")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    fields = cast("dict[str, object]", data)
+    kind = fields.get("type")
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(
             f"unknown type of event: {kind!r}; known are {', '.join(_KINDS)}"
         )
     try:
-        event: AgentEvent = _converter.structure(data, AgentEvent)  # type: ignore[arg-type]
+        # To cattrs a union is no class, and it has no other type for it.
+        event: AgentEvent = _converter.structure(fields, cast("Any", AgentEvent))
     # The boundary: cattrs raises groups, and a group tells nobody what is wrong.
     except Exception as error:
         raise ValueError(f"this is no {kind}: {_reason(error)}") from error
-    return event  # pyright: ignore[reportUnknownVariableType]
+    return event
 
 
 def to_json(event: AgentEvent) -> bytes:

@@ -33,11 +33,11 @@ def loop(model: Model, *, system: str | None = None) -> Loop:
     """Return a ``run`` for `actors.agent.Agent` that lets ``model`` work.
 
     The model gets the conversation, its tools, and the system prompt of its agent
-    or, if that has none, ``system``. What it calls in
-    one message runs at the same time, and it is told the answers in the order of
-    the calls. Messages that have come meanwhile follow the answers, just as they
-    are: nothing in them is a command to the program. A message without a call is
-    the answer; the model is asked again if there is more to do.
+    or, if that has none, ``system``. What it calls in one message runs at the same
+    time, and it is told the answers in the order of the calls. Messages that have
+    come meanwhile follow the answers, just as they are: nothing in them is a
+    command to the program. A message without a call is the answer; the model is
+    asked again if there is more to do.
 
     A model that fails ends the run as failed, with the text that it has given:
     no error passes for an answer, and no cut text for a whole one.

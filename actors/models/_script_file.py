@@ -86,11 +86,11 @@ class Item:
         Raises:
             ScriptError: if it is none, or a key is no text.
         """
-        if not isinstance(self.value, dict):
+        inner: object = self.value
+        if not isinstance(inner, dict):
             self.fail(f"this must be a mapping (key: value), not {self._shown()}")
-        inner = cast(Mapping[object, Any], self.value)  # pyright: ignore[reportUnknownMemberType]
         found: dict[str, Item] = {}
-        for key, value in inner.items():
+        for key, value in cast(Mapping[object, Any], inner).items():
             if not isinstance(key, str):
                 self.fail(f"the key {key!r} must be text: put it in quotes")
             found[key] = self._inner(key, value)
@@ -102,10 +102,11 @@ class Item:
         Raises:
             ScriptError: if it is none.
         """
-        if not isinstance(self.value, list):
+        inner: object = self.value
+        if not isinstance(inner, list):
             self.fail(f"this must be a list (- one, - two), not {self._shown()}")
-        inner = cast(Sequence[Any], self.value)  # pyright: ignore[reportUnknownMemberType]
-        return [self._inner(place, value) for place, value in enumerate(inner)]
+        values = cast(Sequence[Any], inner)
+        return [self._inner(place, value) for place, value in enumerate(values)]
 
     def text(self) -> str:
         """Return a text that says something.

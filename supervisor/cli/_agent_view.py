@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from html import unescape
-from typing import Any
 
 import attrs
 import orjson
@@ -22,10 +21,8 @@ from actors.agent import (
     ToolStarted,
     UserMessage,
 )
-from actors.agent import to_json as said_to_json
 
-from .._events import SCHEMA_VERSION, AgentSaid, Event
-from .._json import to_json as task_to_json
+from .._events import AgentSaid, Event
 from ._view import PlainView, one_line
 
 _ROOM = 160
@@ -46,23 +43,6 @@ class HostStep(Event):
     """The host takes a step."""
 
     text: str
-
-
-def to_json(event: Event) -> bytes:
-    """Return any event as a JSON object on one line. What an agent says is in the
-    ``event`` of an ``AgentEvent``."""
-    if not isinstance(event, AgentSaid):
-        return task_to_json(event)
-    fields: dict[str, Any] = {
-        "kind": "AgentEvent",
-        "version": SCHEMA_VERSION,
-        "seq": event.seq,
-        "time": event.time,
-        "task_id": event.task_id,
-        "run_id": event.run_id,
-        "event": orjson.Fragment(said_to_json(event.event)),
-    }
-    return orjson.dumps(fields)
 
 
 class PlainAgentView(PlainView):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import signal
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -89,16 +89,13 @@ class View(Protocol):
 class JsonView:
     """One JSON object on a line for each event."""
 
-    def __init__(
-        self, stdout: Stdout, as_json: Callable[[Event], bytes] = to_json
-    ) -> None:
+    def __init__(self, stdout: Stdout) -> None:
         self._stdout = stdout
-        self._as_json = as_json
 
     async def show(self, events: Sequence[Event]) -> None:
         if events:
             await self._stdout.write_bytes(
-                b"".join(self._as_json(event) + b"\n" for event in events)
+                b"".join(to_json(event) + b"\n" for event in events)
             )
 
     async def show_envelope(self, note: Notification) -> None:

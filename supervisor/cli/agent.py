@@ -24,11 +24,12 @@ from actors.models.scripted import Script, Step
 
 from .._errors import SupervisorError
 from .._events import Subscription
+from .._resume import GENERAL
 from ..agents import AgentPolicy
 from ..definitions import AgentDefinition
 from ..permissions import Mode, Permissions
 from ..runtime import Limits, Notifications, Runtime, TaskSnapshot, open_runtime
-from ._agent_view import HostStep, PlainAgentView, to_json
+from ._agent_view import HostStep, PlainAgentView
 from ._listening import Listening
 from ._stdout import Stdout
 from ._stopping import Stopping, open_signals
@@ -37,8 +38,6 @@ from ._view import JsonView, View, one_line, seconds
 Provider = Literal["anthropic", "openai"]
 _EVENTS_KEPT = 100_000
 """For a reader of ours that is slow; then it is told how many it missed."""
-GENERAL = "general-purpose"
-"""The type of an agent that has no definition."""
 
 
 @attrs.frozen(kw_only=True)
@@ -64,7 +63,7 @@ async def agent(order: Order) -> int:
     """Do what was ordered, tell about it, and return the exit code."""
     stopping = Stopping(lambda: stdout.hurry())
     stdout = Stdout(stopping.request)
-    view = JsonView(stdout, to_json) if order.json else PlainAgentView(stdout)
+    view = JsonView(stdout) if order.json else PlainAgentView(stdout)
     problem: str | None = None
     has_failed = False
     with open_signals(stopping) as received:

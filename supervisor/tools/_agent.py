@@ -11,24 +11,21 @@ from actors.envelope import clean_text
 from .._errors import DepthExceeded, ResumeRefused, UnknownTask
 from .._handles import TaskHandle
 from .._line import one_line
+from .._resume import GENERAL
 from .._spec import Backoff
 from .._table import TaskSnapshot
 from ..definitions import AgentDefinition
 from ..settings import Settings
-from ._arguments import Field, Refused, shown
+from ._arguments import Field, Refused, check_words, shown
 from ._inherited import inherited, recipe_of
 from ._owned import ending, find_agent, is_told, unknown
 from ._task_output import end_of
 from ._tool import Call, Tool, ToolResult
 
 if TYPE_CHECKING:
-    from actors.agent import Agent
+    from actors.agent import Agent, Run
 
-    from ..agents import AgentLoop
     from ..runtime import Runtime
-
-GENERAL: Final = "general-purpose"
-"""The type of an agent that was given none."""
 
 _LISTED: Final = 50
 _REFUSAL_SHOWN: Final = 300
@@ -56,9 +53,7 @@ _IN_BACKGROUND: Final = """\
 _Moved: TypeAlias = Literal["request", "user"]
 
 
-def agent(
-    runtime: Runtime, owner: str | None, settings: Settings, loop: AgentLoop
-) -> Tool:
+def agent(runtime: Runtime, owner: str | None, settings: Settings, loop: Run) -> Tool:
     """Return the tool for ``owner``, whose agents run ``loop``."""
     act = _Agent(runtime, owner, settings, loop).act
     definitions = runtime.agents.definitions
@@ -130,7 +125,7 @@ def _fields(settings: Settings) -> list[Field]:
 
 class _Agent:
     def __init__(
-        self, runtime: Runtime, owner: str | None, settings: Settings, loop: AgentLoop
+        self, runtime: Runtime, owner: str | None, settings: Settings, loop: Run
     ) -> None:
         self._runtime = runtime
         self._owner = owner
@@ -139,7 +134,7 @@ class _Agent:
 
     async def act(self, call: Call) -> ToolResult:
         for name in ("description", "prompt"):
-            _check_text(name, call.arguments[name])
+            check_words(name, call.arguments[name], "Nothing was done")
         try:
             if call.arguments["resume"] is not None:
                 return await self._resume(call)
@@ -383,16 +378,3 @@ class _Agent:
 
 def _asked(call: Call) -> dict[str, Any]:
     return {name: call.arguments[name] for name in ("description", "prompt")}
-
-
-def _check_text(name: str, text: str) -> None:
-    if not text.strip():
-        raise Refused("invalid_arguments", f"Nothing was done: {name} is empty.")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Refused(
-            "invalid_arguments",
-            f"Nothing was done: {name} holds half a surrogate pair, which is no "
-            "character.",
-        ) from None

@@ -125,6 +125,20 @@ def read_arguments(fields: Sequence[Field], arguments: object) -> dict[str, Any]
     return values
 
 
+def check_words(name: str, text: str, nothing: str) -> None:
+    """Refuse a text that could not be said to an agent; ``nothing`` says that nothing
+    was done with it."""
+    if not text.strip():
+        raise Refused("invalid_arguments", f"{nothing}: {name} is empty.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise Refused(
+            "invalid_arguments",
+            f"{nothing}: {name} holds half a surrogate pair, which is no character.",
+        ) from None
+
+
 def shown(value: object) -> str:
     """Return ``value`` in a few characters, as whoever wrote the JSON knows it."""
     if value is None:

@@ -62,11 +62,7 @@ def find_agent(
     try:
         runtime.handle(agent_id)
     except UnknownTask:
-        try:
-            meta = runtime.transcripts.read_meta(agent_id)
-        except ValueError:
-            # No agent can have such an id.
-            meta = None
+        meta = runtime.agent_meta(agent_id)
         if meta is None:
             raise unknown(runtime, owner, agent_id) from None
         if meta.owner != owner:

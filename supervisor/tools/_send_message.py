@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from .._errors import MessageRefused, UnknownTask
 from .._line import one_line
-from ._arguments import Field, Refused
+from ._arguments import Field, Refused, check_words
 from ._owned import find_agent, unknown
 from ._tool import Call, Tool, ToolResult
 
@@ -30,7 +30,7 @@ def send_message(runtime: Runtime, owner: str | None) -> Tool:
 
     async def act(call: Call) -> ToolResult:
         text: str = call.arguments["message"]
-        _check(text)
+        check_words("message", text, "Nothing was sent")
         agent_id: str = call.arguments["to"]
         find_agent(runtime, owner, agent_id)
         try:
@@ -61,16 +61,3 @@ def send_message(runtime: Runtime, owner: str | None) -> Tool:
         Field("message", "string", "What to tell it."),
     )
     return Tool("SendMessage", _DESCRIPTION, fields, act)
-
-
-def _check(text: str) -> None:
-    if not text.strip():
-        raise Refused("invalid_arguments", "Nothing was sent: message is empty.")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Refused(
-            "invalid_arguments",
-            "Nothing was sent: message holds half a surrogate pair, which is no "
-            "character.",
-        ) from None

@@ -198,8 +198,9 @@ async def test_an_agent_that_failed_or_was_stopped_takes_no_message(
         else:
             task = await runtime.launch(Agent(forever, "go"))
             before = (await task.stop()).snapshot
-        with pytest.raises(MessageRefused, match="takes no messages: it .*; Runtime.resume goes") as caught:
+        with pytest.raises(MessageRefused, match="takes no messages: it") as caught:
             await runtime.send(task, "hello")
+        assert str(caught.value).endswith("; Runtime.resume goes on with it")
         assert caught.value.task_id == task.id
         assert runtime.get(task.id) == before
         assert await read(runtime, task.id) == []
@@ -209,7 +210,9 @@ async def test_what_is_no_agent_or_unknown_takes_no_message(tmp_path: Path) -> N
     """AG22, AG39: an unknown id lists those that run, of whomever."""
     async with open_runtime(tmp_path, env=fake_env()) as runtime:
         job = await runtime.launch(Job(job_forever))
-        with pytest.raises(MessageRefused, match=f"task {job.id} takes no messages: it"):
+        with pytest.raises(
+            MessageRefused, match=f"task {job.id} takes no messages: it"
+        ):
             await runtime.send(job, "hello")
         task = await runtime.launch(
             Agent(forever, "go"), description="a spy", owner="x"
