@@ -207,17 +207,18 @@ def _load_case(count: int) -> Case:
         Row(
             id="PF11",
             what=f"transcript of {count:,} messages loaded / json per line, chain",
-            ours="compacted",
-            base="json, compacted",
+            ours="whole",
+            base="json, whole",
             unit="1/s",
             target=Target(">=", 4.0),
         ),
         Row(
             id="PF11",
-            what="the same, never compacted: every message is made",
-            ours="whole",
-            base="json, whole",
+            what="the same, compacted every now and then",
+            ours="compacted",
+            base="json, compacted",
             unit="1/s",
+            target=Target(">=", 4.0),
         ),
         Row(
             id="PF11",
