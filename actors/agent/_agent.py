@@ -59,8 +59,9 @@ class Agent:
 
     ``run(context)`` is iterated by one task. It is closed before that ends, in
     whatever way it ends; what it awaits for its cleaning up it has half of
-    `shutdown` for. The result is the answer. A run that ends in another way than
-    by its answer fails, and what it has said last is the result.
+    `shutdown` for. The result is the answer: the text of its `FinalResult` or, of a
+    run that returns without one, what it has said last. A run that raises, is ended,
+    or has said nothing fails, and what it has said last is the result all the same.
 
     An agent is done when it has an answer, no message waits for it, its plan is
     done, its own tasks have ended and its host agrees. As long as that is not so

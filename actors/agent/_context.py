@@ -169,9 +169,11 @@ class AgentContext:
         `ToolCompleted`. Cancellation stops all of them.
 
         Raises:
-            TypeError: if something in ``uses`` is no `ToolUse`; nothing is called.
+            TypeError: if ``uses`` are not `ToolUse` objects; nothing is called.
             AgentFailed: if the host cannot go on with the agent: it is to end.
         """
+        if isinstance(uses, ToolUse | str):
+            raise TypeError(f"uses must be several ToolUse, not {uses!r}")
         calls = tuple(uses)
         for use in calls:
             if not isinstance(use, ToolUse):

@@ -7,6 +7,7 @@ open across a `yield` stays well nested. It is closed before the nursery ends.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -246,7 +247,10 @@ class _Running:
                     if event.terminate != "goal":
                         return self._end_as(event)
                 else:
-                    raise TypeError(f"{loop.name} yielded {event!r}, which is no event")
+                    hint = ": await it first" if inspect.iscoroutine(event) else ""
+                    raise TypeError(
+                        f"{loop.name} yielded {event!r}, which is no event{hint}"
+                    )
                 # It may have swallowed what was to end it.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 follows = await self._what_follows(

@@ -195,6 +195,18 @@ async def test_what_is_no_event_fails_the_agent_by_its_name(nonsense):
     assert stage.report.result == "so far"
 
 
+async def test_a_coroutine_that_was_not_awaited_is_told_as_such():
+    async def forgets(context):
+        answers = context.use_tools([])
+        try:
+            yield answers
+        finally:
+            answers.close()
+
+    with pytest.raises(TypeError, match="which is no event: await it first"):
+        await Stage(forgets).run()
+
+
 async def test_tools_and_tokens_are_counted_and_the_last_five_activities_kept():
     """AG19: newest last."""
 

@@ -87,6 +87,17 @@ async def test_a_stop_stops_all_calls_and_each_is_told_of_to_its_end(count):
     assert [event.is_error for event in completed] == [True] * count
 
 
+@pytest.mark.parametrize("wrong", [use(), "Bash"], ids=["one", "a name"])
+async def test_one_tool_use_is_not_several(wrong):
+    async def run(context):
+        yield await context.use_tools(wrong)
+
+    stage = Stage(run)
+    with pytest.raises(TypeError, match="uses must be several ToolUse, not"):
+        await stage.run()
+    assert stage.events == [UserMessage("do it")]
+
+
 async def test_what_is_no_tool_use_is_refused_before_anything_is_called():
     stage = Stage(using(use(), "Bash"))
     with pytest.raises(TypeError, match="a ToolUse is wanted, not 'Bash'"):
