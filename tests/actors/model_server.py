@@ -58,6 +58,8 @@ class ModelServer:
     answers: list[Answer]
     """What is answered, one after the other; the last one for ever."""
     requests: list[Request] = attrs.Factory(list[Request])
+    asked: trio.Event = attrs.Factory(trio.Event)
+    """Set by the first request."""
     connections: int = 0
 
     async def serve(self, stream: trio.SocketStream) -> None:
@@ -85,6 +87,7 @@ class ModelServer:
                     first.split()[1], headers, json.loads(body or b"{}"), stream
                 )
                 self.requests.append(request)
+                self.asked.set()
                 place = min(len(self.requests), len(self.answers)) - 1
                 await self.answers[place](request)
         except (Cut, trio.BrokenResourceError):

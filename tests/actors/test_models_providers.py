@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from actors.agent import (
     AssistantMessage,
@@ -603,11 +604,13 @@ async def test_a_cancellation_ends_the_wait_before_another_try(api: Provider) ->
     async with opened(api, error) as (model, server):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(told, model, PROMPT)
-            while not server.requests:
-                await trio.sleep(0.01)
+            await server.asked.wait()
+            # It has its answer at once, and then has only its wait to do.
+            await trio.testing.wait_all_tasks_blocked(0.2)
             nursery.cancel_scope.cancel()
             began = trio.current_time()
         assert trio.current_time() - began < 10
+        assert len(server.requests) == 1
 
 
 # ---- Arguments ---------------------------------------------------------------
