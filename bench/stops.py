@@ -71,7 +71,7 @@ def _milliseconds_since(began: float) -> float:
     return (perf_counter() - began) * 1e3
 
 
-class _Idle(InProcess):
+class Idle(InProcess):
     """A work that waits for messages, of which there are none."""
 
     async def run(self, ctx: Context[object], report: Report) -> object:
@@ -88,7 +88,7 @@ async def _idle(ctx: Context[object]) -> None:
 
 async def _stop_all(n: int) -> float:
     async with listened_runtime() as runtime:
-        work = _Idle()
+        work = Idle()
         for _ in range(n):
             await runtime.launch(work)
         await trio.testing.wait_all_tasks_blocked()
@@ -99,7 +99,7 @@ async def _stop_all(n: int) -> float:
 
 async def _leave_runtime(n: int) -> float:
     async with listened_runtime() as runtime:
-        work = _Idle()
+        work = Idle()
         for _ in range(n):
             await runtime.launch(work)
         await trio.testing.wait_all_tasks_blocked()

@@ -295,7 +295,7 @@ def _percentiles(name: str, seconds: list[float]) -> Figures:
     }
 
 
-class _Stopwatch(InProcess):
+class Stopwatch(InProcess):
     """Runs from the last line of a task to the first of whoever waited for it."""
 
     def __init__(self) -> None:
@@ -321,7 +321,7 @@ async def _wait_for_task(n: int) -> Figures:
     seconds: list[float] = []
     async with listened_runtime() as runtime:
         for _ in range(n):
-            watch = _Stopwatch()
+            watch = Stopwatch()
             task = await runtime.launch(watch)
 
             async def wait() -> None:
@@ -341,7 +341,7 @@ async def _wait_for_notification(n: int) -> Figures:
     seconds: list[float] = []
     async with listened_runtime() as runtime:
         for _ in range(n):
-            watch = _Stopwatch()
+            watch = Stopwatch()
             await runtime.launch(watch)
 
             async def read() -> None:
@@ -359,7 +359,7 @@ async def _wait_for_notification(n: int) -> Figures:
 async def _wait_for_event(n: int) -> Figures:
     seconds: list[float] = []
     for _ in range(n):
-        watch = _Stopwatch()
+        watch = Stopwatch()
         ended = trio.Event()
 
         async def run() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import calls
 from bench.__main__ import all_cases, main, select
 from bench._case import Case, Figures, Result, Row, Spread, Target, percentile, run_case
 from bench._report import format_number, format_table
@@ -152,3 +153,26 @@ def test_bad_arguments_end_with_2_and_name_the_value(
         main(arguments)
     assert caught.value.code == 2
     assert arguments[1] in capsys.readouterr().err
+
+
+def test_the_calls_for_a_task_are_counted_and_nearly_the_same_each_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What two commits are compared by must not depend on the load."""
+    counts: list[list[float]] = []
+    for _ in range(2):
+        calls.main(["--tasks", "50"])
+        lines = capsys.readouterr().out.splitlines()
+        counts.append([float(line.split()[-4]) for line in lines])
+    assert len(counts[0]) == 4
+    for first, second in zip(*counts, strict=True):
+        assert first > 10
+        assert second == pytest.approx(first, rel=0.1)
+
+
+def test_a_number_of_tasks_that_is_none_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        calls.main(["--tasks", "0"])
+    assert "--tasks must be 1 or more, not 0" in capsys.readouterr().err
