@@ -63,7 +63,8 @@ class Limits:
     backlog: int = 10_000
     """Notifications that are not acknowledged; beyond it nothing is launched."""
     disk: int | None = None
-    """Bytes of output in the directory, of all tasks that are not forgotten."""
+    """Bytes of output of all tasks of this runtime that are not forgotten; files of
+    earlier runtimes in the directory, and transcripts, do not count."""
 
     def __attrs_post_init__(self) -> None:
         for name in ("total", "shells", "agents", "backlog", "disk"):

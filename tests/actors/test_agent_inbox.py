@@ -122,16 +122,33 @@ def test_each_message_is_recorded_in_the_step_in_which_it_is_handed_out():
     assert texts(kept) == ["before", "a"]
 
 
-async def test_a_wait_ends_at_once_if_something_waits_or_it_is_closed():
-    """AG24."""
+async def test_a_wait_ends_at_once_if_something_waits_or_it_is_closed(autojump_clock):
+    """AG24: after a checkpoint, without a wait for anybody."""
+
+    async def others(inbox):
+        """Return in how many of its steps another task saw the wait unfinished."""
+        steps = 0
+        async with trio.open_nursery() as nursery:
+
+            async def wait():
+                with trio.testing.assert_checkpoints():
+                    await inbox.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(wait)
+            while True:
+                await trio.lowlevel.checkpoint()
+                steps += 1
+        return steps
+
     inbox = Inbox()
-    inbox.put(told("a"))
-    with trio.fail_after(10):
-        await inbox.wait()
-    inbox.take()
-    inbox.close()
-    with trio.fail_after(10):
-        await inbox.wait()
+    with trio.fail_after(10) as limit:
+        inbox.put(told("a"))
+        assert await others(inbox) <= 2
+        inbox.take()
+        inbox.close()
+        assert await others(inbox) <= 2
+    assert limit.deadline - trio.current_time() == 10
 
 
 @pytest.mark.parametrize("by", ["put", "close"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import re
 import tracemalloc
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import trio
@@ -47,12 +49,20 @@ async def answers(context: AgentContext) -> AsyncIterator[AgentEvent]:
 
 
 async def test_many_agents_launched_at_one_moment_have_different_ids(
-    autojump_clock: object,
+    tmp_path: Path,
 ) -> None:
-    """AG10."""
-    async with open_runtime("tasks", env=fake_env()) as runtime:
-        tasks = [await runtime.launch(Agent(answers, "x")) for _ in range(50)]
+    """AG10: with the real ids, which are drawn, and in one step each."""
+    tasks: list[TaskHandle] = []
+    async with open_runtime(tmp_path) as runtime:
+
+        async def launch() -> None:
+            tasks.append(await runtime.launch(Agent(answers, "x")))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(50):
+                nursery.start_soon(launch)
         done = [await task.wait() for task in tasks]
+    assert all(re.fullmatch("[0-9a-f]{8}", task.id) for task in tasks)
     assert len({task.id for task in tasks}) == 50
     assert len({task.run_id for task in done}) == 50
 

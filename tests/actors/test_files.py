@@ -172,10 +172,48 @@ def test_a_file_in_no_directory_is_named(files: Files, tmp_path: Path) -> None:
 # ---- Appending ---------------------------------------------------------------
 
 
+async def test_what_many_tasks_append_stands_in_the_order_of_their_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OF3: and one that fails, in the thread or not, stops no later one."""
+    write = _files._write
+
+    def fails_for_some(fd: int, data: bytes, path: Path) -> None:
+        if data.startswith(b"bad"):
+            raise OSError(errno.ENOSPC, "no room", str(path))
+        if data.startswith(b"slow"):
+            threading.Event().wait(0.02)  # So that those after it go to the thread.
+        write(fd, data, path)
+
+    monkeypatch.setattr(_files, "_write", fails_for_some)
+    file = PosixFiles().create_output(tmp_path / "s.output")
+    called: list[bytes] = []
+    failed: list[bytes] = []
+
+    async def append(number: int) -> None:
+        kind = {3: b"bad", 5: b"slow", 17: b"bad"}.get(number % 20, b"good")
+        data = b"%s %d\n" % (kind, number)
+        called.append(data)
+        try:
+            await file.append(data)
+        except OSError:
+            failed.append(data)
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            for number in range(200):
+                nursery.start_soon(append, number)
+        await file.aclose()
+    assert len(failed) == 20
+    assert file.path.read_bytes() == b"".join(
+        data for data in called if data not in failed
+    )
+
+
 async def test_what_is_appended_is_there_at_once_and_in_order(
     files: Files, tmp_path: Path
 ) -> None:
-    """OF3"""
+    """OF3: of one task."""
     file = files.create_output(tmp_path / "s.output")
     for number in range(100):
         await file.append(b"%d\n" % number)

@@ -70,10 +70,11 @@ def of_tasks(output: bytes) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_signal_ends_each_task_that_was_told_of_and_the_code_says_so(
+async def test_a_signal_ends_each_task_with_one_event_and_the_code_says_so(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    """HL1, HL3: also of those that an agent has started, before the program ends."""
+    """HL1, HL3: also of those that an agent has started, before the program ends.
+    Whether anybody is left to be notified of it is another matter."""
     host = "[{launch: lead}]"
     path = script(tmp_path, SLOW, host)
     with trio.fail_after(TOO_LONG):
@@ -111,6 +112,39 @@ async def test_the_program_stays_until_its_background_agents_have_ended(
     order = [kinds.index(kind) for kind in ("AgentEvent", "TaskEnded", "Notified")]
     assert order == sorted(order)
     assert "Now I am done." in done.output
+
+
+async def test_what_ends_behind_an_agents_answer_is_waited_for_and_told(
+    tmp_path: Path,
+) -> None:
+    """HL3, HL4: a command that goes on when its agent has said all that it has to
+    say; the agent hears of the end, and then its own end is told."""
+    sleep = "{Bash: {command: sleep 0.5, run_in_background: true}}"
+    turns = f"[{{tools: [{sleep}]}}, {{text: I have said it.}}, {{text: I heard it.}}]"
+    path = script(tmp_path, turns, "[{launch: lead}]")
+    done = await agent(tmp_path, path, "--json")
+    assert (done.code, done.errors) == (0, "")
+    order: list[tuple[str, str]] = []
+    for event in done.events():
+        if event["kind"] in ("TaskStarted", "TaskEnded"):
+            who = event["task_type"] if event["kind"] == "TaskStarted" else ""
+            order.append((event["kind"], who))
+        if (
+            event["kind"] == "AgentEvent"
+            and event["event"]["type"] == "AssistantMessage"
+        ):
+            order.append(("said", event["event"]["text"]))
+    assert [each for each in order if each != ("said", "")] == [
+        ("TaskStarted", "local_agent"),
+        ("TaskStarted", "local_bash"),
+        ("said", "I have said it."),
+        ("TaskEnded", ""),
+        ("said", "I heard it."),
+        ("TaskEnded", ""),
+    ]
+    told = [e["task_id"] for e in done.events() if e["kind"] in ("Notified", "Acked")]
+    assert len(set(told)) == 2
+    assert all(told.count(each) == 2 for each in told)
 
 
 async def test_the_last_line_of_the_words_for_people_is_whole(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from supervisor._events import ApprovalAnswered
 from supervisor._spec import Backoff
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import Hook, Hooks
-from supervisor.permissions import Permissions
+from supervisor.permissions import Permissions, Rule, ToolRequest, Verdict
 from supervisor.runtime import UnknownTask, open_runtime
 from supervisor.tools import Tool, ToolResult
 from tests.supervisor.jobs import (
@@ -140,8 +140,43 @@ def with_echo(echo: Echo, permissions: Permissions) -> AgentPolicy:
     )
 
 
-async def test_a_tool_is_judged_before_it_is_called(tmp_path: Path) -> None:
-    """Known and allowed for the agent, then the breaker, then the rules."""
+async def test_a_call_is_of_a_known_tool_then_not_one_too_many_then_judged(
+    tmp_path: Path,
+) -> None:
+    """Each time the first that refuses has the word, and the next is not asked."""
+    judged: list[str] = []
+
+    async def ask(request: ToolRequest) -> Verdict:
+        judged.append(request.tool_use.name)
+        return Verdict(False, "I said no")
+
+    permissions = Permissions(rules=[Rule("deny", "Bash")], ask=[ask])
+    answered: list[ToolAnswer] = []
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        for number, name in enumerate(["Bash", *["Echo"] * 4]):
+            use = ToolUse(str(number), name, {"command": "true"})
+            yield AssistantMessage("asking", (use,))
+            message = await context.use_tools([use])
+            answered.extend(message.tool_answers)
+            yield message
+        yield FinalResult("done")
+
+    policy = with_echo(Echo(), permissions)  # The third in a row is too many.
+    async with open_runtime(tmp_path, agents=policy) as runtime:
+        task = await runtime.launch(agent(loop, disallowed_tools=["Bash"]))
+        with trio.fail_after(TOO_LONG):
+            assert (await task.wait()).status is COMPLETED
+    unknown, *echoes = [answer.text for answer in answered]
+    assert "There is no tool 'Bash'" in unknown
+    assert ["I said no" in text for text in echoes] == [True, True, False, False]
+    assert all("in a row" in text for text in echoes[2:])
+    assert judged == ["Echo"] * 2
+
+
+async def test_a_call_that_is_not_allowed_never_reaches_its_tool(
+    tmp_path: Path,
+) -> None:
     echo = Echo()
     policy = with_echo(echo, Permissions())
     answered: list[ToolAnswer] = []

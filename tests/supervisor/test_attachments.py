@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from actors import Context, Progress
 from actors.agent import Agent, AgentContext, AgentEvent, FinalResult, Note
 from actors.shell import Shell
-from actors.testing import fake_env
+from actors.testing import Program, fake_env
 from actors.work import Report
 from supervisor._line import escaped_line, one_line
 from supervisor.attachments import (
@@ -84,6 +84,34 @@ async def test_the_reminder_lists_what_has_not_ended_in_the_order_of_launch(
         for task in (first, waits, other):
             await task.stop()
         assert reminder(runtime, "main") is None
+
+
+async def test_an_agent_that_waits_for_its_own_task_is_listed_as_waiting(
+    tmp_path: Path,
+) -> None:
+    """TR18: a real agent and a real shell; no double says what it waits for."""
+
+    async def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        yield Note("I wait.")
+        await context.launch(Shell("serve"))
+        yield FinalResult("done, when the shell has ended")
+
+    async def serves(program: Program) -> None:
+        await trio.sleep_forever()
+
+    env = fake_env({"serve": serves})
+    async with open_runtime(tmp_path, env=env) as runtime:
+        task = await runtime.launch(Agent(run, "x"), description="lead", owner="main")
+        await trio.testing.wait_all_tasks_blocked()
+        listed = f"- [{task.id}] local_agent (running): lead\n"
+        text = reminder(runtime, "main") or ""
+        assert listed in text
+        assert "  waits for its own tasks" in text.partition(listed)[2]
+        # The shell is the agent's, and listed for it alone.
+        (own,) = runtime.tasks(owner=task.id)
+        assert own.id in (reminder(runtime, task.id) or "")
+        assert own.id not in (reminder(runtime, "main") or "")
+        await task.stop()
 
 
 async def test_after_compaction_the_running_tasks_are_listed_again(

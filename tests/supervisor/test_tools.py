@@ -55,14 +55,19 @@ async def test_the_tools_have_their_names_and_nothing_vague(tmp_path: Path) -> N
         json.dumps([t.name, t.description, t.schema], allow_nan=False)
 
 
-async def test_the_schema_of_task_output_is_that_of_the_seeds(tmp_path: Path) -> None:
-    """BG6; timeout 0 to 600000 ms, 30000 by default."""
+async def test_the_schema_of_task_output_has_known_bounds_and_an_offset(
+    tmp_path: Path,
+) -> None:
+    """BG6; timeout 0 to 600000 ms, 30000 by default. The offset is our own."""
     async with open_runtime(tmp_path) as runtime:
         schema = tool(runtime, "TaskOutput").schema
+    assert schema["additionalProperties"] is False
     assert schema["required"] == ["task_id"]
     assert list(schema["properties"]) == ["task_id", "block", "timeout", "offset"]
     block, timeout = schema["properties"]["block"], schema["properties"]["timeout"]
-    assert block["default"] is True
+    assert (block["type"], block["default"]) == ("boolean", True)
+    # Whole milliseconds: a number of another kind is refused by name.
+    assert timeout["type"] == "integer"
     assert [timeout[k] for k in ("minimum", "maximum", "default")] == [
         *(0, 600_000, 30_000)
     ]
@@ -110,6 +115,21 @@ async def test_bad_arguments_of_the_host_are_named(tmp_path: Path) -> None:
 
 
 # Texts
+
+
+async def test_the_text_of_the_stop_says_what_ends_and_when_it_answers(
+    tmp_path: Path,
+) -> None:
+    async with open_runtime(tmp_path) as runtime:
+        stop = tool(runtime, "TaskStop").description
+        kill = tool(runtime, "KillShell").description
+    assert "waits until it has really ended" in stop
+    assert "All processes that the task has started are ended" in stop
+    assert "you are not told of that end again" in stop
+    assert "Only your own tasks can be stopped" in stop
+    assert "task_id" in stop
+    assert "Older name of TaskStop" in kill
+    assert "shell_id" in kill
 
 
 async def test_no_description_tells_the_model_to_end_its_response(

@@ -88,8 +88,10 @@ async def test_the_output_of_a_shell_has_the_form_of_the_seeds(
     )
 
 
-async def test_the_output_of_agents_has_the_form_of_their_type(tmp_path: Path) -> None:
-    """The forms of local_agent and remote_agent."""
+async def test_the_output_of_agents_has_their_result_and_their_error(
+    tmp_path: Path,
+) -> None:
+    """The forms of local_agent and remote_agent, of which the prompt is no part."""
     async with tools(tmp_path) as call:
         local = await call.runtime.launch(returns("42"))
         remote = await call.runtime.launch(
