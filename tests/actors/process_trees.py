@@ -92,9 +92,25 @@ def children() -> set[int]:
     return {pid for pid, stat in stats.items() if stat and int(stat[1]) == os.getpid()}
 
 
-def last_pid() -> int:
-    """Return the pid that was given out last."""
-    return int(Path("/proc/loadavg").read_text().split()[-1])
+class Held:
+    """A pipe with a name: whoever opens it to write holds it, and all that it forks."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "held"
+        os.mkfifo(self.path)
+        self._reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def is_held(self) -> bool:
+        """Tell whether anybody who holds it is alive, exactly."""
+        try:
+            while os.read(self._reader, 1 << 16):
+                pass
+        except BlockingIOError:
+            return True
+        return False
+
+    def close(self) -> None:
+        os.close(self._reader)
 
 
 def start_beside(argv: list[str], **extra: str) -> subprocess.Popen[bytes]:
@@ -153,6 +169,11 @@ def stop_guardian(processes: PosixProcesses) -> None:
     inner = guardian_of(processes)
     os.kill(outer_guardian_of(processes), signal.SIGSTOP)
     os.kill(inner, signal.SIGSTOP)
+
+
+def nicer(by: int) -> int:
+    """Return a niceness that anybody may ask for, however nice this run is."""
+    return min(19, os.nice(0) + by)
 
 
 def unused_seconds() -> str:

@@ -21,14 +21,15 @@ from actors.env import Terminal
 from tests.actors.process_trees import (
     ESCAPES,
     ROOT,
+    Held,
     alive,
     children,
     descriptors,
     end,
     fields,
     guardian_of,
-    last_pid,
     living,
+    nicer,
     open_processes,
     outer_guardian_of,
     read_all,
@@ -349,10 +350,12 @@ async def test_terminate_is_sent_once_and_lets_a_program_clean_up(
 
 
 @pytest.mark.parametrize("leave", ["", "os.setsid()"])
-async def test_a_chain_of_forks_loses(leave: str) -> None:
+async def test_a_chain_of_forks_loses(tmp_path: Path, leave: str) -> None:
     """Each link forks the next and ends, as fast as it can."""
     n = unused_seconds()
-    chain = f"import os\nwhile True:\n if os.fork(): os._exit(0)\n {leave or 'pass'}\n"
+    held = Held(tmp_path)
+    chain = f"import os\nopen = os.open('{held.path}', os.O_WRONLY)\n"
+    chain += f"while True:\n if os.fork(): os._exit(0)\n {leave or 'pass'}\n"
     async with open_processes() as processes:
         tree = await processes.spawn(
             [sys.executable, "-I", "-S", "-c", chain, n],
@@ -364,19 +367,14 @@ async def test_a_chain_of_forks_loses(leave: str) -> None:
         with trio.move_on_after(0.1) as scope:
             await tree.wait_gone()
         assert scope.cancelled_caught
-        last = last_pid()
-        await until(lambda: last_pid() > last + 100)
+        links: set[int] = set()
+        await until(lambda: links.update(living(n)) or len(links) > 5)
+        assert held.is_held()
         tree.kill()
         await tree.wait_gone()
-        # A chain that goes on forks all the time; other programs do so now and then.
-        for _ in range(50):
-            last = last_pid()
-            await trio.sleep(0.1)
-            if last_pid() < last + 100:
-                break
-        else:
-            pytest.fail("something still forks")
+        assert not held.is_held()
         assert living(n) == []
+    held.close()
 
 
 async def test_a_grandchild_that_holds_the_pipe_does_not_hide_the_exit() -> None:
@@ -624,18 +622,22 @@ trio.run(main)
 
 @pytest.mark.parametrize("fork", ["", "1"])
 @pytest.mark.parametrize("first", ["", "inner", "outer"])
-async def test_the_death_of_a_runtime_leaves_nothing(fork: str, first: str) -> None:
+async def test_the_death_of_a_runtime_leaves_nothing(
+    tmp_path: Path, fork: str, first: str
+) -> None:
     """P1: a SIGKILL that nothing can answer, with a fork that keeps the sockets
     open; also when one of the guardians was killed just before."""
     n = unused_seconds()
-    chain = f"import os; n = {n}\nwhile True:\n if os.fork(): os._exit(0)\n os.setsid()"
+    held = Held(tmp_path)
+    chain = f'import os; n = {n}; held = os.open("{held.path}", os.O_WRONLY)\n'
+    chain += "while True:\n if os.fork(): os._exit(0)\n os.setsid()"
     scripts = [script.format(n=n) for script in ESCAPES.values()]
     scripts.append(f"exec {sys.executable} -I -S -c '{chain}'")
     host = start_beside([sys.executable, "-c", HOST, *scripts], FORK=fork)
     try:
         assert host.stdout is not None
         outer, inner = map(int, host.stdout.readline().split())
-        await until(lambda: len(living(f"sleep\0{n}")) >= 19)
+        await until(lambda: len(living(f"sleep\0{n}")) >= 19 and held.is_held())
         if first:
             os.kill(inner if first == "inner" else outer, signal.SIGKILL)
         host.kill()
@@ -644,13 +646,12 @@ async def test_the_death_of_a_runtime_leaves_nothing(fork: str, first: str) -> N
         await until(lambda: not alive(outer) and not alive(inner))
         assert trio.current_time() - start < 2
         assert living(f"sleep\0{n}") == []
-        last = last_pid()
-        await trio.sleep(0.1)
-        assert last_pid() < last + 100
+        assert not held.is_held()
     finally:
         if fork:
             os.killpg(host.pid, signal.SIGKILL)
         end(host)
+        held.close()
 
 
 async def test_an_interrupt_from_the_terminal_reaches_the_runtime_only() -> None:
@@ -729,7 +730,7 @@ async def test_nothing_is_left_of_what_was_starting_when_both_were_killed() -> N
                         env=os.environ,
                         marker=f"{attempt}-{number}",
                         terminal=Terminal() if number % 3 == 0 else None,
-                        nice=1 if number % 3 == 1 else None,
+                        nice=nicer(1) if number % 3 == 1 else None,
                     )
 
             async with trio.open_nursery() as nursery:

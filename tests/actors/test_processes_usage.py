@@ -13,6 +13,7 @@ from actors._posix import PosixProcess, PosixProcesses
 from actors.env import ProcessUsage, Terminal
 from tests.actors.process_trees import (
     descriptors,
+    nicer,
     open_processes,
     read_all,
     read_line,
@@ -65,16 +66,16 @@ async def test_niceness_and_limits_hold_for_the_program(
         tree = await limited(
             processes,
             "nice; ulimit -n; ulimit -H -n; ulimit -c; ulimit -t; ulimit -s",
-            nice=7,
+            nice=nicer(7),
             rlimits={"nofile": 99, "core": 0, "cpu": 50, "stack": -1},
             terminal=terminal,
         )
         lines = (await read_all(tree)).decode().split()
-        assert lines == ["7", "99", "99", "0", "50", "unlimited"]
+        assert lines == [str(nicer(7)), "99", "99", "0", "50", "unlimited"]
         # Nobody else is concerned.
         other = await shell(processes, "nice; ulimit -n", marker="b")
         soft = await shell(processes, "ulimit -S -n", marker="c")
-        assert (await read_all(other)).split()[0] == b"0"
+        assert (await read_all(other)).split()[0] == str(os.nice(0)).encode()
         assert (await read_all(soft)).strip() == _inherited().encode()
 
 
@@ -90,7 +91,7 @@ async def test_a_limited_program_starts_as_any_other() -> None:
             processes,
             "readlink /proc/self/fd/0; ls /proc/self/fd | wc -l\n"
             "ps -o pid=,sid=,pgid= $$; grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status",
-            nice=1,
+            nice=nicer(1),
         )
         lines = (await read_all(tree)).decode().splitlines()
         assert lines[:2] == ["/dev/null", "4"]
@@ -111,7 +112,7 @@ async def test_a_program_that_exceeds_its_cpu_time_is_ended() -> None:
     ("limit", "nice", "what"),
     [
         ({"nofile": 2**50}, None, "rlimit nofile"),
-        ({"core": 0, "nofile": 2**50}, 3, "rlimit nofile"),
+        ({"core": 0, "nofile": 2**50}, nicer(3), "rlimit nofile"),
     ],
 )
 async def test_a_limit_that_is_refused_is_named(

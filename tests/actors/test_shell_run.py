@@ -19,6 +19,7 @@ from actors.env import Env, real_env
 from actors.shell import CommandFailed, Shell
 from actors.work import Report
 from supervisor.tree import child, open_supervisor
+from tests.actors.process_trees import nicer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -311,9 +312,9 @@ async def test_the_end_of_a_terminal_command_is_the_end_of_its_tree(
 
 async def test_niceness_and_limits_are_inherited(tmp_path: Path) -> None:
     command = "nice; ulimit -n; ulimit -c; (ulimit -t)"
-    shell = Shell(command, nice=7, rlimits={"nofile": 123, "core": 0, "cpu": 50})
+    shell = Shell(command, nice=nicer(7), rlimits={"nofile": 123, "core": 0, "cpu": 50})
     exit, _ = await end_of(shell, tmp_path)
-    assert exit == Completed("7\n123\n0\n50\n")
+    assert exit == Completed(f"{nicer(7)}\n123\n0\n50\n")
 
 
 async def test_a_limit_that_is_refused_fails_the_task_by_name(tmp_path: Path) -> None:

@@ -305,10 +305,11 @@ async def test_a_script_that_shields_itself_survives_its_kill_for_a_while(
         assert (done.status, done.signal) == (KILLED, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("linger", [0.0, 3.0])
 async def test_what_a_command_leaves_behind_is_ended_after_its_linger(
-    autojump_clock: trio.testing.MockClock,
+    linger: float, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """SH20."""
+    """SH20: also where that is no time at all."""
 
     async def leaves(program: Program) -> None:
         program.fork(stubborn)
@@ -316,10 +317,24 @@ async def test_what_a_command_leaves_behind_is_ended_after_its_linger(
 
     began = trio.current_time()
     env = fake_env({"x": leaves})
-    done = await run(env, Shell("x", linger=3.0))
+    done = await run(env, Shell("x", linger=linger))
     assert (done.status, done.result) == (COMPLETED, "done\n")
-    assert trio.current_time() - began == 3.0
+    assert trio.current_time() - began == linger
     assert await env.processes.started[0].members() == ()
+
+
+@pytest.mark.parametrize("grace", [0.0, 3.0])
+async def test_a_command_that_ignores_a_stop_is_killed_after_its_grace(
+    grace: float, autojump_clock: trio.testing.MockClock
+) -> None:
+    """P1: also where that is no time at all."""
+    began = trio.current_time()
+    async with on(fake_env({"x": stubborn})) as runtime:
+        task = await runtime.launch(Shell("x", grace=grace))
+        await trio.testing.wait_all_tasks_blocked()
+        result = await runtime.stop(task.id)
+        assert (result.survivors, result.snapshot.signal) == ((), signal.SIGKILL)
+        assert trio.current_time() - began == grace
 
 
 async def test_a_deadline_passes_in_virtual_time(

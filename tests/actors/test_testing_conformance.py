@@ -31,6 +31,7 @@ from actors.testing import (
     Program,
     Script,
 )
+from tests.actors.process_trees import nicer
 
 KINDS = [
     "fake",
@@ -442,7 +443,7 @@ async def test_stderr_may_come_apart(kind: str) -> None:
 async def test_a_stderr_apart_needs_no_input_and_goes_with_a_fork(kind: str) -> None:
     """HK2."""
     async with open_processes(kind) as processes:
-        for how in ({}, {"nice": 5}):
+        for how in ({}, {"nice": nicer(5)}):
             tree = await shell(processes, TELLS_APART, stderr="pipe", **how)
             assert await tree.receive_stderr() == b"err\n"
             assert await tree.receive() == b"out\n"
