@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     from ._table import TaskSnapshot
     from .runtime import Runtime
     from .tools import Tool
+
+
+REFUSED_BY_DEFAULT: Final = (
+    "its calls of {} are refused, since nothing allows them: see "
+    "AgentPolicy.permissions, which open_runtime(agents=) takes"
+)
+"""What a host is told of a tool of which it has said nothing."""
 
 
 class RuntimeHost:
@@ -136,10 +143,7 @@ class RuntimeHost:
         """Tell the host, once for each tool, that it has said nothing of it."""
         if tool not in self._refused:
             self._refused.add(tool)
-            self._task.warn(
-                f"its calls of {tool} are refused, since nothing allows them: see "
-                "AgentPolicy.permissions, which open_runtime(agents=) takes"
-            )
+            self._task.warn(REFUSED_BY_DEFAULT.format(tool))
 
     def _tell_missing_tools(self) -> None:
         agent = self._task.recipe

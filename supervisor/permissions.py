@@ -235,6 +235,15 @@ def as_tuple(values: Iterable[T]) -> tuple[T, ...]:
     return cast("tuple[T, ...]", values)
 
 
+# Not `as_tuple` itself: a type checker takes a converter's T for that of the caller.
+def _as_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    return as_tuple(rules)
+
+
+def _as_functions(functions: Iterable[Ask]) -> tuple[Ask, ...]:
+    return as_tuple(functions)
+
+
 def is_async_function(function: object) -> bool:
     """Tell whether it is a function, or an object to be called, with ``async def``."""
     call = getattr(type(function), "__call__", None)  # noqa: B004 - which one
@@ -295,11 +304,11 @@ class Permissions:
     """
 
     rules: tuple[Rule, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_rules
+        default=(), converter=_as_rules, validator=_check_rules
     )
     mode: Mode = attrs.field(default="default", validator=_check_mode)
     ask: tuple[Ask, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_ask
+        default=(), converter=_as_functions, validator=_check_ask
     )
 
     async def judge(

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import readme
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
@@ -146,9 +148,31 @@ def test_the_example_in_the_readme_runs_and_is_short(tmp_path: Path) -> None:
 def test_the_agent_in_the_readme_runs_and_is_short(tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     (code,) = re.findall(r"<!-- agent -->\n```python\n(.*?)```", readme, re.DOTALL)
-    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+    assert len([line for line in code.splitlines() if line.strip()]) <= 22
     example = tmp_path / "example.py"
     example.write_text(code)
     shown = run(example, tmp_path)
     assert "There is:" in shown
     assert "example.py" in shown
+
+
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_what_the_readme_shows_has_types_that_hold(
+    checker: str, tmp_path: Path
+) -> None:
+    """With every annotation, under the strictest settings; `.ci/run` has both."""
+    pytest.importorskip(checker)
+    files = readme.write(tmp_path)
+    assert all("->" in file.read_text() for file in files)
+    how = {
+        "mypy": ["--strict", "--cache-dir", str(ROOT / ".mypy_cache")],
+        "pyright": ["--pythonpath", sys.executable],
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", checker, *how[checker], *map(str, files)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from html import unescape
+from typing import Any
 
 import attrs
 import orjson
+import trio
 
 from actors.agent import (
     AgentEvent,
@@ -22,8 +26,11 @@ from actors.agent import (
     UserMessage,
 )
 
-from .._events import AgentSaid, Event
-from ._view import PlainView, one_line
+from .._agent_host import REFUSED_BY_DEFAULT
+from .._events import AgentSaid, Event, Warned
+from .._events import ApprovalRequested as Asked
+from ._stdout import Stdout
+from ._view import JsonView, PlainView, one_line
 
 _ROOM = 160
 """Characters of what is said, on a line."""
@@ -48,10 +55,23 @@ class HostStep(Event):
 class PlainAgentView(PlainView):
     """One line for each event that a person may care for."""
 
+    def __init__(self, stdout: Stdout) -> None:
+        super().__init__(stdout)
+        self.quiet = trio.Lock()
+        """Who holds it is the only one who writes."""
+
+    async def show(self, events: Sequence[Event]) -> None:
+        async with self.quiet:
+            await super().show(events)
+
     def line(self, event: Event) -> str | None:
         match event:
             case HostStep(text=text):
                 return self.lay_out(event.time, "host", "", one_line(text, _ROOM))
+            case Warned(task_id=str(task_id), text=text):
+                return self.lay_out(
+                    event.time, "warning", task_id, one_line(text, _ROOM)
+                )
             case AgentSaid(task_id=task_id, event=said):
                 told = _told(said)
                 if told is None:
@@ -60,6 +80,46 @@ class PlainAgentView(PlainView):
                 return self.lay_out(event.time, what, task_id, one_line(text, _ROOM))
             case _:
                 return super().line(event)
+
+
+class JsonAgentView(JsonView):
+    """One JSON object on a line for each event. A question has all of its call."""
+
+    def __init__(self, stdout: Stdout) -> None:
+        super().__init__(stdout)
+        # By the agent and the id of the call.
+        self._calls: dict[tuple[str, str], ToolStarted] = {}
+
+    def more(self, event: Event) -> dict[str, Any]:
+        fields = super().more(event)
+        match event:
+            case AgentSaid(task_id=agent, event=ToolStarted(id=id) as call):
+                self._calls[agent, id] = call
+            case AgentSaid(task_id=agent, event=ToolCompleted(id=id)):
+                self._calls.pop((agent, id), None)
+            case Asked(task_id=agent, tool_use_id=id) if (agent, id) in self._calls:
+                call = self._calls[agent, id]
+                given = _as_json(call.input).encode("utf-8", "replace")
+                fields |= {
+                    "tool_name": call.name,
+                    "tool_input": orjson.Fragment(given),
+                }
+            case _:
+                pass
+        return fields
+
+
+def in_our_words(event: Event) -> Event:
+    """Return ``event``; where it tells a program what to do about it, with what the
+    user of this one can do."""
+    before, after = REFUSED_BY_DEFAULT.split("{}")
+    match event:
+        case Warned(text=text) if text.startswith(before) and text.endswith(after):
+            tool = text.removeprefix(before).removesuffix(after)
+            said = f"{tool} needs --allow or --permission-mode"
+            return attrs.evolve(event, text=said)
+        case _:
+            return event
 
 
 def _told(event: AgentEvent) -> tuple[str, str] | None:
@@ -72,10 +132,7 @@ def _told(event: AgentEvent) -> tuple[str, str] | None:
         case UserMessage(text=text, origin=origin, sender=sender) if origin in _TOLD:
             return _TOLD[origin], f"{sender}: {text}" if sender else text
         case ToolStarted(name=name, input=arguments):
-            return (
-                "calls",
-                f"{name} {orjson.dumps({**arguments}, default=str).decode()}",
-            )
+            return "calls", f"{name} {_as_json(arguments)}"
         case ToolCompleted(name=name, is_error=is_error, error=error):
             if not is_error:
                 return "done", name
@@ -95,6 +152,11 @@ def _told(event: AgentEvent) -> tuple[str, str] | None:
             return "notes", text
         case _:
             return None
+
+
+def _as_json(arguments: Mapping[str, Any]) -> str:
+    # Not orjson, which takes no half of a surrogate; a model may send one.
+    return json.dumps({**arguments}, ensure_ascii=False, default=str)
 
 
 def _summary(envelope: str) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,13 +18,15 @@ import click
 import trio
 
 from .._errors import InvalidChildSpec
+from .._rules import Effect
 from .._spec import RESTARTS, Backoff, Restart
-from ..permissions import MODES, Mode
+from ..permissions import MODES, Mode, Rule
 
 if TYPE_CHECKING:
     from actors.models.scripted import Script
 
     from .._limits import Limits
+    from ..definitions import AgentDefinition
     from .agent import Provider
 
 _ARGV = f"{__name__}.argv"
@@ -89,6 +91,20 @@ def _backoff(
         return Backoff(least, most, jitter=jitter[0] if jitter else 0.0)
     except InvalidChildSpec as error:
         raise click.BadParameter(f"{value!r}: {error}.") from error
+
+
+def _rules(
+    effect: Effect,
+) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[Rule, ...]]:
+    def read(
+        _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
+    ) -> tuple[Rule, ...]:
+        try:
+            return tuple(Rule(effect, text) for text in values)
+        except ValueError as error:
+            raise click.BadParameter(f"{error}.") from error
+
+    return read
 
 
 class _Run(click.Command):
@@ -292,11 +308,34 @@ def run(
     "--permission-mode",
     "mode",
     type=click.Choice(MODES),
-    help="What agents may do without a question.  [default: bypass for a script,"
-    " default for a model]",
+    help="What agents may do of which no rule speaks.  [default: bypass for a script;"
+    " for a model bubble, which asks, on a terminal, and default elsewhere]",
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print each event as a line of JSON."
+    "--allow",
+    metavar="RULE",
+    multiple=True,
+    callback=_rules("allow"),
+    help="A tool, or calls of one, such as 'Bash(git log *)', that need no question."
+    " Any number of times.",
+)
+@click.option(
+    "--deny",
+    metavar="RULE",
+    multiple=True,
+    callback=_rules("deny"),
+    help="Likewise, what is refused, whatever else allows it.",
+)
+@click.option(
+    "--agents",
+    metavar="DIRECTORY",
+    help="Agents that a model may start: the .md files there.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print each event as a line of JSON, and take answers likewise.",
 )
 @click.option(
     "--directory",
@@ -308,6 +347,9 @@ def run(
 def agent(
     model: str | None,
     mode: Mode | None,
+    allow: tuple[Rule, ...],
+    deny: tuple[Rule, ...],
+    agents: str | None,
     as_json: bool,
     directory: str | None,
     what: str,
@@ -323,6 +365,15 @@ def agent(
     With --model the argument is a PROMPT, for one agent with a real model. The key
     is in the environment: ANTHROPIC_API_KEY or OPENAI_API_KEY.
 
+    On a terminal a model's calls are shown and asked for, one by one, but for those
+    that a rule of --allow or --deny decides; elsewhere what no rule allows is
+    refused. --permission-mode bypass allows everything. With --json and
+    --permission-mode bubble a question is an event of the kind ApprovalRequested,
+    and the answer to it a line of JSON on standard input:
+
+    \b
+        {"approval_id": "...", "allow": false, "reason": "not now"}
+
     The exit code is 0 if every agent that the host started has completed, or was
     stopped by the script; else 1, and 2 for a mistake in the call or the script.
     Ctrl+C, SIGTERM and SIGHUP stop everything; a second one leaves nothing time to
@@ -337,6 +388,16 @@ def agent(
     from .agent import Order
     from .agent import agent as do
 
+    is_asking = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
+    if mode == "bubble" and not is_asking and not as_json:
+        raise click.UsageError(
+            "--permission-mode bubble asks on a terminal, and standard input and"
+            " output are none: use --json and answer on standard input, or say what is"
+            " allowed with --allow or another --permission-mode."
+        )
+    if mode is None:
+        by_model: Mode = "bubble" if is_asking else "default"
+        mode = "bypass" if model is None else by_model
     script, provider, name = (
         (_read_script(what), None, "")
         if model is None
@@ -346,12 +407,52 @@ def agent(
         script=script,
         provider=provider,
         model=name,
-        mode=mode or ("bypass" if model is None else "default"),
+        mode=mode,
+        rules=(*allow, *deny),
+        definitions=_read_agents(agents, model),
         limits=_limits(),
         directory=_place(directory),
         json=as_json,
     )
     return trio.run(do, order)
+
+
+def _read_agents(
+    directory: str | None, model: str | None
+) -> Mapping[str, AgentDefinition]:
+    """Return the agents that are defined in ``directory``; say what is wrong with
+    others there."""
+    from ..definitions import read_definitions
+
+    if directory is None:
+        return {}
+    where = "'--agents'"
+    if model is None:
+        raise click.UsageError(
+            "--agents needs --model: a script has agents of its own."
+        )
+    try:
+        definitions, problems = read_definitions(directory)
+    except OSError as error:
+        raise click.BadParameter(
+            f"{directory!r}: {error.strerror}.", param_hint=where
+        ) from error
+    except ImportError as error:
+        raise click.UsageError(f"{error}.") from error
+    for problem in problems:
+        click.echo(f"trio-supervisor: {problem}", err=True)
+    if not definitions:
+        raise click.BadParameter(
+            f"{directory!r}: no file there defines an agent.", param_hint=where
+        )
+    for definition in definitions.values():
+        if definition.model is not None:
+            click.echo(
+                f"trio-supervisor: {definition.source}: {model} works for it, and not"
+                f" {definition.model}",
+                err=True,
+            )
+    return definitions
 
 
 def _read_script(name: str) -> Script:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import orjson
 import trio
@@ -20,6 +23,7 @@ from rich.text import Text
 from actors import TaskStatus
 from actors.envelope import clean_text
 
+from .._errors import UnknownTask
 from .._events import (
     SCHEMA_VERSION,
     Event,
@@ -35,7 +39,7 @@ from .._events import (
     Warned,
 )
 from .._json import to_json
-from ..runtime import Notification, TaskHandle, TaskSnapshot
+from ..runtime import Notification, Runtime, TaskHandle, TaskSnapshot
 from ._stdout import Stdout
 
 _FRAME = 0.1
@@ -69,6 +73,9 @@ _STYLES = {
 class View(Protocol):
     """One way of showing what happens."""
 
+    runtime: Runtime | None
+    """To be set by whoever opens it."""
+
     async def show(self, events: Sequence[Event]) -> None:
         """Show what has happened, and how things are now."""
         ...
@@ -87,21 +94,48 @@ class View(Protocol):
 
 
 class JsonView:
-    """One JSON object on a line for each event."""
+    """One JSON object on a line for each event, with what only this program knows
+    of it: the time of day and, of tasks, the file with their output."""
 
     def __init__(self, stdout: Stdout) -> None:
+        self.runtime: Runtime | None = None
         self._stdout = stdout
+        self._at = 0.0
 
     async def show(self, events: Sequence[Event]) -> None:
         if events:
-            await self._stdout.write_bytes(
-                b"".join(to_json(event) + b"\n" for event in events)
-            )
+            await self._stdout.write_bytes(b"".join(map(self._line, events)))
+
+    def _line(self, event: Event) -> bytes:
+        more = orjson.dumps(self.more(event))
+        return to_json(event)[:-1] + b"," + more[1:] + b"\n"
+
+    def more(self, event: Event) -> dict[str, Any]:
+        """Return what is told beside the fields of ``event``."""
+        # From trio's clock to that on the wall. An event is never told as before
+        # the last one, whatever becomes of either.
+        ago = trio.current_time() - event.time
+        self._at = max(self._at, time.time() - ago)
+        fields: dict[str, Any] = {
+            "at": datetime.fromtimestamp(self._at, UTC).isoformat("T", "microseconds")
+        }
+        if isinstance(event, TaskStarted | TaskEnded):
+            fields["output_file"] = self._output_file(event.task_id)
+        return fields
+
+    def _output_file(self, task_id: str) -> str | None:
+        assert self.runtime is not None
+        try:
+            file = self.runtime.get(task_id).output_file
+        except UnknownTask:  # It has ended so long ago that its file is gone.
+            return None
+        return None if file is None else os.fsencode(file).decode("utf-8", "replace")
 
     async def show_envelope(self, note: Notification) -> None:
         fields = {
             "kind": "Envelope",
             "version": SCHEMA_VERSION,
+            "at": datetime.now(UTC).isoformat("T", "microseconds"),
             "notification_id": note.id,
             "task_id": note.task_id,
             "xml": note.xml,
@@ -119,6 +153,7 @@ class PlainView:
     """One line for each change of a task."""
 
     def __init__(self, stdout: Stdout) -> None:
+        self.runtime: Runtime | None = None
         self._stdout = stdout
         self._began = trio.current_time()
         self._descriptions: dict[str, str] = {}
@@ -186,6 +221,7 @@ class LiveView:
     """A table that is redrawn in place."""
 
     def __init__(self, stdout: Stdout, tasks: Sequence[TaskHandle]) -> None:
+        self.runtime: Runtime | None = None
         self._stdout = stdout
         self._tasks = tasks
         self._buffer = _Buffer(stdout.encoding)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -27,13 +27,14 @@ from .._events import Subscription
 from .._resume import GENERAL
 from ..agents import AgentPolicy
 from ..definitions import AgentDefinition
-from ..permissions import Mode, Permissions
+from ..permissions import Mode, Permissions, Rule
 from ..runtime import Limits, Notifications, Runtime, TaskSnapshot, open_runtime
-from ._agent_view import HostStep, PlainAgentView
+from ._agent_view import HostStep, JsonAgentView, PlainAgentView, in_our_words
+from ._asking import Asker, JsonAsker, TerminalAsker
 from ._listening import Listening
 from ._stdout import Stdout
 from ._stopping import Stopping, open_signals
-from ._view import JsonView, View, one_line, seconds
+from ._view import one_line, seconds
 
 Provider = Literal["anthropic", "openai"]
 _EVENTS_KEPT = 100_000
@@ -51,6 +52,11 @@ class Order:
     """None is the script itself."""
     model: str = ""
     mode: Mode = "bypass"
+    rules: Sequence[Rule] = ()
+    definitions: Mapping[str, AgentDefinition] = attrs.field(
+        factory=dict[str, AgentDefinition]
+    )
+    """What an agent with a real model may start."""
     limits: Limits = attrs.field(factory=Limits)
     json: bool = False
 
@@ -63,7 +69,6 @@ async def agent(order: Order) -> int:
     """Do what was ordered, tell about it, and return the exit code."""
     stopping = Stopping(lambda: stdout.hurry())
     stdout = Stdout(stopping.request)
-    view = JsonView(stdout) if order.json else PlainAgentView(stdout)
     problem: str | None = None
     has_failed = False
     with open_signals(stopping) as received:
@@ -71,7 +76,7 @@ async def agent(order: Order) -> int:
             nursery.start_soon(stopping.listen, received)
             nursery.start_soon(stdout.watch)
             async with _open_loop(order) as run:
-                session = _Session(order, run, view)
+                session = _Session(order, run, stdout)
                 try:
                     await session.play(stopping)
                 except StepFailed as error:
@@ -114,9 +119,10 @@ def _open_model(provider: Provider, name: str) -> AbstractAsyncContextManager[Mo
 class _Session:
     """One runtime, the agents that its host started, and what they have said."""
 
-    def __init__(self, order: Order, run: Run, view: View) -> None:
+    def __init__(self, order: Order, run: Run, stdout: Stdout) -> None:
         self._order = order
-        self._view = view
+        self._stdout = stdout
+        self._view = JsonAgentView(stdout) if order.json else PlainAgentView(stdout)
         # By the names of the script.
         self._ids: dict[str, str] = {}
         self._stopped: set[str] = set()
@@ -143,9 +149,9 @@ class _Session:
         problem: StepFailed | None = None
         order = self._order
         policy = AgentPolicy(
-            definitions=_definitions(order.script) if order.provider is None else {},
+            definitions=order.definitions or _definitions(order.script),
             run=self._listening.run,
-            permissions=Permissions(mode=order.mode),
+            permissions=Permissions(rules=order.rules, mode=order.mode),
         )
         async with trio.open_nursery() as readers:
             # They read on until the runtime has ended.
@@ -153,9 +159,13 @@ class _Session:
                 order.directory, limits=order.limits, agents=policy
             ) as runtime:
                 self._runtime = self._listening.runtime = stopping.runtime = runtime
+                self._view.runtime = runtime
                 events, notifications = runtime.events, runtime.notifications
                 subscription = events.subscribe(_EVENTS_KEPT, agents=True)
                 readers.start_soon(self._follow, subscription)
+                if order.mode == "bubble":
+                    asker = self._asker(runtime)
+                    readers.start_soon(asker.answer)
                 readers.start_soon(_acknowledge, notifications)
                 with stopping.work:
                     problem = await self._take_steps()
@@ -169,6 +179,12 @@ class _Session:
                 }
         if problem is not None:
             raise problem
+
+    def _asker(self, runtime: Runtime) -> Asker:
+        if isinstance(self._view, JsonAgentView):
+            return JsonAsker(runtime)
+        quiet = self._view.quiet
+        return TerminalAsker(runtime, self._stdout, quiet, self._listening)
 
     # What the host does
 
@@ -270,7 +286,7 @@ class _Session:
 
     async def _follow(self, events: Subscription) -> None:
         async for event in events:
-            batch = [event, *events.drain()]
+            batch = [*map(in_our_words, (event, *events.drain()))]
             await self._view.show(batch)
             for event in batch:
                 self._listening.hear(event)

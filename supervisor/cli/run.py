@@ -91,7 +91,7 @@ async def _supervise(
         async with trio.open_nursery() as readers:
             # They read on until the runtime has ended.
             async with open_runtime(order.directory, limits=order.limits) as runtime:
-                stopping.runtime = runtime
+                stopping.runtime = view.runtime = runtime
                 events, notifications = runtime.events, runtime.notifications
                 readers.start_soon(_show, view, events.subscribe(_EVENTS_KEPT))
                 readers.start_soon(parent.receive, notifications)

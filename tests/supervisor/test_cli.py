@@ -735,7 +735,7 @@ class Terminal:
 
 @asynccontextmanager
 async def terminal(
-    tmp_path: Path, *arguments: str, height: int = 24, width: int = 80
+    tmp_path: Path, *arguments: str, height: int = 24, width: int = 80, **more: str
 ) -> AsyncGenerator[Terminal, None]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
@@ -746,7 +746,7 @@ async def terminal(
             stdout=slave,
             stderr=slave,
             cwd=tmp_path,
-            env=environment(tmp_path),
+            env=environment(tmp_path) | more,
         )
         os.close(slave)
         shown = Terminal(process, master)
