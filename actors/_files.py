@@ -220,6 +220,15 @@ class PosixFiles:
         """
         _put_in_place(path, lambda new: os.symlink(target, new))
 
+    def is_within(self, path: str, directory: str | None) -> bool:
+        """Whether ``path`` is ``directory`` or below it, once all links are followed;
+        None is where the host runs. False of what cannot be looked at."""
+        try:
+            outer = os.path.realpath(directory or os.curdir)
+            return os.path.commonpath([os.path.realpath(path), outer]) == outer
+        except (OSError, ValueError):
+            return False
+
     def share(self, directory: Path) -> SharedDirectory:
         """Say, until that is closed, that the directory is in use."""
         return SharedDirectory(directory)

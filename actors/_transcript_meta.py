@@ -1,13 +1,39 @@
-"""What is kept of an agent beside its conversation."""
+"""What is kept of an agent beside its conversation.
+
+Anybody may have written to the directory, so what is read is checked field by field:
+`decode_meta` returns something that this program could have written, or nothing.
+"""
 
 from __future__ import annotations
 
-from typing import Any, cast
+import json
+import re
+from typing import Any, Final, cast
 
 import attrs
 from attrs.validators import deep_iterable, instance_of, optional
 
-from ._transcript_records import dump, parse
+from ._status import TaskStatus
+from ._transcript_records import dump
+
+META_LIMIT: Final = 8 * 2**20
+"""Bytes of a meta; what is larger is neither written nor read."""
+# Of messages that were not read: an inbox full, and one that a run which has just
+# begun had taken already.
+_MESSAGES: Final = 2 * 1_000
+_CHARACTERS: Final = 2 * 1_000_000
+
+# No program begins so many runs, no agent is so deep below others, and no path or
+# name of a mode is so long.
+_RUNS: Final = re.compile(r"-[0-9]{1,12}").fullmatch
+_RESUMES: Final = 10**12
+_DEPTH: Final = 1_000
+_PATH: Final = 4_096
+_MODE: Final = 64
+_SHOWN: Final = 300
+# Of whatever else is a number.
+_MOST: Final = 10**18
+_STATUSES: Final = frozenset(status.value for status in TaskStatus)
 
 
 def _to_tuple(value: list[str] | tuple[str, ...]) -> tuple[str, ...]:
@@ -15,8 +41,41 @@ def _to_tuple(value: list[str] | tuple[str, ...]) -> tuple[str, ...]:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _to_messages(value: Any) -> Any:
+    pairs = cast("tuple[object, ...]", _to_tuple(value))
+    if not isinstance(pairs, tuple):
+        return value
+    return tuple(
+        tuple(cast("list[object]", pair)) if isinstance(pair, list) else pair
+        for pair in pairs
+    )
+
+
+def _check_messages(_: object, field: attrs.Attribute[Any], value: object) -> None:
+    if isinstance(value, tuple):
+        messages = cast("tuple[object, ...]", value)
+        if all(map(_is_message, messages)):
+            return
+    raise TypeError(f"'{field.name}' must be pairs of a text and a sender or None")
+
+
+def _is_message(value: object) -> bool:
+    if not isinstance(value, tuple):
+        return False
+    parts = cast("tuple[object, ...]", value)
+    if len(parts) != 2:
+        return False
+    text, sender = parts
+    return isinstance(text, str) and (sender is None or isinstance(sender, str))
+
+
 _names = deep_iterable(instance_of(str), instance_of(tuple))
-_maybe_text = optional(instance_of(str))
+_text = instance_of(str)
+_maybe_text = optional(_text)
+_seconds: Any = instance_of((int, float))
+_maybe_seconds: Any = optional(_seconds)
+_number = instance_of(int)
+_maybe_number = optional(_number)
 
 
 @attrs.frozen(kw_only=True)
@@ -27,14 +86,14 @@ class AgentMeta:
         TypeError: if a value is not of the type that its field has.
     """
 
-    agent_id: str = attrs.field(validator=instance_of(str))
-    run_id: str = attrs.field(validator=instance_of(str))
-    status: str = attrs.field(validator=instance_of(str))
+    agent_id: str = attrs.field(validator=_text)
+    run_id: str = attrs.field(validator=_text)
+    status: str = attrs.field(validator=_text)
     """``running`` also of an agent whose program has ended: it can be resumed."""
-    type: str = attrs.field(default="general-purpose", validator=instance_of(str))
-    description: str = attrs.field(default="", validator=instance_of(str))
+    type: str = attrs.field(default="general-purpose", validator=_text)
+    description: str = attrs.field(default="", validator=_text)
     owner: str | None = attrs.field(default=None, validator=_maybe_text)
-    prompt: str = attrs.field(default="", validator=instance_of(str))
+    prompt: str = attrs.field(default="", validator=_text)
     system: str | None = attrs.field(default=None, validator=_maybe_text)
     tools: tuple[str, ...] | None = attrs.field(
         default=None,
@@ -48,32 +107,64 @@ class AgentMeta:
     model: str | None = attrs.field(default=None, validator=_maybe_text)
     cwd: str | None = attrs.field(default=None, validator=_maybe_text)
     session: str | None = attrs.field(default=None, validator=_maybe_text)
-    depth: int = attrs.field(default=0, validator=instance_of(int))
+    depth: int = attrs.field(default=0, validator=_number)
     permission_mode: str | None = attrs.field(default=None, validator=_maybe_text)
     forked: bool = attrs.field(default=False, validator=instance_of(bool))
     one_shot: bool = attrs.field(default=False, validator=instance_of(bool))
-    resumes: int = attrs.field(default=0, validator=instance_of(int))
+    resumes: int = attrs.field(default=0, validator=_number)
     """How often it was resumed."""
     error: str | None = attrs.field(default=None, validator=_maybe_text)
+    deadline: float | None = attrs.field(default=None, validator=_maybe_seconds)
+    """This and the next five are as `actors.agent.Agent` has them."""
+    max_turns: int | None = attrs.field(default=None, validator=_maybe_number)
+    stall_warning: float | None = attrs.field(default=300.0, validator=_maybe_seconds)
+    stall_limit: float | None = attrs.field(default=600.0, validator=_maybe_seconds)
+    reminders: int = attrs.field(default=5, validator=_number)
+    shutdown: float = attrs.field(default=5.0, validator=_seconds)
+    tokens_left: int | None = attrs.field(default=None, validator=_maybe_number)
+    """What is left of its budget and of those above; None for no limit."""
+    cost_left: float | None = attrs.field(default=None, validator=_maybe_seconds)
+    """Likewise."""
+    messages: tuple[tuple[str, str | None], ...] = attrs.field(
+        default=(), converter=_to_messages, validator=_check_messages
+    )
+    """What was sent to it that it has not read, each with its sender, in order."""
 
 
 def encode_meta(meta: AgentMeta) -> bytes:
-    """Return the contents of its file."""
-    return dump(attrs.asdict(meta, recurse=False)) + b"\n"
+    """Return the contents of its file.
+
+    Raises:
+        ValueError: if that would be too large to be read.
+    """
+    contents = dump(attrs.asdict(meta, recurse=False)) + b"\n"
+    if len(contents) > META_LIMIT:
+        raise ValueError(
+            f"it has {len(contents):,} bytes, more than {META_LIMIT:,}, so no other "
+            "program can go on with the agent"
+        )
+    return contents
 
 
 def decode_meta(contents: bytes) -> AgentMeta:
     """Return the meta in a file. What later versions have added is passed over.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if it is none, or says what no program of ours would.
     """
-    fields = parse(contents)
+    try:
+        fields = json.loads(
+            contents.decode("utf-8"),
+            object_pairs_hook=_once_each,
+            parse_constant=_no_number,
+        )
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(fields, dict):
         raise ValueError("not an object")
     known = cast("dict[str, Any]", fields)
     try:
-        return AgentMeta(
+        meta = AgentMeta(
             **{
                 field.name: known[field.name]
                 for field in attrs.fields(AgentMeta)
@@ -81,5 +172,67 @@ def decode_meta(contents: bytes) -> AgentMeta:
             }
         )
     except TypeError as error:
-        # The rest of attrs' own message is its objects.
-        raise ValueError(str(error.args[0])) from None
+        # The rest of attrs' own message is its objects, and this may be long.
+        raise ValueError(str(error.args[0])[:_SHOWN]) from None
+    _check(meta)
+    return meta
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"it says twice what {twice[:80]!r} is")
+    return fields
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _check(meta: AgentMeta) -> None:
+    """Refuse values of the right types that no program of ours would write."""
+    if not meta.run_id.startswith(meta.agent_id) or not _RUNS(
+        meta.run_id[len(meta.agent_id) :]
+    ):
+        _refuse("run_id", meta.run_id, "its agent's id, a hyphen and 1 to 12 digits")
+    if meta.status not in _STATUSES:
+        _refuse("status", meta.status, f"one of {', '.join(sorted(_STATUSES))}")
+    if meta.permission_mode is not None and len(meta.permission_mode) > _MODE:
+        _refuse("permission_mode", meta.permission_mode, "the name of a mode")
+    if meta.cwd is not None and (
+        not meta.cwd.strip() or "\0" in meta.cwd or len(meta.cwd) > _PATH
+    ):
+        _refuse("cwd", meta.cwd, "the path of a directory")
+    _check_number("depth", meta.depth, _DEPTH, whole=True)
+    _check_number("resumes", meta.resumes, _RESUMES, whole=True)
+    for name in ("max_turns", "reminders", "tokens_left"):
+        _check_number(name, getattr(meta, name), whole=True)
+    for name in ("deadline", "stall_warning", "stall_limit", "shutdown", "cost_left"):
+        _check_number(name, getattr(meta, name))
+    size = sum(len(text) + len(sender or "") for text, sender in meta.messages)
+    if len(meta.messages) > _MESSAGES or size > _CHARACTERS:
+        raise ValueError(
+            f"messages are {len(meta.messages):,} of {size:,} characters, more than "
+            f"{_MESSAGES:,} of {_CHARACTERS:,}"
+        )
+    if any(not text.strip() for text, _ in meta.messages):
+        raise ValueError("messages hold one that is empty")
+
+
+def _check_number(
+    name: str, value: object, most: int = _MOST, *, whole: bool = False
+) -> None:
+    if value is None:
+        return
+    # True is an int as well. NaN fails both comparisons.
+    right = type(value) is int or (type(value) is float and not whole)
+    if not right or not 0 <= cast("float", value) <= most:
+        wanted = "a whole number" if whole else "a number"
+        _refuse(name, value, f"{wanted} from 0 to {most:,}")
+
+
+def _refuse(name: str, value: object, wanted: str) -> None:
+    shown = repr(value) if not isinstance(value, str) else repr(value[:80])
+    raise ValueError(f"{name} must be {wanted}, not {shown[:120]}")

@@ -408,6 +408,12 @@ class Files(Protocol):
         """
         ...
 
+    def is_within(self, path: str, directory: str | None) -> bool:
+        """Whether ``path`` is ``directory`` or below it, once all links are followed.
+        Both begin where the host runs, which is also what None means. False of what
+        cannot be looked at."""
+        ...
+
     def share(self, directory: Path) -> Share:
         """Say, until that is closed, that the directory is in use."""
         ...

@@ -24,8 +24,8 @@ from ._actor import Context
 from ._errors import MailboxClosed
 from ._transcript_log import LogJob
 from ._transcript_log import TranscriptLog as TranscriptLog
+from ._transcript_meta import META_LIMIT, decode_meta, encode_meta
 from ._transcript_meta import AgentMeta as AgentMeta
-from ._transcript_meta import decode_meta, encode_meta
 from ._transcript_reading import Transcript as Transcript
 from ._transcript_reading import read_tail, read_transcript
 from .agent._events import Message
@@ -52,8 +52,6 @@ _LAST_WRITE: Final = 5.0
 # In seconds. Asking the clock for each message would cost more than its line.
 _TIME_STEP: Final = 0.001
 
-# What is larger is no meta.
-_META_LIMIT: Final = 16 * 2**20
 _META: Final = re.compile(r"agent-([A-Za-z0-9_-]{1,128})\.meta\.json").fullmatch
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}").fullmatch
 
@@ -294,11 +292,11 @@ class TranscriptStore:
             size = self.env.files.size(path)
             if size is None:
                 raise ValueError("it is no file, or may not be read")
-            if size > _META_LIMIT:
-                raise ValueError(f"it has {size:,} bytes")
+            if size > META_LIMIT:
+                raise ValueError(f"it has {size:,} bytes, more than {META_LIMIT:,}")
             meta = decode_meta(self.env.files.read_at(path, 0, size))
             if meta.agent_id != agent_id:
-                raise ValueError(f"it is that of {meta.agent_id!r}")
+                raise ValueError(f"it is that of {meta.agent_id[:128]!r}")
         except ValueError as error:
             self.warn(agent_id, f"{path} could not be read: {error}")
             return None
@@ -306,6 +304,19 @@ class TranscriptStore:
 
     def _meta_file(self, agent_id: str) -> Path:
         return self.directory / f"agent-{_check(agent_id)}.meta.json"
+
+    async def flush_meta(self, agent_id: str) -> None:
+        """Wait until the newest meta of an agent is written, or an attempt has failed
+        since. Cancelled, it gives up the wait only."""
+        while not self.is_stopped and (
+            agent_id in self._wanted_metas
+            or any(
+                isinstance(job, _MetaJob) and job.meta.agent_id == agent_id
+                for job in self._jobs
+            )
+        ):
+            await self._settled.wait()
+        await trio.lowlevel.checkpoint()
 
     async def flush(self) -> None:
         """Wait until all that was taken is written, or an attempt has failed since.

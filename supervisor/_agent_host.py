@@ -57,6 +57,8 @@ class RuntimeHost:
         self._breaker = Breaker(runtime.agents.breaker)
         # The tools of which nobody has said whether it may call them.
         self._refused: set[str] = set()
+        # Of its budget, as the directory says.
+        self._used = None if task.budget is None else task.budget.used
         # While somebody is asked.
         self._asking: Wait | None = None
 
@@ -213,10 +215,22 @@ class RuntimeHost:
 
     def record(self, message: Message) -> None:
         self._hooks.went_on()
-        log, revival = self._task.transcript, self._task.revival
-        if log is None or (revival is not None and revival.holds(message, log.append)):
-            return
-        log.append(message)
+        task, log, revival = self._task, self._task.transcript, self._task.revival
+        if log is not None and not (
+            revival is not None and revival.holds(message, self._record_late)
+        ):
+            log.append(message)
+        budget = task.budget
+        if budget is not None and budget.used != self._used:
+            self._used = budget.used
+            self._life.agents.write_spent(task)
+
+    def _record_late(self, message: Message) -> None:
+        """Record what was held until the run had begun."""
+        assert self._task.transcript is not None
+        self._task.transcript.append(message)
+        # It does not wait any more.
+        self._life.agents.write_meta(self._task)
 
     async def flush(self) -> None:
         if self._task.transcript is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -75,7 +76,12 @@ class Agents:
         """Called when a task is entered, before it starts."""
         agent = task.recipe
         parent = task.parent
-        task.inbox = Inbox(messages=task.takes_messages)
+        task.inbox = Inbox(
+            messages=task.takes_messages, on_change=partial(self.write_meta, task)
+        )
+        for message in task.left:
+            task.inbox.add_own(message)
+        task.left = []
         task.budget = agent.budget
         if parent is not None and parent.budget is not None:
             own = (None, None) if agent.budget is None else agent.budget.left()
@@ -90,7 +96,7 @@ class Agents:
             )
         task.output_file = self.transcripts.link_output(task.task_id)
         task.transcript_file = self.transcripts.transcript_file(task.task_id)
-        self._write_meta(task)
+        self.write_meta(task)
 
     @asynccontextmanager
     async def host(
@@ -103,7 +109,7 @@ class Agents:
         task.transcript = self.transcripts.open_log(
             task.task_id, cwd=agent.cwd, session=agent.session
         )
-        self._write_meta(task)
+        self.write_meta(task)
         facts = HookFacts(
             agent_id=task.task_id,
             agent_type=agent.type,
@@ -143,18 +149,33 @@ class Agents:
         self.approvals.close(task.task_id, "the agent has ended")
         if task.inbox is not None:
             task.left = _unread_messages(task, task.inbox.close())
+            _warn_of_unread(task)
+            task.inbox.on_change = None
         # It will not read them any more, and nobody else does.
         routed, task.routed = task.routed, {}
         for note in routed.values():
             note.ack("consumed")
-        self._write_meta(task)
+        self.write_meta(task)
 
-    def _write_meta(self, task: AgentTask) -> None:
+    def write_meta(self, task: AgentTask) -> None:
+        """Have written what the directory is to say of it now."""
         self.transcripts.write_meta(self.meta_of(task))
+
+    def write_spent(self, task: AgentTask) -> None:
+        """Have written what is left of the budgets that ``task`` counts for."""
+        above: AgentTask | None = task
+        while above is not None:
+            if above.budget is not None:
+                self.write_meta(above)
+            above = above.parent
 
     def meta_of(self, task: AgentTask) -> AgentMeta:
         """Return what the directory is to say of it."""
         agent = task.recipe
+        tokens, cost = (None, None) if task.budget is None else task.budget.left()
+        unread = task.left
+        if not task.status.is_terminal and task.inbox is not None:
+            unread = _unread_messages(task, task.inbox.waiting())
         return AgentMeta(
             agent_id=task.task_id,
             run_id=task.run_id,
@@ -175,23 +196,34 @@ class Agents:
             one_shot=agent.one_shot,
             resumes=task.resumes,
             error=None if task.error is None else task.error.message,
+            deadline=agent.deadline,
+            max_turns=agent.max_turns,
+            stall_warning=agent.stall_warning,
+            stall_limit=agent.stall_limit,
+            reminders=agent.reminders,
+            shutdown=agent.shutdown,
+            tokens_left=tokens,
+            cost_left=cost,
+            messages=tuple((message.text, message.sender) for message in unread),
         )
 
 
 def _unread_messages(
     task: AgentTask, messages: Iterable[UserMessage]
 ) -> list[UserMessage]:
-    """Return those of ``messages``, which an ending agent had not read, that it is
-    to read if it is resumed: those that somebody has sent."""
+    """Return those of ``messages``, which wait for an agent, that it is to read if it
+    is resumed: those that somebody has sent."""
     taken = [] if task.revival is None else task.revival.held
-    left = [
+    return [
         message
         for message in (*taken, *messages)
         if isinstance(message, UserMessage) and message.origin == "message"
     ]
-    if left and not (task.revival is not None and task.revival.is_undone):
-        task.warn(f"{len(left)} message(s) were sent to it that it has not read")
-    return left
+
+
+def _warn_of_unread(task: AgentTask) -> None:
+    if task.left and not (task.revival is not None and task.revival.is_undone):
+        task.warn(f"{len(task.left)} message(s) were sent to it that it has not read")
 
 
 def _lasting_status(task: AgentTask) -> str:

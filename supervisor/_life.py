@@ -47,7 +47,7 @@ from ._table import Table, Task
 from ._tree import DynamicSupervisor
 
 if TYPE_CHECKING:
-    from actors.agent import AgentEvent, Message
+    from actors.agent import AgentEvent, Message, UserMessage
 
     from ._agents import Agents
     from ._revival import Revival
@@ -151,22 +151,33 @@ class Life:
         background: bool,
         depth: int,
         history: Sequence[Message],
+        messages: Sequence[UserMessage],
         revival: Revival,
     ) -> AgentTask:
         """Enter an agent that has ended before, under its old id, in the place of
         the record of that end, if there is one. Its prompt is the first message of
-        ``history``, which is whole: nothing is put before it.
+        ``history``, which is whole: nothing is put before it. ``messages`` wait for
+        it.
 
         Raises:
             RuntimeStopping, BacklogFull: as `enter`; nothing was changed.
         """
         parent = parent_of(self.table, order.owner, None)
         self._check_backlog(parent)
+        if parent is not None:
+            depth = max(depth, parent.depth + 1)
         task = self._make_task(
-            order, task_id, background, self.current_task(), parent, depth
+            order,
+            task_id,
+            background,
+            self.current_task(),
+            parent,
+            depth,
+            revival.meta.run_id,
         )
         assert isinstance(task, AgentTask)
         task.history = history
+        task.left = list(messages)
         task.revival = revival
         before = revival.before
         if before is not None:
@@ -217,6 +228,7 @@ class Life:
         current: Task | None,
         parent: AgentTask | None,
         depth: int,
+        after: str | None = None,
     ) -> Task:
         make: Callable[..., Task] = Task
         if order.has_tasks:
@@ -228,7 +240,7 @@ class Life:
             )
         task = make(
             task_id,
-            self.runs.new_id(task_id),
+            self.runs.new_id(task_id, after),
             order.work,
             self.env,
             task_type=order.task_type,

@@ -19,8 +19,9 @@ from trio.lowlevel import enable_ki_protection
 
 from actors import TaskStatus
 from actors.agent import (
-    INBOX_LIMIT,
     Agent,
+    Budget,
+    Inbox,
     InboxClosed,
     InboxFull,
     Message,
@@ -53,14 +54,20 @@ _KEPT = (
     "tools",
     "disallowed_tools",
     "model",
-    "cwd",
     "session",
     "forked",
 )
 
+# What its runs are bounded by, as far as no loop that is given says otherwise.
+_BOUNDS = ("deadline", "max_turns")
+_OTHER_BOUNDS = ("stall_warning", "stall_limit", "reminders", "shutdown")
+
 Check = Callable[["Task | None", "AgentMeta | None"], None]
 """Raises what stands against going on with an agent, of its record in the table or
 else of its meta in the directory."""
+
+# In seconds: a disk that hangs must not hold up whoever sends.
+_KEPT_WITHIN: Final = 1.0
 
 _UNFINISHED = (TaskStatus.PENDING.value, TaskStatus.RUNNING.value)
 
@@ -81,9 +88,13 @@ class Resumes:
         message: UserMessage | None,
         check: Check,
         agent: Agent | None = None,
+        cwd: str | None = None,
     ) -> tuple[AgentTask, Literal["queued", "revived"]]:
         """Put ``message`` where a run will find it, and begin a new one if there
         is none; without a message only see that one is under way.
+
+        The directory has the message then, too, unless the disk is slow or fails:
+        if the host dies before a run has read it, the next runtime's will.
 
         What ``check`` raises comes out, with nothing changed. It is asked anew
         after each wait.
@@ -99,12 +110,28 @@ class Resumes:
         if isinstance(now, AgentTask) and _is_ending(now):
             # Whoever holds the lock may wait for that end.
             self._runtime.refuse_own_end((now,))
+        reached = await self._reach(task_id, message, check, agent, cwd)
+        if message is not None:
+            # It is on its way already, whoever is cancelled.
+            with trio.move_on_after(_KEPT_WITHIN, shield=True):
+                await self._life.agents.transcripts.flush_meta(task_id)
+        return reached
+
+    async def _reach(
+        self,
+        task_id: str,
+        message: UserMessage | None,
+        check: Check,
+        agent: Agent | None,
+        cwd: str | None,
+    ) -> tuple[AgentTask, Literal["queued", "revived"]]:
         async with self._alone(task_id):
             while True:
                 task = self._check(task_id, check)
                 assert task is None or isinstance(task, AgentTask)
                 if task is None or task.status.is_terminal:
-                    return await self._begin(task_id, task, message, agent), "revived"
+                    begun = await self._begin(task_id, task, message, agent, cwd)
+                    return begun, "revived"
                 if not task.stopping and _queue(task, message):
                     return task, "queued"
                 await self._runtime.wait_ended(task)
@@ -149,6 +176,7 @@ class Resumes:
         before: AgentTask | None,
         message: UserMessage | None,
         agent: Agent | None,
+        cwd: str | None,
     ) -> AgentTask:
         """Begin a new run; ``before`` is the record of the end, None if only the
         directory knows the agent.
@@ -163,13 +191,17 @@ class Resumes:
         if meta is None:
             raise ResumeRefused(task_id, "nothing in the directory says what it was")
         self._check_elsewhere(task_id)
-        if agent is None and before is not None:
-            agent = before.recipe
-        recipe = self._recipe(meta, agent)
+        recipe = self._recipe(meta, before, agent, cwd)
         history = _history(meta, await self._load(task_id))
         # Much may have happened meanwhile.
         self._runtime.check_open()
         task = self._exchange(meta, before, recipe, history, message)
+        if cwd is None and recipe.cwd != meta.cwd:
+            task.warn(
+                f"its directory is {recipe.cwd or 'that of the host'}: what a file says "
+                f"of it, {meta.cwd!r}, is not below that; Runtime.resume(cwd=) takes "
+                "another"
+            )
         revival = task.revival
         assert revival is not None
         if task.ref is None:
@@ -196,17 +228,42 @@ class Resumes:
                 "another runtime has the directory open, and it may be running in that",
             )
 
-    def _recipe(self, meta: AgentMeta, agent: Agent | None) -> Agent:
+    def _recipe(
+        self,
+        meta: AgentMeta,
+        before: AgentTask | None,
+        agent: Agent | None,
+        cwd: str | None,
+    ) -> Agent:
         """Return the agent that goes on: with the loop of ``agent``, or else that
-        of the policy, and with what the old one is known by and restricted to."""
+        of the record ``before`` or of the policy, and with what the old one is known
+        by, restricted to and bounded by."""
         if meta.one_shot:
             raise ResumeRefused(meta.agent_id, "it was to give one answer only")
         kept: dict[str, Any] = {name: getattr(meta, name) for name in _KEPT}
+        given = (None, None) if agent is None else (agent.budget, agent.cwd)
         try:
+            budget = given[0] or _budget(meta, before)
+            if cwd is None:
+                cwd = meta.cwd
+                if before is None:
+                    cwd = self._directory(meta, given[1])
+            if agent is None and before is not None:
+                agent = before.recipe
             if agent is None:
                 agent = self._from_policy(meta)
                 kept |= self._restricted(meta)
-            return attrs.evolve(agent, **kept, permission_mode=self._mode(meta))
+                kept |= {name: getattr(meta, name) for name in _OTHER_BOUNDS}
+            for name in _BOUNDS:
+                own = getattr(agent, name)
+                kept[name] = getattr(meta, name) if own is None else own
+            return attrs.evolve(
+                agent,
+                **kept,
+                budget=budget,
+                cwd=cwd,
+                permission_mode=self._mode(meta),
+            )
         except (TypeError, ValueError) as error:
             # Anybody may have written to the directory.
             why = f"what the directory says of it cannot be: {error}"
@@ -224,11 +281,24 @@ class Resumes:
             raise ResumeRefused(meta.agent_id, why)
         if meta.forked and meta.tools is not None:
             self._check_tools(meta.agent_id, meta.tools)
+        rounds = [meta.max_turns, None if definition is None else definition.max_turns]
         return Agent(
             policy.run,
             meta.prompt,
-            max_turns=None if definition is None else definition.max_turns,
+            max_turns=min((most for most in rounds if most is not None), default=None),
         )
+
+    def _directory(self, meta: AgentMeta, given: str | None) -> str | None:
+        """Return where an agent goes on of which a file alone says where it was:
+        there, if that is or is below the directory that was ``given`` or else that of
+        the agent above it or of the host, and otherwise in that."""
+        from .tools._inherited import inherited
+
+        outer = given or inherited(self._runtime, meta.owner).cwd
+        if meta.cwd is None:
+            return outer
+        is_within = self._life.env.files.is_within(meta.cwd, outer)
+        return meta.cwd if is_within else outer
 
     def _restricted(self, meta: AgentMeta) -> dict[str, Any]:
         """Return the tools that it has and those that it must not use: no more than
@@ -284,9 +354,10 @@ class Resumes:
     ) -> AgentTask:
         """Enter the new record in place of the old one, with what it is to read."""
         life = self._life
-        left = () if before is None else before.left
-        if message is not None and len(left) >= INBOX_LIMIT:
-            raise InboxFull(INBOX_LIMIT)
+        waiting = _left(meta) if before is None else list(before.left)
+        if message is not None:
+            _check_room(waiting, message)
+            waiting.append(message)
         replaces, may_go = before, False
         if before is not None:
             if life.table.has_ended(before):
@@ -294,23 +365,18 @@ class Resumes:
             else:
                 replaces = None  # Forgotten meanwhile.
         revival = Revival(replaces, meta, may_go=may_go)
-        # An id of an earlier runtime must not name a run of this one.
-        life.runs.skip_to(meta.run_id)
         task = life.enter_again(
             _order(meta, before, attrs.evolve(recipe, run=revival.watch(recipe.loop))),
             task_id=meta.agent_id,
             background=True,
             depth=meta.depth,
             history=history,
+            messages=waiting,
             revival=revival,
         )
         task.recipe = recipe
         if task.inbox is None or task.inbox.closed:
             return task
-        for waiting in left:
-            task.inbox.add_own(waiting)
-        if message is not None:
-            task.inbox.put(message)
         if meta.permission_mode not in (None, task.mode):
             was = meta.permission_mode
             task.warn(f"its permission mode is {task.mode} now, and was {was}")
@@ -318,7 +384,11 @@ class Resumes:
         return task
 
     async def resume(
-        self, task_id: str, message: UserMessage | None, agent: Agent | None
+        self,
+        task_id: str,
+        message: UserMessage | None,
+        agent: Agent | None,
+        cwd: str | None,
     ) -> AgentTask:
         """See `supervisor.runtime.Runtime.resume`."""
 
@@ -327,7 +397,7 @@ class Resumes:
                 raise ResumeRefused(task_id, "it is no agent")
 
         try:
-            task, _ = await self.reach(task_id, message, check, agent)
+            task, _ = await self.reach(task_id, message, check, agent, cwd)
         except InboxFull as error:
             raise ResumeRefused(task_id, str(error)) from error
         return task
@@ -390,6 +460,31 @@ def _queue(task: AgentTask, message: UserMessage | None) -> bool:
     except InboxClosed:
         return False
     return True
+
+
+def _left(meta: AgentMeta) -> list[UserMessage]:
+    """Return the messages that nobody had read when the directory was written to."""
+    return [
+        UserMessage(text, origin="message", sender=sender)
+        for text, sender in meta.messages
+    ]
+
+
+def _check_room(waiting: Sequence[UserMessage], message: UserMessage) -> None:
+    """Raise InboxFull if there is none for ``message``, behind those that wait."""
+    inbox = Inbox()
+    for earlier in waiting:
+        inbox.add_own(earlier)
+    inbox.put(message)
+
+
+def _budget(meta: AgentMeta, before: AgentTask | None) -> Budget | None:
+    """Return what an agent may use from now on: what it had left."""
+    if before is not None and before.parent is None:
+        return before.recipe.budget
+    if meta.tokens_left is None and meta.cost_left is None:
+        return None
+    return Budget(meta.tokens_left, meta.cost_left)
 
 
 def _order(meta: AgentMeta, before: AgentTask | None, recipe: Agent) -> Order:

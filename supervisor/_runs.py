@@ -41,17 +41,14 @@ class Runs:
         self._events = life.events
         self._number = 0
 
-    def new_id(self, task_id: str) -> str:
-        """Return the id of a new run. Those of one runtime sort in the order in
-        which the runs began."""
-        self._number += 1
-        return f"{task_id}-{self._number:06}"
-
-    def skip_to(self, run_id: str) -> None:
-        """Give no number that this run of an earlier runtime has, or had before."""
-        _, _, number = run_id.rpartition("-")
-        if number.isascii() and number.isdigit():
-            self._number = max(self._number, int(number))
+    def new_id(self, task_id: str, after: str | None = None) -> str:
+        """Return the id of a new run of a task, the last run of which was ``after``,
+        perhaps in an earlier runtime. Those of one runtime sort in the order in which
+        the runs began; a number from a file is that of its task alone."""
+        self._number = number = self._number + 1
+        if after is not None:
+            number = max(number, _number_of(after) + 1)
+        return f"{task_id}-{number:06}"
 
     def body(self, ctx: Context[object], task: Task) -> Awaitable[object]:
         """The body of a task's actor. Not itself async: one frame less for each
@@ -117,7 +114,7 @@ class Runs:
         if ctx.number > 1:
             # The last one may have ended in a wait.
             await self._life.places.regain(task)
-            task.begin_again(self.new_id(task.task_id))
+            task.begin_again(self.new_id(task.task_id, task.run_id))
             self._events.emit(TaskRestarted, task.task_id, task.run_id)
         if isinstance(task, AgentTask):
             value = await self._run_agent(ctx, task)
@@ -150,6 +147,10 @@ class Runs:
 
 def _is_last(task: Task) -> bool:
     return task.policy is None or task.policy.restart == "transient"
+
+
+def _number_of(run_id: str) -> int:
+    return int(run_id.rpartition("-")[2])
 
 
 def _begin(ctx: Context[object], task: Task) -> Awaitable[object]:

@@ -422,16 +422,31 @@ class Runtime:
         message: str | None = None,
         *,
         agent: Agent | None = None,
+        cwd: str | os.PathLike[str] | None = None,
     ) -> TaskHandle:
         """Let an ended agent go on, by its handle or id, in a new run under the
-        same id, with its conversation so far and then ``message``, or else the
-        request to continue. It keeps its prompt, restrictions, model, directory
-        and depth; what it may do without a question is judged anew.
+        same id, with its conversation so far, then the messages that it had not
+        read, and then ``message``, or else the request to continue. It keeps its
+        prompt, restrictions, model, session and depth, and what is left of its
+        budget; its deadline and rounds hold for the new run; what it may do without
+        a question is judged anew.
 
-        An agent of which only the transcript is left is resumed from that, with
+        An agent of which only the directory is left is resumed from that, with
         the loop of ``agent`` or that of `AgentPolicy.run`. One that runs, because
         somebody else has resumed it, gets the message into its inbox. Calls at
         the same time make one run.
+
+        Anybody may have written to the directory, so an agent that is resumed from it
+        gains nothing by that: its tools, mode, depth and rounds are no more than
+        those of its type, of the agent above it and of the host, and its directory is
+        that of ``agent``, or else of the agent above it or of the host, unless it was
+        below that. A warning tells of what was changed.
+
+        Args:
+            message: what it is told first.
+            agent: whose loop goes on. Its budget, deadline and rounds count where
+                it has some.
+            cwd: its directory from now on, in place of the one that it had.
 
         Refused, the agent is as it was, and so is what is told of its end.
 
@@ -449,7 +464,11 @@ class Runtime:
         if message is not None:
             text, sender = check_message(message), self._calling_agent()
             said = UserMessage(text, origin="message", sender=sender)
-        return TaskHandle(self, await self._resumes.resume(agent_id, said, agent))
+        if cwd is not None and not isinstance(cwd, str | os.PathLike):
+            raise TypeError(f"cwd must be a path or None, not {cwd!r}")
+        place = None if cwd is None else check_text("cwd", os.fspath(cwd))
+        resumed = await self._resumes.resume(agent_id, said, agent, place)
+        return TaskHandle(self, resumed)
 
     def _id_of(self, task: TaskHandle | str) -> str:
         # Not its record: another may have taken its place.

@@ -70,6 +70,7 @@ from ._host import AgentHost as AgentHost
 from ._host import AgentTool as AgentTool
 from ._host import OwnTask as OwnTask
 from ._inbox import INBOX_LIMIT as INBOX_LIMIT
+from ._inbox import INBOX_SIZE as INBOX_SIZE
 from ._inbox import Inbox as Inbox
 from ._json import from_data as from_data
 from ._json import from_json as from_json
@@ -81,6 +82,7 @@ from ._running import CONTINUE as CONTINUE
 __all__ = [
     "CONTINUE",
     "INBOX_LIMIT",
+    "INBOX_SIZE",
     "TERMINATE_MODES",
     "Agent",
     "AgentContext",

@@ -103,6 +103,11 @@ class Budget:
             await self._lot.park()
         return excess
 
+    @property
+    def used(self) -> tuple[int, float]:
+        """The tokens and the cost that were used so far, with all below."""
+        return self.used_tokens, self.used_cost
+
     def left(self) -> tuple[int | None, float | None]:
         """Return the tokens and the cost that are left; None where there is no
         limit. Never less than 0."""

@@ -10,6 +10,8 @@ AgentError
 
 from __future__ import annotations
 
+from typing import Literal
+
 from ..work import WorkFailed
 from ._events import Terminate
 
@@ -51,14 +53,20 @@ class InboxClosed(AgentError):
 
 class InboxFull(AgentError):
     """Raised when more messages wait for an agent than its inbox may hold: it
-    takes them more slowly than they come, or not at all."""
+    takes them more slowly than they come, or not at all. ``unit`` says of what the
+    ``limit`` is: ``messages``, or their ``characters``."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(limit)
+    def __init__(
+        self, limit: int, unit: Literal["messages", "characters"] = "messages"
+    ) -> None:
+        super().__init__(limit, unit)
         self.limit = limit
+        self.unit = unit
 
     def __str__(self) -> str:
-        return f"{self.limit} messages wait for the agent already"
+        if self.unit == "messages":
+            return f"{self.limit} messages wait for the agent already"
+        return f"more than {self.limit:,} characters would wait for the agent"
 
 
 class ForkRefused(AgentError):

@@ -15,10 +15,12 @@ from ._errors import InboxClosed, InboxFull
 from ._events import UserMessage
 
 # For help(), which shows only what a module defines itself or lists here.
-__all__ = ["INBOX_LIMIT", "Inbox"]
+__all__ = ["INBOX_LIMIT", "INBOX_SIZE", "Inbox"]
 
 INBOX_LIMIT = 1_000
 """Messages that may wait for one agent."""
+INBOX_SIZE = 1_000_000
+"""The characters of these, together: no model could read more at once."""
 
 
 WaitBy: TypeAlias = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
@@ -47,6 +49,7 @@ class Inbox:
         limit: how many messages may wait.
         messages: whether those with the origin ``message`` are taken; a one-shot
             agent takes none.
+        on_change: called when other messages of that origin wait than before.
     """
 
     __slots__ = (
@@ -55,9 +58,11 @@ class Inbox:
         "_limit",
         "_pause",
         "_record",
+        "_size",
         "_takes_messages",
         "_wait_by",
         "closed",
+        "on_change",
         "takes",
     )
 
@@ -65,8 +70,16 @@ class Inbox:
     """Whether it takes nothing more."""
     takes: int
     """How often `take` was called."""
+    on_change: Callable[[], None] | None
+    """As it was given."""
 
-    def __init__(self, limit: int = INBOX_LIMIT, *, messages: bool = True) -> None:
+    def __init__(
+        self,
+        limit: int = INBOX_LIMIT,
+        *,
+        messages: bool = True,
+        on_change: Callable[[], None] | None = None,
+    ) -> None:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ValueError(f"limit must be a number of messages, not {limit!r}")
         self._limit = limit
@@ -78,7 +91,10 @@ class Inbox:
         self._record: Callable[[UserMessage], None] | None = None
         self._pause: Callable[[], AbstractContextManager[None]] = nullcontext
         self._wait_by: WaitBy = _wait
+        # The characters of those that count for the limit.
+        self._size = 0
         self.closed = False
+        self.on_change = on_change
         self.takes = 0
 
     def __len__(self) -> int:
@@ -111,7 +127,7 @@ class Inbox:
         Raises:
             TypeError: if ``message`` is no `UserMessage`.
             InboxClosed: if nothing more is taken.
-            InboxFull: if too many wait.
+            InboxFull: if too many wait, or too long ones.
         """
         if not isinstance(message, UserMessage):
             raise TypeError(f"a UserMessage is wanted, not {message!r}")
@@ -119,14 +135,23 @@ class Inbox:
             raise InboxClosed
         if message.origin == "message" and not self._takes_messages:
             raise InboxClosed("the agent takes no messages while it runs")
-        if on_take is None and len(self._entries) >= self._limit:
-            raise InboxFull(self._limit)
-        self._entries.append(_Entry(message, key, on_take))
+        if on_take is None:
+            if len(self._entries) >= self._limit:
+                raise InboxFull(self._limit)
+            if self._size + _size(message) > INBOX_SIZE:
+                raise InboxFull(INBOX_SIZE, "characters")
+        self._add(_Entry(message, key, on_take))
         self._wake()
+        if message.origin == "message":
+            self._tell_change()
 
     def add_own(self, message: UserMessage) -> None:
         """For the run that reads it: add a message, whatever the limit."""
-        self._entries.append(_Entry(message, None, None))
+        self._add(_Entry(message, None, None))
+
+    def waiting(self) -> list[UserMessage]:
+        """Return all that wait, and leave them there."""
+        return [entry.message for entry in self._entries]
 
     @enable_ki_protection
     def take(self) -> list[UserMessage]:
@@ -141,6 +166,9 @@ class Inbox:
             messages.append(entry.message)
             if self._record is not None:
                 self._record(entry.message)
+        self._size = 0
+        if any(message.origin == "message" for message in messages):
+            self._tell_change()
         return messages
 
     def discard(self, key: Hashable) -> bool:
@@ -151,6 +179,7 @@ class Inbox:
         found = len(kept) < len(self._entries)
         if found:
             self._entries = deque(kept)
+            self._size = sum(_size(e.message) for e in kept if e.on_take is None)
         return found
 
     async def wait(self) -> None:
@@ -196,7 +225,7 @@ class Inbox:
         it cannot be opened again."""
         self.closed = True
         self._wake()
-        return [entry.message for entry in self._entries]
+        return self.waiting()
 
     @contextmanager
     def read_by(
@@ -213,7 +242,20 @@ class Inbox:
         finally:
             self._record, self._pause, self._wait_by = None, nullcontext, _wait
 
+    def _add(self, entry: _Entry) -> None:
+        self._entries.append(entry)
+        if entry.on_take is None:
+            self._size += _size(entry.message)
+
+    def _tell_change(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
     def _wake(self) -> None:
         if self._arrival is not None:
             self._arrival.set()
             self._arrival = None
+
+
+def _size(message: UserMessage) -> int:
+    return len(message.text) + len(message.sender or "")

@@ -14,6 +14,8 @@ from ..output import whole_characters
 
 T = TypeVar("T")
 
+_STEPS = 1_000
+
 
 class FakeFiles:
     """`Files` in memory: regular files, directories, links, but no modes.
@@ -170,6 +172,30 @@ class FakeFiles:
         """
         self._put_in_place(path)
         self._links[_absolute(path)] = target
+
+    def is_within(self, path: str, directory: str | None) -> bool:
+        """Whether ``path`` is ``directory`` or below it, once all links are followed;
+        None is ``/``, where relative paths begin."""
+        outer = self._followed(directory or "/")
+        return self._followed(path).is_relative_to(outer)
+
+    def _followed(self, path: str) -> Path:
+        where = Path("/")
+        left = list(reversed(Path("/", path).parts[1:]))
+        for _ in range(_STEPS):
+            if not left:
+                return where
+            part = left.pop()
+            if part == "..":
+                where = where.parent
+            elif (target := self._links.get(where / part)) is None:
+                where /= part
+            else:
+                first, *more = Path(where, target).parts
+                where = Path(first)
+                left += reversed(more)
+        # Links that lead round in a circle.
+        return where
 
     def share(self, directory: Path) -> FakeShare:
         """Say, until that is closed, that the directory is in use."""
