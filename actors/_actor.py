@@ -445,6 +445,7 @@ class Cell(ActorRef[M]):
         self.mailbox = mailbox
         self._state = "starting"
         self._final_end = None
+        self._news = None
         self._asks = None
         self._thread = thread
         self._token = token
@@ -470,6 +471,9 @@ class Cell(ActorRef[M]):
         """The incarnation acknowledged its start."""
         if incarnation.stop_request is None:
             self._state = "running"
+            if self._news is not None:
+                self._news.set()
+                self._news = None
 
     def on_stopping(self) -> None:
         """The incarnation was asked to stop."""
@@ -503,6 +507,9 @@ class Cell(ActorRef[M]):
         if self._asks:
             for reply in list(self._asks):
                 reply.fail(ActorEnded(self.id))
+        news, self._news = self._news, None
+        if news is not None:
+            news.set()
         final_end, self._final_end = self._final_end, None
         if final_end is not None:
             final_end.exit = self.incarnation.exit

@@ -70,9 +70,10 @@ class ActorStopping(ActorUnavailable):
 
 
 class ActorRestarting(ActorUnavailable):
-    """Raised by `ask` between two incarnations; ask again once it runs."""
+    """Raised by `ask` between two incarnations; ask again once it runs, which
+    `ActorRef.wait_running` waits for."""
 
-    state = "is restarting; ask again once it runs"
+    state = "is restarting; ask again after `await ref.wait_running()`"
 
 
 class ActorEnded(ActorUnavailable):

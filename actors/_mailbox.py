@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import attrs
 import trio
@@ -95,8 +95,8 @@ class Mailbox(Generic[T]):
     nothing: a message is never lost between the queue and the receiver and
     never taken twice. Senders that wait for room get it in the order in which
     they began to wait; receivers that wait are woken in that order. `put` and
-    `receive` are checkpoints when they wait, and otherwise at least once in 64
-    calls.
+    `receive` are checkpoints when they wait or fail, and otherwise at least
+    once in 64 calls.
 
     Args:
         capacity: the number of messages at which `put` waits and `put_nowait`
@@ -242,7 +242,7 @@ class Mailbox(Generic[T]):
             await checkpoint()
         if self._checked:
             if self._closed is not None:
-                raise self._closed()
+                await self._refuse(self._closed())
             if self._capacity is not None and len(self) >= self._capacity:
                 await self._wait_for_room(_WaitingSender(message, on_put))
                 return
@@ -252,6 +252,11 @@ class Mailbox(Generic[T]):
             self._put_for(self._receiver, message)
         if on_put is not None:
             on_put(self.put_count)
+
+    async def _refuse(self, error: Exception) -> NoReturn:
+        # Whoever tries again at once must not starve everybody else.
+        await checkpoint()
+        raise error
 
     async def _wait_for_room(self, sender: _WaitingSender[T]) -> None:
         if self._senders is None:
@@ -388,7 +393,7 @@ class Mailbox(Generic[T]):
         if self._has_message():
             return self._take()
         if self._drain_left == 0 or self._closed is not None:
-            raise StopAsyncIteration
+            await self._refuse(StopAsyncIteration())
         return await _Next(self)
 
     async def _wait_message(self) -> None:
@@ -402,7 +407,7 @@ class Mailbox(Generic[T]):
                 # cancelled where it would wait for what will not come.
                 self._on_drained()
             elif self._closed is not None:
-                raise self._closed()
+                await self._refuse(self._closed())
             await self._park(iterates=False)
 
     def _has_message(self) -> bool:

@@ -23,6 +23,7 @@ from ._errors import (
     ActorEnded,
     ActorRestarting,
     ActorStopping,
+    ActorUnavailable,
     ForeignThread,
     MailboxClosed,
     MailboxFull,
@@ -107,6 +108,14 @@ class Reply(Generic[R]):
         return Abort.SUCCEEDED
 
 
+# By state, for questions that nobody would answer now.
+_REFUSALS: dict[ActorState, type[ActorUnavailable]] = {
+    "restarting": ActorRestarting,
+    "stopping": ActorStopping,
+    "stopped": ActorEnded,
+}
+
+
 class FinalEnd:
     """What `ActorRef.wait_stopped` waits for."""
 
@@ -127,6 +136,7 @@ class ActorRef(Generic[M]):
     __slots__ = (
         "_asks",
         "_final_end",
+        "_news",
         "_state",
         "_thread",
         "_token",
@@ -152,6 +162,8 @@ class ActorRef(Generic[M]):
     _asks: dict[Reply[Any], int] | None
     _state: ActorState
     _final_end: FinalEnd | None
+    # Set when it runs again, and when it has ended.
+    _news: trio.Event | None
     _thread: int
     _token: trio.lowlevel.TrioToken
     # For its supervisor: see `Cell`.
@@ -205,17 +217,18 @@ class ActorRef(Generic[M]):
         which no type checker finds out what ``reply`` is for.)
 
         Raises:
-            ActorStopping, ActorRestarting, ActorEnded: at once, if nobody
-                would answer now; ActorEnded also if the actor ends before it
-                takes the question.
+            ActorStopping, ActorRestarting, ActorEnded: without waiting, if
+                nobody would answer now (`wait_running` waits until somebody
+                does); ActorEnded also if the actor ends before it takes the
+                question.
             AskUnanswered: if the incarnation that took it ended.
             Exception: whatever the actor gave to ``reply.fail``.
         """
         state = self._state
-        if state == "stopping":
-            raise ActorStopping(self.id)
-        if state == "restarting":
-            raise ActorRestarting(self.id)
+        if state != "running" and state != "starting":
+            # Whoever asks again at once must not starve everybody else.
+            await trio.lowlevel.checkpoint()
+            raise _REFUSALS[state](self.id)
         reply: Reply[Any] = Reply()
         message = make_message(reply)
         mailbox = self.mailbox
@@ -226,7 +239,12 @@ class ActorRef(Generic[M]):
             if mailbox.is_full:
                 await mailbox.put(message, partial(asks.__setitem__, reply))
             else:
-                mailbox.put_nowait(message)
+                try:
+                    mailbox.put_nowait(message)
+                except MailboxClosed:  # by the actor itself
+                    # A cancellation goes first.
+                    await trio.lowlevel.checkpoint()  # noqa: ASYNC120
+                    raise
                 asks[reply] = mailbox.put_count
             return await reply.wait()
         finally:
@@ -271,6 +289,26 @@ class ActorRef(Generic[M]):
         at once.
         """
         return await self.incarnation.wait_ended()
+
+    async def wait_running(self) -> None:
+        """Wait until an incarnation runs that has acknowledged its start: what
+        to do before one asks an actor again that was restarting.
+
+        One that runs already is not waited for, and what runs on return may
+        end at any time.
+
+        Raises:
+            ActorEnded: if the actor has ended, or ends meanwhile, and its
+                supervisor will not restart it by itself.
+        """
+        if self._state in ("running", "stopped"):
+            await trio.lowlevel.checkpoint()
+        while self._state not in ("running", "stopped"):
+            if self._news is None:
+                self._news = trio.Event()
+            await self._news.wait()
+        if self._state == "stopped":
+            raise ActorEnded(self.id)
 
     async def wait_stopped(self) -> Exit[object]:
         """Wait until the actor has ended and its supervisor will not restart

@@ -16,6 +16,9 @@ from ._errors import SupervisorError
 from ._events import EventStream
 from ._spec import ChildSpec, Flags
 
+# How often stopping the children is begun again in the same place after errors.
+_TRIES = 10
+
 
 class Block:
     """What the two context managers share: the block around a supervisor."""
@@ -42,6 +45,7 @@ class Block:
 
     async def _enter(self) -> Children:
         if self._entered:
+            await trio.lowlevel.checkpoint()
             raise SupervisorError("a supervisor's block can be entered only once")
         self._entered = True
         self._children = children = Children(
@@ -73,7 +77,7 @@ class Block:
     async def _leave(self, exc: BaseException | None) -> bool:
         """End the block as ``exc`` did; return whether that is dealt with."""
         children = self._children
-        interrupt = await self._stop_children(exc)
+        interrupt, failure = await self._stop_children(exc)
         rest = _leave_scope(children.body, exc)
         # An error of the body's own stays out of the nursery, which would wrap
         # it; a cancellation may be the nursery's.
@@ -92,6 +96,8 @@ class Block:
             leaving = interrupt
         elif children.overflow is not None:
             leaving = children.overflow
+        elif failure is not None:
+            leaving = failure
         if leaving is None:
             return True
         if leaving is exc:
@@ -100,12 +106,16 @@ class Block:
             raise leaving
         raise leaving from own
 
-    async def _stop_children(self, exc: BaseException | None) -> BaseException | None:
+    async def _stop_children(
+        self, exc: BaseException | None
+    ) -> tuple[BaseException | None, Exception | None]:
         """Stop every child, however often that is interrupted, and return the
-        last interrupt, which leaves the block afterwards."""
+        last interrupt and the first error of that, which leave the block
+        afterwards."""
         children = self._children
         by, reason = children.stopped_by(exc)
         interrupt = _find_interrupt(exc)
+        failures: list[Exception] = []
         while True:
             if interrupt is not None:
                 children.hurry()
@@ -115,15 +125,24 @@ class Block:
                     await children.stop_all(by, reason)
             except (KeyboardInterrupt, SystemExit) as error:
                 interrupt = error
+            # No memory, or no stack left: the children must end all the same,
+            # or the nursery would stay open and trio with it.
+            except Exception as error:
+                failures.append(error)
+                if len(failures) == _TRIES:
+                    # It fails wherever we are: another task's stack is empty.
+                    children.stop_from_a_task(by, reason)
+                    break
             else:
-                return None if interrupt is exc else interrupt
+                children.all_stopped()
+                break
+        return None if interrupt is exc else interrupt, next(iter(failures), None)
 
     async def _close_nursery(self, rest: BaseException | None) -> BaseException | None:
         """Leave the nursery with ``rest``; return what comes out.
 
-        No child is left, so what comes out is ``rest``, cancellations, and
-        interrupts that ended a child."""
-        self._children.all_stopped()
+        No child is left, or another task stops the last, so what comes out is
+        ``rest``, cancellations, and interrupts that ended a child."""
         try:
             await self._nursery_block.__aexit__(
                 None if rest is None else type(rest), rest, None

@@ -18,6 +18,7 @@ from actors.lowlevel import ActorState, Cell, Incarnation
 from ._errors import SupervisorError
 from ._events import ChildStarted, StopRequested
 from ._spec import ChildSpec, Kind
+from ._stragglers import REPORT_EVERY
 
 if TYPE_CHECKING:
     from ._children import Children
@@ -153,6 +154,8 @@ class Child(Cell[M]):
             begin()
         else:
             self.context.run(begin)
+        if spec.wait_started:
+            self.home.slow_starts.watch(nursery, self.incarnation, REPORT_EVERY)
 
     def let_go(self) -> None:
         """It will not come back: keep nothing that only a start needs, nor who
@@ -176,6 +179,8 @@ class Child(Cell[M]):
         self.is_new = False
         home = self.home
         home.events.emit(ChildStarted, home.path, self.id, incarnation.number)
+        if self.spec.wait_started:
+            home.slow_starts.forget(incarnation)
         if self.outcome is not None:
             self.settle_start(None)
 
@@ -184,6 +189,9 @@ class Child(Cell[M]):
         request = self.incarnation.stop_request
         assert request is not None
         home = self.home
+        if self.spec.wait_started:
+            # From now on its end is waited for, and no more its start.
+            home.slow_starts.forget(self.incarnation)
         home.events.emit(StopRequested, home.path, self.id, request.by, request.reason)
 
     def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:

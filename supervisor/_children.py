@@ -39,10 +39,11 @@ from ._events import (
     EventStream,
     GaveUp,
     RestartScheduled,
+    SlowStart,
     Straggler,
     SupervisorEnded,
 )
-from ._group_restart import GroupRestart
+from ._group_restart import Failure, GroupRestart
 from ._restart import (
     Decision,
     GiveUp,
@@ -113,7 +114,12 @@ class Children:
         self._opening: trio.CancelScope | None = None
         self._auto_shutdown_by: str | None = None
         self._group: GroupRestart | None = None
+        # How many significant children of the list are still to be started, and
+        # the last one that ended while the list was.
+        self._to_come = 0
+        self._ended_early: Child[Any] | None = None
         self._stragglers = Stragglers(self._report_straggler)
+        self.slow_starts = Stragglers(self._report_slow_start)
         self._clock = trio.lowlevel.current_clock()
         if self._child_above is not None:
             self._child_above.below += (self,)
@@ -128,7 +134,7 @@ class Children:
         supervisors = sum(c.spec.kind == "supervisor" for c in children)
         return ChildCounts(
             specs=len(children),
-            active=sum(c.is_live for c in children),
+            active=sum(c.is_live and c.state != "restarting" for c in children),
             supervisors=supervisors,
             workers=len(children) - supervisors,
         )
@@ -159,6 +165,7 @@ class Children:
         key = child if self.dynamic else child.id
         if self.by_key.get(key) is child:
             del self.by_key[key]
+            self._leave_group(child)
             child.let_go()
 
     @enable_ki_protection
@@ -170,6 +177,7 @@ class Children:
     async def start_again(self, child: Child[Any]) -> None:
         """Start a stopped child, which is kept if that fails."""
         child.begin_again()
+        child.is_new = False
         child.failures = 0
         await self._start(child, child.incarnation.number + 1)
 
@@ -204,6 +212,8 @@ class Children:
     ) -> None:
         """Called by the child in its last step, protected from interrupts."""
         intent, child.intent = child.intent, None
+        if child.spec.wait_started:
+            self.slow_starts.forget(incarnation)
         if incarnation.stop_request is not None or isinstance(exit, Stopped):
             self._stragglers.forget(incarnation)
             if not self.closing and _is_interrupted(incarnation, exit):
@@ -224,6 +234,10 @@ class Children:
             self.follow_or_defer(child, incarnation, exit)
         elif child.awaited:
             self.finish(child, _start_error(child, exit))
+        elif isinstance(exit, Stopped) and not needs_restart(child.spec, exit):
+            # By its ref, while it was being restarted: as if it had run.
+            self._leave_group(child)
+            self.follow(child, exit)
         elif child.outcome is not None:
             # A group restart tried to start it, and decides what follows.
             child.await_restart()
@@ -251,6 +265,7 @@ class Children:
             or (child.is_new and not isinstance(error, ChildIgnored))
         ):
             self.forget(child)
+        child.is_new = False
         child.end()
         if child.outcome is not None:
             child.settle_start(error)
@@ -260,14 +275,33 @@ class Children:
     ) -> None:
         """Act on an end that nobody asked for, now or after the group restart
         that is under way."""
-        if self._group is not None and needs_restart(child.spec, exit):
-            child.await_restart()
-            self._group.defer(child, incarnation, exit)
-        else:
+        group = self._group
+        if group is None or group.is_waiting or not needs_restart(child.spec, exit):
             self.follow(child, exit)
+        else:
+            child.await_restart()
+            members = self.group_of(child)
+            group.defer(Failure(child, incarnation, exit, members))
 
-    def follow(self, child: Child[Any], exit: Exit[object]) -> None:
-        """Decide what follows an end that nobody asked for, and begin it."""
+    def follow_deferred(self, failure: Failure) -> None:
+        """Act on an end that was put off, unless another incarnation has begun
+        or somebody has ended the child since."""
+        child = failure.child
+        if (
+            not self.closing
+            and child.incarnation is failure.incarnation
+            and child.state == "restarting"
+        ):
+            self.follow(child, failure.exit, failure.members)
+
+    def follow(
+        self,
+        child: Child[Any],
+        exit: Exit[object],
+        members: dict[Child[Any], None] | None = None,
+    ) -> None:
+        """Decide what follows an end that nobody asked for, and begin it; with
+        ``members``, the group that was decided for it already."""
         backoff = child.spec.backoff
         if backoff is not None:
             ran_for = self._clock.current_time() - child.began_at
@@ -278,16 +312,16 @@ class Children:
                 if restart_scope(self.flags) == "child":
                     self._restart_after(child, delay)
                 else:
-                    self._group = GroupRestart(self, child, delay)
-                    self.nursery.start_soon(self._group.run)
+                    self._restart_group(members or self.group_of(child), delay)
             case GiveUp():
                 self.give_up(child, exit)
             case ShutDown():
                 self.finish(child, None)
-                self._auto_shutdown_by = child.id
-                self._end_by_itself()
+                self._shut_down(child)
             case StayDown():
                 self.finish(child, None)
+                if child.spec.significant and self._opening is not None:
+                    self._ended_early = child
 
     def decide(
         self, child: Child[Any], spec: ChildSpec[Any], exit: Exit[object]
@@ -311,10 +345,16 @@ class Children:
         return decision
 
     def _is_last_significant(self, child: Child[Any]) -> bool:
-        return not any(
+        """Whether no other one is active, nor still to be started from the list."""
+        return not self._to_come and not any(
             other.spec.significant and other is not child and other.state != "stopped"
             for other in self.by_key.values()
         )
+
+    def _shut_down(self, child: Child[Any]) -> None:
+        """End the supervisor because of its significant children."""
+        self._auto_shutdown_by = child.id
+        self._end_by_itself()
 
     def give_up(self, child: Child[Any], exit: Exit[object]) -> None:
         """End the supervisor because of too many restarts."""
@@ -347,19 +387,44 @@ class Children:
     ) -> None:
         with retry:
             await trio.sleep(delay)
-            if child.retry is retry:
+            if child.retry is retry and not self.closing:
                 child.retry = None
                 child.begin_next(self.nursery, child.incarnation.number + 1)
 
-    def group_of(self, child: Child[Any]) -> list[Child[Any]]:
-        """Return the children that are restarted with ``child``, in start order."""
-        members = list(self.by_key.values())
-        if restart_scope(self.flags) == "rest" and child in members:
-            return members[members.index(child) :]
+    # Restarting a group
+
+    def group_of(self, child: Child[Any]) -> dict[Child[Any], None]:
+        """Return the children that are restarted with ``child``, in start order:
+        not those that somebody is terminating."""
+        members = dict.fromkeys(
+            c for c in self.by_key.values() if c.intent != "terminate"
+        )
+        if restart_scope(self.flags) == "rest":
+            for earlier in list(members):
+                if earlier is child:
+                    break
+                del members[earlier]
         return members
 
-    def group_restarted(self) -> None:
+    def _restart_group(self, members: dict[Child[Any], None], delay: float) -> None:
+        if self._group is not None:
+            self._group.widen(members, delay)
+        else:
+            self._group = GroupRestart(self, members, delay)
+            self.nursery.start_soon(self._group.run)
+
+    def group_restarted(self, deferred: Iterable[Failure]) -> None:
+        """The group runs; ``deferred`` is what has come meanwhile."""
         self._group = None
+        for failure in deferred:
+            if self._group is None:
+                self.follow_deferred(failure)
+            else:
+                self._group.defer(failure)
+
+    def _leave_group(self, child: Child[Any]) -> None:
+        if self._group is not None:
+            self._group.leave(child)
 
     # Stopping
 
@@ -370,6 +435,7 @@ class Children:
         Raises:
             StillRunning: when its budget is over.
         """
+        self._leave_group(child)
         if child.is_live:
             incarnation = child.incarnation
             self.ask_to_stop(child, "supervisor", reason, intent="terminate")
@@ -400,6 +466,7 @@ class Children:
         for number, child in enumerate(children, 1):
             if number % _STOPPED_AT_ONCE == 0:
                 await trio.lowlevel.cancel_shielded_checkpoint()
+            self._leave_group(child)
             incarnation = child.incarnation
             if incarnation.exit is None:
                 live.append((child, incarnation))
@@ -449,6 +516,21 @@ class Children:
                 if not self.dynamic:
                     self.ask_to_stop(child, by, reason)
                 await incarnation.wait_ended()
+
+    def stop_from_a_task(self, by: StoppedBy, reason: str | None) -> None:
+        """Let a task of the nursery's own stop every child: for an owner that
+        can only wait."""
+        self.closing = True
+
+        @enable_ki_protection
+        async def stop() -> None:
+            try:
+                with trio.CancelScope(shield=True):
+                    await self.stop_all(by, reason)
+            finally:
+                self.all_stopped()
+
+        self.nursery.start_soon(stop)
 
     def hurry(self) -> None:
         """Nobody drains from now on, here and below."""
@@ -505,9 +587,7 @@ class Children:
             ),
         )
 
-    def _report_straggler(
-        self, incarnation: Incarnation[object], waited: float
-    ) -> None:
+    def _report_straggler(self, incarnation: Incarnation[Any], waited: float) -> None:
         stack = incarnation.format_stack()
         self.events.emit(Straggler, self.path, incarnation.id, waited, stack)
         log(
@@ -519,19 +599,34 @@ class Children:
             stack,
         )
 
+    def _report_slow_start(self, incarnation: Incarnation[Any], waited: float) -> None:
+        stack = incarnation.format_stack()
+        self.events.emit(SlowStart, self.path, incarnation.id, waited, stack)
+        log(
+            logging.WARNING,
+            "%s/%s has not called ctx.started() %.1f s after its start, which "
+            "wait_started=True waits for:\n%s",
+            self.path,
+            incarnation.id,
+            waited,
+            stack,
+        )
+
     # For the block
 
-    async def start_list(self, specs: Iterable[ChildSpec[Any]]) -> None:
+    async def start_list(self, specs: Sequence[ChildSpec[Any]]) -> None:
         """Start the children of the list one after the other.
 
         Raises:
             StartFailed, AlreadyStarted: of the first that fails.
             RestartIntensityExceeded: if that happened already.
         """
+        self._to_come = sum(spec.significant for spec in specs)
         with trio.CancelScope() as self._opening:
             for spec in specs:
                 if self.closing:
                     break
+                self._to_come -= spec.significant
                 if spec.id in self.by_key:
                     raise AlreadyStarted(
                         f"child {spec.id!r} was started by a sibling before its turn came"
@@ -541,6 +636,15 @@ class Children:
         self._opening = None
         if self.overflow is not None:
             raise self.overflow
+        early = self._ended_early
+        # Which one is the last had to wait until the list was complete.
+        if (
+            early is not None
+            and not self.closing
+            and early.state == "stopped"
+            and self._is_last_significant(early)
+        ):
+            self._shut_down(early)
         if self.closing:
             self.body.cancel(reason=f"supervisor {self.path} ended while it opened")
 
@@ -557,6 +661,7 @@ class Children:
     def all_stopped(self) -> None:
         """No child is left, and no task but our own."""
         self._stragglers.close()
+        self.slow_starts.close()
         self.nursery.cancel_scope.cancel()
 
     def closed(self) -> None:

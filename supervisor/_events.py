@@ -100,6 +100,19 @@ class Straggler(Event):
 
 
 @attrs.frozen
+class SlowStart(Event):
+    """A child with ``wait_started`` has not called ``ctx.started()`` for 30
+    seconds, or 30 more, and is waited for."""
+
+    supervisor: str
+    child: str
+    waited: float
+    """The seconds since it was started."""
+    stack: str
+    """Where it is."""
+
+
+@attrs.frozen
 class SupervisorEnded(Event):
     """A supervisor ended, after all its children."""
 

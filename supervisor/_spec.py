@@ -10,6 +10,7 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, TypeVarTuple, overload
 
 import attrs
@@ -98,6 +99,31 @@ class Backoff:
         )
 
 
+_COROUTINE = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE
+
+
+def _is_async(fn: object) -> bool:
+    """Whether a call of ``fn`` makes an awaitable, as far as it shows: a plain
+    function, or a lambda, may return anything."""
+    if isinstance(fn, partial):
+        return _is_async(fn.func)
+    code = getattr(fn, "__code__", None)
+    if code is not None and code.co_flags & _COROUTINE:
+        return True
+    if inspect.iscoroutinefunction(fn):  # marked as one
+        return True
+    if inspect.isclass(fn):
+        return hasattr(fn, "__await__") and not hasattr(fn, "__aenter__")
+    returned = getattr(fn, "__annotations__", {}).get("return", "")
+    if "Awaitable" in str(returned) or "Coroutine" in str(returned):
+        return True
+    # What a decorator has wrapped; else what an object does when it is called.
+    inner = getattr(fn, "__wrapped__", None)
+    if inner is None and not inspect.isroutine(fn):
+        inner = getattr(fn, "__call__", None)  # noqa: B004
+    return inspect.isroutine(inner) and inner is not fn and _is_async(inner)
+
+
 def _budget(spec: ChildSpec[Any]) -> float:
     if spec.shutdown == "infinity":
         return math.inf
@@ -135,6 +161,12 @@ class ChildSpec(Generic[M_co]):
         if not callable(self.fn):
             raise InvalidChildSpec(
                 f"missing start: child {self.id!r} needs an async function, not {self.fn!r}"
+            )
+        if not _is_async(self.fn):
+            raise InvalidChildSpec(
+                f"invalid start of child {self.id!r}: {self.fn!r} is not async; it "
+                "must be an async function, a partial of one, an object with an async "
+                "__call__, or a function annotated to return an Awaitable"
             )
         self._check(
             "restart", self.restart in RESTARTS, f"one of {', '.join(RESTARTS)}"
@@ -223,7 +255,8 @@ def child(  # type: ignore[misc] # mypy does not see that *Any takes *Ts
 
     Args:
         id: its name, unique among its siblings in a static supervisor.
-        fn: an async function; each restart calls it again. For a child of kind
+        fn: an async function, or whatever shows that it makes an awaitable (see
+            the error otherwise); each restart calls it again. For a child of kind
             ``supervisor`` it may instead make an async context manager from
             ``args`` alone, such as `open_supervisor` or a partial of it: the
             child starts when the block is entered, and what that returned is
@@ -238,7 +271,9 @@ def child(  # type: ignore[misc] # mypy does not see that *Any takes *Ts
         significant: whether its end counts for ``auto_shutdown``.
         kind: ``supervisor`` for a child that has children of its own.
         backoff: how long to wait before a restart; None is not at all.
-        wait_started: whether it acknowledges its start with ``ctx.started``.
+        wait_started: whether it acknowledges its start with ``ctx.started``. If
+            it does not for 30 seconds it is reported, again and again, and
+            waited for.
         drain: the seconds between the request to stop and the cancellation.
         mailbox: the number of messages its mailbox holds; None for no bound.
 
@@ -247,7 +282,7 @@ def child(  # type: ignore[misc] # mypy does not see that *Any takes *Ts
     """
     if shutdown is None:
         shutdown = "infinity" if kind == "supervisor" else 5.0
-    if kind == "supervisor" and callable(fn) and not inspect.iscoroutinefunction(fn):
+    if kind == "supervisor" and callable(fn) and not _is_async(fn):
         fn, args, wait_started = _serve, (fn, *args), True
     return ChildSpec(
         id,

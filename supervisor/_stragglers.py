@@ -1,9 +1,11 @@
-"""Reports of children that were told to stop and do not end."""
+"""Reports of children that do not do what is waited for: end when they were told
+to stop, or acknowledge their start."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -15,25 +17,25 @@ REPORT_EVERY = 30.0
 
 
 class Stragglers:
-    """Watches incarnations that were told to stop, and calls
-    ``report(incarnation, seconds since then)`` for each that has not ended when
-    its patience is over, and every 30 seconds from then on.
+    """Watches incarnations for which somebody waits, and calls
+    ``report(incarnation, seconds since then)`` for each that is still watched
+    when the patience with it is over, and every 30 seconds from then on.
 
     One task does that for all children of a supervisor. It outlives a
     cancellation, as the children do, and ends with `close`.
     """
 
-    def __init__(self, report: Callable[[Incarnation[object], float], None]) -> None:
+    def __init__(self, report: Callable[[Incarnation[Any], float], None]) -> None:
         self._report = report
-        # When it was asked, and when a report is due.
-        self._watched: dict[Incarnation[object], tuple[float, float]] = {}
+        # Since when it is waited for, and when a report is due.
+        self._watched: dict[Incarnation[Any], tuple[float, float]] = {}
         self._nap: trio.CancelScope | None = None
         self._clock = trio.lowlevel.current_clock()
 
     def watch(
-        self, nursery: trio.Nursery, incarnation: Incarnation[object], patience: float
+        self, nursery: trio.Nursery, incarnation: Incarnation[Any], patience: float
     ) -> None:
-        """Report ``incarnation`` if it has not ended in ``patience`` seconds.
+        """Report ``incarnation`` if it is not forgotten within ``patience`` seconds.
         The second time for the same one it does nothing."""
         if incarnation in self._watched or patience == math.inf:
             return
@@ -45,8 +47,8 @@ class Stragglers:
         elif now + patience < self._nap.deadline:
             self._nap.deadline = now + patience
 
-    def forget(self, incarnation: Incarnation[object]) -> None:
-        """It has ended, or is none of ours."""
+    def forget(self, incarnation: Incarnation[Any]) -> None:
+        """It has done what was waited for, or is none of ours."""
         self._watched.pop(incarnation, None)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
@@ -146,6 +147,15 @@ class Supervisor(_Supervisor):
                 as the cause; nothing is kept.
             ChildIgnored: if it declined; the spec is kept unless temporary.
         """
+        try:
+            child = self._add(spec)
+        except Exception:
+            await _yield_before_raising()  # noqa: ASYNC120 - see there
+            raise
+        await self._children.start(child)
+        return child
+
+    def _add(self, spec: ChildSpec[M]) -> Child[M]:
         children = self._children
         children.check_open()
         _check_spec(spec)
@@ -158,9 +168,7 @@ class Supervisor(_Supervisor):
                 f"child {spec.id!r} is known and {present.state}; restart_child() starts it, "
                 "delete_child() forgets it"
             )
-        child = children.add(spec, spec.args)
-        await children.start(child)
-        return child
+        return children.add(spec, spec.args)
 
     async def terminate_child(self, id: str) -> None:
         """Stop a child and wait for its end; its spec is kept unless it is
@@ -175,8 +183,12 @@ class Supervisor(_Supervisor):
         if self._children.ended.is_set():
             await trio.lowlevel.checkpoint()
             return
-        child = self._find(id)
-        self._children.refuse_deadlock(child)
+        try:
+            child = self._find(id)
+            self._children.refuse_deadlock(child)
+        except Exception:
+            await _yield_before_raising()  # noqa: ASYNC120 - see there
+            raise
         await self._children.terminate(child)
 
     @enable_ki_protection
@@ -188,10 +200,14 @@ class Supervisor(_Supervisor):
                 StartFailed, ChildIgnored: the spec is kept in any case.
             WouldDeadlock: if the child itself, or one below it, asks.
         """
-        self._children.check_open()
-        child = self._find(id)
-        self._children.refuse_deadlock(child)
-        _check_stopped(child)
+        try:
+            self._children.check_open()
+            child = self._find(id)
+            self._children.refuse_deadlock(child)
+            _check_stopped(child)
+        except Exception:
+            await _yield_before_raising()  # noqa: ASYNC120 - see there
+            raise
         await self._children.start_again(child)
         return child
 
@@ -205,6 +221,11 @@ class Supervisor(_Supervisor):
         child = self._find(id)
         _check_stopped(child)
         self._children.forget(child)
+
+
+# Awaited by whatever would fail without waiting: whoever tries again at once, in
+# a loop, must not starve everybody else, nor run where nothing can cancel it.
+_yield_before_raising = trio.lowlevel.checkpoint
 
 
 def _check_stopped(child: Child[Any]) -> None:
@@ -222,6 +243,23 @@ class DynamicSupervisor(_Supervisor):
         super().__init__(children)
         self._template = template
 
+    def child_spec(self, ref: ActorRef[M]) -> ChildSpec[M]:
+        """Return the spec of the child, with its own name and all the arguments
+        that it was started with.
+
+        Raises:
+            ChildNotFound: if it is not a child of this supervisor, or no more.
+        """
+        child = self._find(ref)
+        if child.args == child.spec.args and child.id == child.spec.id:
+            return child.spec
+        return attrs.evolve(child.spec, id=child.id, args=child.args)
+
+    def _find(self, ref: ActorRef[M]) -> Child[M]:
+        if not isinstance(ref, Child) or not self._children.knows(ref):
+            raise ChildNotFound(f"supervisor {self.path!r} has no child {ref!r}")
+        return ref
+
     @enable_ki_protection
     async def start_child(self, *args: Any) -> ActorRef[Any]:
         """Start a child from the template or, if there is none, from the spec
@@ -235,7 +273,11 @@ class DynamicSupervisor(_Supervisor):
             MaxChildrenReached: if there are ``max_children``, of which those
                 waiting for a restart are part.
         """
-        child = self._add(args, None)
+        try:
+            child = self._add(args, None)
+        except Exception:
+            await _yield_before_raising()  # noqa: ASYNC120 - see there
+            raise
         await self._children.start(child)
         return child
 
@@ -286,10 +328,13 @@ class DynamicSupervisor(_Supervisor):
         if self._children.ended.is_set():
             await trio.lowlevel.checkpoint()
             return
-        if not isinstance(ref, Child) or not self._children.knows(ref):
-            raise ChildNotFound(f"supervisor {self.path!r} has no child {ref!r}")
-        self._children.refuse_deadlock(ref)
-        await self._children.terminate(ref)
+        try:
+            child = self._find(ref)
+            self._children.refuse_deadlock(child)
+        except Exception:
+            await _yield_before_raising()  # noqa: ASYNC120 - see there
+            raise
+        await self._children.terminate(child)
 
     async def terminate_children(
         self, refs: Iterable[ActorRef[Any]], reason: str | None = None
@@ -305,7 +350,11 @@ class DynamicSupervisor(_Supervisor):
         ours = [
             ref for ref in refs if isinstance(ref, Child) and self._children.knows(ref)
         ]
-        self._children.refuse_deadlock(*ours)
+        try:
+            self._children.refuse_deadlock(*ours)
+        except Exception:
+            await _yield_before_raising()  # noqa: ASYNC120 - see there
+            raise
         return await self._children.terminate_together(ours, reason)
 
 
@@ -378,6 +427,14 @@ class open_supervisor(Block):
 
     @enable_ki_protection
     async def __aenter__(self) -> Supervisor:
+        try:
+            self._check()
+        except Exception:
+            await _yield_before_raising()  # noqa: ASYNC120 - see there
+            raise
+        return Supervisor(await self._enter())
+
+    def _check(self) -> None:
         seen: set[str] = set()
         for spec in self._specs:
             _check_spec(spec)
@@ -387,7 +444,6 @@ class open_supervisor(Block):
                     f"duplicate child id {spec.id!r}; nothing was started"
                 )
             seen.add(spec.id)
-        return Supervisor(await self._enter())
 
 
 class open_dynamic_supervisor(Block):
@@ -425,8 +481,12 @@ class open_dynamic_supervisor(Block):
     @enable_ki_protection
     async def __aenter__(self) -> DynamicSupervisor:
         if self._template is not None:
-            _check_spec(self._template)
-            _check_dynamic(self._template)
+            try:
+                _check_spec(self._template)
+                _check_dynamic(self._template)
+            except Exception:
+                await _yield_before_raising()  # noqa: ASYNC120 - see there
+                raise
         return DynamicSupervisor(await self._enter(), self._template)
 
 

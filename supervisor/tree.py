@@ -29,6 +29,7 @@ from ._events import EventStream as EventStream
 from ._events import Gap as Gap
 from ._events import GaveUp as GaveUp
 from ._events import RestartScheduled as RestartScheduled
+from ._events import SlowStart as SlowStart
 from ._events import StopRequested as StopRequested
 from ._events import Straggler as Straggler
 from ._events import Subscription as Subscription
@@ -65,6 +66,7 @@ __all__ = [
     "MaxChildrenReached",
     "RestartIntensityExceeded",
     "RestartScheduled",
+    "SlowStart",
     "StartFailed",
     "StillRunning",
     "StopRequested",

@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from actors import Completed, Failed, Stopped
+from actors import Completed, Failed, Ignore, Stopped
 from supervisor.tree import (
     RestartIntensityExceeded,
     StartFailed,
@@ -486,3 +486,99 @@ async def test_the_exit_of_an_actor_with_a_supervisor_of_its_own():
         assert paths == ["top/tasks"]
         ref.tell("go")
         assert await ref.wait_stopped() == Completed("done")
+
+
+@pytest.mark.parametrize("second", ["runs", "ends", "declines", "temporary"])
+async def test_all_significant_waits_for_those_still_to_be_started(
+    second, autojump_clock
+):
+    """B44: a quick first child is not the last one while the list is being
+    started; whether it was is known when the list is complete."""
+    started = []
+
+    async def quick(ctx):
+        ctx.started()
+
+    async def slow(ctx):
+        await trio.sleep(1)
+        started.append(ctx.id)
+        if second == "declines":
+            raise Ignore
+        ctx.started()
+        if second == "runs":
+            await trio.sleep(10)
+
+    options = {"wait_started": True, "significant": True}
+    specs = [
+        child("quick", quick, restart="transient", **options),
+        child("plain", member, []),
+        child(
+            "slow",
+            slow,
+            restart="temporary" if second == "temporary" else "transient",
+            **options,
+        ),
+    ]
+    async with open_supervisor(specs, auto_shutdown="all_significant") as sup:
+        await trio.sleep_forever()
+    assert started == ["slow"]
+    assert trio.current_time() == (11 if second == "runs" else 1)
+    last = "quick" if second == "declines" else "slow"
+    assert sup.exit == Stopped("auto_shutdown", last)
+
+
+class Blows(trio.abc.Instrument):
+    """Throws errors into a task, one at each of its next steps."""
+
+    def __init__(self, task, errors):
+        self.task = task
+        self.errors = errors
+
+    def before_task_step(self, task):
+        if task is self.task and self.errors:
+            task._next_send_fn = task.coro.throw
+            task._next_send = self.errors.pop(0)
+
+
+@pytest.mark.parametrize("blows", [1, 3, 9, 10])
+@pytest.mark.parametrize("error", [MemoryError, RecursionError, ValueError])
+@pytest.mark.parametrize("body", ["ends", "fails", "is cancelled"])
+@pytest.mark.parametrize("open_block", BLOCKS)
+async def test_an_error_that_strikes_while_the_children_stop_leaves_none(
+    blows, error, body, open_block, autojump_clock
+):
+    """P1, P10: the children end all the same, in order, and it comes out, also if
+    it strikes again and again."""
+    ended = []
+
+    async def slow(ctx, seconds):
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(seconds)
+            ended.append(seconds)
+
+    errors = [error(n) for n in range(blows)]
+    first = errors[0]
+    own = KeyError("body")
+    strike = Blows(trio.lowlevel.current_task(), errors)
+    with trio.CancelScope() as scope, pytest.raises(error) as caught:
+        async with open_block() as sup:
+            for seconds in range(12, 0, -1):
+                await sup.start_child(child(f"{seconds}", slow, seconds))
+            if body == "is cancelled":
+                scope.cancel()
+                with trio.CancelScope(shield=True):
+                    await wait_all_tasks_blocked()
+            trio.lowlevel.add_instrument(strike)
+            if body == "fails":
+                raise own
+    trio.lowlevel.remove_instrument(strike)
+    assert caught.value is first
+    if body == "fails":
+        assert first.__cause__ is own
+    assert errors == []
+    assert ended == list(range(1, 13))
+    assert {info.state for info in sup.which_children()} <= {"stopped"}
+    assert sup.exit == Stopped("owner")

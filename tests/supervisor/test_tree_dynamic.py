@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -14,6 +15,7 @@ from actors import Completed, Failed, Stopped
 from supervisor.tree import (
     Backoff,
     ChildIgnored,
+    ChildNotFound,
     MaxChildrenReached,
     RestartIntensityExceeded,
     StartFailed,
@@ -63,7 +65,22 @@ async def test_there_is_no_restart_and_no_deletion_by_hand():
     async with open_dynamic_supervisor() as sup:
         assert not hasattr(sup, "restart_child")
         assert not hasattr(sup, "delete_child")
-        assert not hasattr(sup, "child_spec")
+
+
+async def test_the_spec_of_a_child_is_asked_for_by_its_ref():
+    """With the name and the arguments of its own; of one that is gone, or is a
+    stranger's, there is none."""
+    spec = child("a", member, 1, restart="transient")
+    async with open_dynamic_supervisor(spec) as sup, open_dynamic_supervisor() as other:
+        plain = await sup.start_child()
+        more = sup.start_child_nowait(2, id="b")
+        assert sup.child_spec(plain) is spec
+        assert sup.child_spec(more) == attrs.evolve(spec, id="b", args=(1, 2))
+        stranger = await other.start_child(child("a", member))
+        await sup.terminate_child(plain)
+        for ref in (plain, stranger, "a"):
+            with pytest.raises(ChildNotFound):
+                sup.child_spec(ref)
 
 
 @pytest.mark.parametrize("limit", [0, 2])

@@ -6,15 +6,22 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import pydoc
+import time
+import types
+from collections.abc import Awaitable
+from contextlib import asynccontextmanager
 from functools import partial
 from types import FunctionType
 
 import pytest
 import trio
+from trio.lowlevel import enable_ki_protection
 
 import supervisor.tree
+from actors import Completed
 from supervisor.tree import (
     Backoff,
     ChildSpec,
@@ -296,3 +303,121 @@ def test_help_lists_what_the_module_of_the_tree_offers():
     }
     assert set(supervisor.tree.__all__) == public
     assert "open_dynamic_supervisor" in pydoc.plain(pydoc.render_doc(supervisor.tree))
+
+
+class AsyncCall:
+    async def __call__(self, ctx):
+        return 1
+
+    async def method(self, ctx):
+        return 1
+
+    def plain(self, ctx):
+        return 1
+
+
+class SyncCall:
+    def __call__(self, ctx):
+        return 1
+
+
+def sync(ctx):
+    return 1
+
+
+async def returns_one(ctx, *args):
+    return 1
+
+
+async def generates(ctx):
+    yield 1
+
+
+@functools.wraps(returns_one)
+def wraps_async(*args):
+    return returns_one(*args)
+
+
+def says_so(ctx) -> Awaitable[int]:
+    return returns_one(ctx)
+
+
+@types.coroutine
+def old_style(ctx):
+    yield from trio.lowlevel.checkpoint().__await__()  # noqa: ASYNC105
+    return 1
+
+
+SYNC = [
+    sync,
+    lambda ctx: 1,
+    partial(sync),
+    partial(partial(sync)),
+    SyncCall(),
+    AsyncCall,
+    AsyncCall().plain,
+    print,
+    time.sleep,
+    generates,
+    functools.lru_cache(sync),
+    int,
+]
+
+
+@pytest.mark.parametrize("make", [child, ChildSpec])
+@pytest.mark.parametrize("fn", SYNC, ids=repr)
+def test_a_function_that_is_not_async_is_refused_where_it_is_made(make, fn):
+    """Naming it, and what is wanted."""
+    with pytest.raises(InvalidChildSpec) as caught:
+        make("a", fn)
+    assert "child 'a'" in str(caught.value)
+    assert repr(fn) in str(caught.value)
+    assert "must be an async function" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        returns_one,
+        partial(returns_one),
+        partial(partial(returns_one, object())),
+        AsyncCall(),
+        partial(AsyncCall()),
+        AsyncCall().method,
+        wraps_async,
+        says_so,
+        old_style,
+        enable_ki_protection(returns_one),
+    ],
+    ids=repr,
+)
+async def test_whatever_shows_that_it_is_async_is_a_child(fn):
+    """Partials, objects, methods, wrappers, and functions that say so; also as
+    a supervisor of its own making."""
+    if isinstance(fn, partial) and fn.args:
+        fn = partial(returns_one)
+    for kind in ("worker", "supervisor"):
+        async with open_supervisor() as sup:
+            ref = await sup.start_child(child("a", fn, restart="transient", kind=kind))
+            assert await ref.wait_stopped() == Completed(1)
+
+
+async def test_whatever_makes_a_block_is_a_supervisor():
+    """The classes, partials of them, functions, lambdas, generators."""
+
+    @asynccontextmanager
+    async def own(*args):
+        async with open_supervisor() as sup:
+            yield sup
+
+    for make in (
+        open_supervisor,
+        open_dynamic_supervisor,
+        partial(open_supervisor, strategy="one_for_all"),
+        lambda: open_supervisor(),
+        own,
+        partial(own, 1),
+    ):
+        async with open_supervisor([child("s", make, kind="supervisor")]) as sup:
+            (info,) = sup.which_children()
+            assert info.ref.started_value.which_children() == []

@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import contextvars
+from collections.abc import Awaitable
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
@@ -22,6 +24,7 @@ from supervisor.tree import (
     ChildNotFound,
     ChildRestarting,
     ChildRunning,
+    SlowStart,
     StartFailed,
     SupervisorStopping,
     child,
@@ -170,7 +173,7 @@ async def returns_early(ctx):
     return "garbage"
 
 
-def no_coroutine(ctx):
+def no_coroutine(ctx) -> Awaitable[None]:
     return 7
 
 
@@ -658,3 +661,86 @@ async def test_an_ask_taken_by_an_incarnation_that_ends_fails():
         with pytest.raises(AskUnanswered) as caught:
             await info.ref.ask(lambda reply: reply)
         assert isinstance(caught.value.exit, Failed)
+
+
+@pytest.mark.parametrize("kind", ["worker", "supervisor"])
+async def test_a_start_that_is_never_acknowledged_is_reported_again_and_again(
+    kind, autojump_clock, caplog
+):
+    """P1: with its name and where it waits, every 30 seconds; nobody else is,
+    and not after it has acknowledged, failed or was stopped."""
+
+    async def forgets(ctx):
+        await trio.sleep_forever()
+
+    async def late(ctx):
+        await trio.sleep(45)
+        ctx.started()
+        await trio.sleep_forever()
+
+    async def fails(ctx):
+        await trio.sleep(31)
+        raise ValueError
+
+    async def start(spec):
+        with pytest.raises(StartFailed):
+            await sup.start_child(spec)
+
+    @asynccontextmanager
+    async def hangs():
+        await trio.sleep_forever()
+        yield
+
+    forgotten = (
+        child("forgets", forgets, wait_started=True)
+        if kind == "worker"
+        else child("forgets", hangs, kind="supervisor")
+    )
+    specs = [
+        child("quick", acknowledge, [], 0, wait_started=True),
+        child("plain", idle),
+    ]
+    async with (
+        open_supervisor(specs, name="sup") as sup,
+        trio.open_nursery() as nursery,
+    ):
+        with sup.events.subscribe() as events:
+            nursery.start_soon(start, forgotten)
+            nursery.start_soon(start, child("fails", fails, wait_started=True))
+            nursery.start_soon(sup.start_child, child("late", late, wait_started=True))
+            await trio.sleep(100)
+            await sup.terminate_child("forgets")
+            await trio.sleep(100)
+            reports = [e for e in events.drain() if isinstance(e, SlowStart)]
+    assert [(e.time, e.child, e.waited) for e in reports if e.child == "forgets"] == [
+        (30, "forgets", 30), (60, "forgets", 60), (90, "forgets", 90),
+    ]  # fmt: skip
+    assert {(e.time, e.child) for e in reports if e.child != "forgets"} == {
+        (30, "late"), (30, "fails"),
+    }  # fmt: skip
+    stack = reports[0].stack if reports[0].child == "forgets" else reports[1].stack
+    assert "in test_a_start_that_is_never" in str(reports)
+    assert stack
+    told = [r.getMessage() for r in caplog.records if "ctx.started()" in r.getMessage()]
+    assert sum("sup/forgets has not called" in text for text in told) == 3
+
+
+async def test_a_restart_that_is_never_acknowledged_is_reported_too(autojump_clock):
+    """P1: of each incarnation, also in a group and after a backoff."""
+
+    async def once(ctx):
+        if ctx.number > 1:
+            await trio.sleep_forever()
+        ctx.started()
+        async for _ in ctx.mailbox:
+            raise ValueError
+
+    for strategy in ("one_for_one", "one_for_all"):
+        spec = child("a", once, wait_started=True, backoff=Backoff(5, 5))
+        async with open_supervisor([spec], strategy=strategy) as sup:
+            began = trio.current_time()
+            sup.which_children()[0].ref.tell("crash")
+            with sup.events.subscribe() as events:
+                await trio.sleep(70)
+                reports = [e for e in events.drain() if isinstance(e, SlowStart)]
+        assert [e.time - began for e in reports] == [35, 65]

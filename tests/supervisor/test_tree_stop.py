@@ -345,7 +345,8 @@ async def test_terminating_is_idempotent_for_a_known_id_and_refused_for_others()
 
 
 async def test_a_dynamic_supervisor_terminates_its_own_refs_only():
-    """B41: a live reference of somebody else is not found and left alone."""
+    """B41: a live reference of somebody else is not found and left alone; nor is
+    one of its own found once it is gone: as in Elixir, and a deviation from OTP."""
     async with open_dynamic_supervisor() as sup, open_dynamic_supervisor() as other:
         mine = await sup.start_child(child("a", idle))
         foreign = await other.start_child(child("a", idle))
@@ -832,3 +833,29 @@ async def test_several_are_terminated_together(autojump_clock):
         assert await good.wait_stopped() == Stopped("supervisor", "enough")
         assert states(sup) == {"bad": "stopping", "other": "running"}
         assert await sup.terminate_children([]) == []
+
+
+async def test_a_later_stop_with_a_shorter_budget_is_reported_at_its_own_time(
+    autojump_clock,
+):
+    """B37, P1: each straggler by its own clock, in whatever order they were asked:
+    a chain of three, each later and shorter than the one before."""
+    specs = [
+        child(id, slow_end, [], 100, shutdown=shutdown)
+        for id, shutdown in (("a", 50), ("b", 20), ("c", 0))
+    ]
+    async with open_supervisor(specs) as sup, trio.open_nursery() as nursery:
+
+        async def stop(id):
+            with pytest.raises(StillRunning):
+                await sup.terminate_child(id)
+
+        with sup.events.subscribe() as events:
+            for id in "abc":
+                nursery.start_soon(stop, id)
+                await trio.sleep(3)
+            await trio.sleep(60)
+            reports = [(e.time, e.child) for e in events.drain() if isinstance(e, Straggler)]  # fmt: skip
+    assert [(round(time), child) for time, child in reports] == [
+        (6, "c"), (23, "b"), (36, "c"), (50, "a"), (53, "b"), (66, "c"),
+    ]  # fmt: skip
