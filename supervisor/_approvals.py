@@ -13,7 +13,7 @@ from actors.env import Ids
 
 from ._events import ApprovalAnswered, ApprovalRequested, EventStream
 from ._line import one_line
-from ._rules import PATH_ARGUMENTS
+from ._tool_names import PATH_ARGUMENTS
 from .permissions import ToolRequest, Verdict
 
 _ID_DIGITS = 32

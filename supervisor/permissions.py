@@ -18,9 +18,22 @@ What a mode allows of which no rule speaks, from the least on:
                   rules allow; nobody is asked but where a rule asks
 ``default``       as much without a rule, and functions and hooks are asked
 ``bubble``        the same, and then the host
-``accept_edits``  as ``default``, and also editing in the agent's directory
-``bypass``        everything
+``accept_edits``  as ``default``, and also editing in the agent's directory, but not
+                  below the runtime's own
+``bypass``        everything, and as the only one also editing below the runtime's
+                  directory, where transcripts and what agents may do are kept
 ================  ================================================================
+
+The names of Claude Code's modes mean these: ``acceptEdits`` is ``accept_edits``,
+``bypassPermissions`` is ``bypass``, ``dontAsk`` is ``deny``, ``manual`` is
+``default``. It has others that nothing here is like, and they are refused.
+
+*In the agent's directory* is a path by its name and also by where it leads when links
+are followed, both absolute; an agent without a directory has that of the program. A
+call that names a path in an argument of which nobody knows what it means, or in a
+form of which tools may make several things (``~``, a pattern with ``..``), is none of
+these. Where links lead is seen before the judgement: who can change them between that
+and the call can change what is reached.
 
 An agent has the mode of `Permissions`, or a lesser one that its
 `actors.agent.Agent.permission_mode` names, and never more than the agent above it. A
@@ -49,7 +62,16 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+)
 
 import attrs
 
@@ -57,7 +79,16 @@ from actors.agent import ToolUse
 
 from ._errors import AskFailed as AskFailed
 from ._line import one_line
-from ._rules import PATH_ARGUMENTS, Rule, is_inside, stays_below
+from ._path_patterns import (
+    Place,
+    is_below,
+    is_inside,
+    paths_to_follow,
+    stays_below,
+    unknown_arguments,
+)
+from ._rules import Rule
+from ._tool_names import EDITING, PATH_ARGUMENTS, READING, SEARCHING, newer
 
 if TYPE_CHECKING:
     from ._approvals import Approvals
@@ -73,6 +104,7 @@ __all__ = [
     "ToolRequest",
     "Verdict",
     "decide",
+    "read_mode",
     "recheck",
     "resolve_mode",
 ]
@@ -92,15 +124,26 @@ _RANK: Final[Mapping[Mode, int]] = {
     "bypass": 4,
 }
 
-TALKING: Final = frozenset(
-    ("TaskList", "TaskOutput", "TaskStop", "KillShell", "SendMessage")
-)
+_OTHER_MODES: Final[Mapping[str, Mode]] = {
+    "acceptEdits": "accept_edits",
+    "bypassPermissions": "bypass",
+    "dontAsk": "deny",
+    "manual": "default",
+}
+_NOT_HERE: Final[Mapping[str, str]] = {
+    "auto": "no classifier judges calls: write default, accept_edits or bubble",
+    "delegate": "tools are taken away by Agent.tools: write default",
+    "ask": "who is asked says Permissions.ask; or write bubble",
+    "yolo": "write bypass",
+}
+
+TALKING: Final = frozenset(("TaskList", "TaskOutput", "TaskStop", "SendMessage"))
 """Tools that need no permission: they reach no further than the agent's own tasks
 and messages."""
-EDITING: Final = frozenset(("Edit", "MultiEdit", "NotebookEdit", "Write"))
-"""Names of tools that change a file at a path."""
-READING: Final = frozenset(PATH_ARGUMENTS) - EDITING
-"""Names of tools that read what is at a path."""
+
+
+Fill: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Follow: TypeAlias = Callable[[str], "str | None"]
 
 
 @attrs.frozen(kw_only=True)
@@ -114,8 +157,16 @@ class ToolRequest:
     """The agent's mode, as `resolve_mode` has made it."""
     tool_use: ToolUse
     cwd: str | None = None
-    """The agent's directory, absolute; None for that of the host."""
+    """The agent's directory, absolute."""
     background: bool = False
+    fill: Fill | None = attrs.field(default=None, eq=False, repr=False)
+    """Returns the arguments of the call with what holds where it leaves something
+    out: what the rules look at. None is the input as it is."""
+    follow: Follow | None = attrs.field(default=None, eq=False, repr=False)
+    """Returns where an absolute path leads if links are followed; None if that cannot
+    be seen. Without it paths are judged by their names."""
+    runtime_directory: str | None = None
+    """That of the runtime, in which no mode but ``bypass`` edits."""
 
 
 @attrs.frozen
@@ -141,6 +192,30 @@ Ask: TypeAlias = Callable[[ToolRequest], Awaitable[Verdict | None]]
 """An async function that is asked about a call; None means that it does not know."""
 
 
+def read_mode(value: object, what: str = "mode") -> Mode:
+    """Return the mode that a name means: one of `MODES`, or as Claude Code calls it.
+
+    Raises:
+        ValueError: naming ``what`` and the value, and saying what to write.
+    """
+    for mode in MODES:
+        if value == mode:
+            return mode
+    if isinstance(value, str):
+        if value in _OTHER_MODES:
+            return _OTHER_MODES[value]
+        plain = value.strip().lower().replace("-", "").replace("_", "")
+        why = _NOT_HERE.get(plain)
+        for name in (*_OTHER_MODES, *MODES):
+            if name.lower().replace("_", "") == plain:
+                why = f"write {name}"
+        if why is not None:
+            raise ValueError(
+                f"{what} must be one of {', '.join(MODES)}, not {value!r}: {why}"
+            )
+    raise ValueError(f"{what} must be one of {', '.join(MODES)}, not {value!r}")
+
+
 def resolve_mode(own: str | None, parent: Mode) -> Mode:
     """Return the mode of an agent that is to have ``own``, started by one in
     ``parent``: never one that allows more by itself, in the background or not.
@@ -155,7 +230,7 @@ def resolve_mode(own: str | None, parent: Mode) -> Mode:
     """
     if own is None:
         return parent
-    mode = _as_mode("permission_mode", own)
+    mode = read_mode(own, "permission_mode")
     if parent == "plan":
         # Only in it the rules cannot allow editing, so no other is less.
         return "plan"
@@ -166,21 +241,58 @@ def recheck(mode: str | None, allowed: Mode) -> Mode:
     """Return the mode of a resumed agent that was in ``mode``, if now ``allowed`` is
     the most. What it may do never grows by a resume; a mode that nobody knows
     (it may come from a file) allows nothing."""
-    if mode is not None and mode not in MODES:
+    try:
+        return resolve_mode(mode, allowed)
+    except ValueError:
         return resolve_mode("deny", allowed)
-    return resolve_mode(mode, allowed)
 
 
 def decide(rules: Iterable[Rule], mode: Mode, request: ToolRequest) -> Decision:
-    """Return what the rules and the mode say of a call. Pure."""
-    use = request.tool_use
-    matching = [
-        rule for rule in rules if rule.matches(use.name, use.input, request.cwd)
-    ]
+    """Return what the rules and the mode say of a call.
+
+    Pure, after what the request's `fill` and `follow` have told.
+    """
+    rules = tuple(rules)
+    return _decide(rules, mode, request, _look(rules, request))
+
+
+@attrs.frozen
+class _Seen:
+    """What there is to know of a call."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    cwd: str | None
+    real: Mapping[str, str] | None
+
+    def is_meant_by(self, rule: Rule) -> bool:
+        return rule.matches(self.name, self.arguments, self.cwd, real=self.real)
+
+
+def _look(rules: tuple[Rule, ...], request: ToolRequest) -> _Seen:
+    """See what a call means, and where the paths lead of which it or a rule speaks."""
+    use, cwd, follow = request.tool_use, request.cwd, request.follow
+    arguments = use.input if request.fill is None else request.fill(use.input)
+    real: dict[str, str] | None = None
+    if follow is not None:
+        paths = paths_to_follow(newer(use.name), arguments, cwd)
+        if paths:
+            paths += [path for rule in rules for path in rule.places(use.name, cwd)]
+            if request.runtime_directory is not None:
+                paths.append(request.runtime_directory)
+        found = ((path, follow(path)) for path in dict.fromkeys(paths))
+        real = {path: leads for path, leads in found if leads is not None}
+    return _Seen(use.name, arguments, cwd, real)
+
+
+def _decide(
+    rules: tuple[Rule, ...], mode: Mode, request: ToolRequest, seen: _Seen
+) -> Decision:
+    matching = [rule for rule in rules if seen.is_meant_by(rule)]
     for rule in matching:
         if rule.effect == "deny":
             return Decision("deny", f"the rule {rule.text} denies it")
-    if mode == "plan" and use.name in EDITING:
+    if mode == "plan" and seen.name in EDITING:
         return Decision("deny", "nothing may be changed in the mode plan")
     for rule in matching:
         if rule.effect == "ask":
@@ -190,41 +302,63 @@ def decide(rules: Iterable[Rule], mode: Mode, request: ToolRequest) -> Decision:
     for rule in matching:
         if rule.effect == "allow":
             return Decision("allow", f"the rule {rule.text} allows it")
-    return _decide_by_mode(mode, request)
+    return _decide_by_mode(rules, mode, request, seen)
 
 
-def _decide_by_mode(mode: Mode, request: ToolRequest) -> Decision:
-    name = request.tool_use.name
-    if name in TALKING:
+def _decide_by_mode(
+    rules: tuple[Rule, ...], mode: Mode, request: ToolRequest, seen: _Seen
+) -> Decision:
+    name = seen.name
+    if newer(name) in TALKING:
         return Decision("allow", f"{name} needs no permission")
     if mode == "bypass":
         return Decision("allow", "the mode bypass allows everything")
     if mode == "deny":
         return Decision("deny", "no rule allows it, and the mode is deny")
-    if name in READING and _is_at_home(request):
-        return Decision("allow", "it reads in the agent's directory")
-    if mode == "accept_edits" and name in EDITING and _is_at_home(request):
-        return Decision("allow", "it edits in the agent's directory")
+    why = "no rule allows it"
+    if name in READING or (name in EDITING and mode == "accept_edits"):
+        elsewhere = _why_not_at_home(request, seen)
+        if elsewhere is None:
+            does = "reads" if name in READING else "edits"
+            return Decision("allow", f"it {does} in the agent's directory")
+        why = f"{why}, and {elsewhere}"
+    near = _nearly(rules, seen)
+    if near is not None:
+        why = f"{why} ({near.text} allows less than this: see Rule)"
     if mode == "plan":
-        return Decision("deny", "no rule allows it, and the mode is plan")
-    return Decision("ask", "no rule allows it")
+        return Decision("deny", f"{why}, and the mode is plan")
+    return Decision("ask", why)
 
 
-def _is_at_home(request: ToolRequest) -> bool:
-    use = request.tool_use
-    path = use.input.get(PATH_ARGUMENTS[use.name])
-    if use.name in EDITING and path is None:
-        return False
-    if use.name == "Glob" and not stays_below(use.input.get("pattern", "")):
-        return False
-    return is_inside(path, request.cwd)
+def _nearly(rules: tuple[Rule, ...], seen: _Seen) -> Rule | None:
+    """Return a rule that would have matched if it had been one that denies: whoever
+    wrote it may wonder why it does not allow the call."""
+    for rule in rules:
+        if rule.effect == "allow" and seen.is_meant_by(
+            attrs.evolve(rule, effect="ask")
+        ):
+            return rule
+    return None
 
 
-def _as_mode(what: str, value: object) -> Mode:
-    for mode in MODES:
-        if value == mode:
-            return mode
-    raise ValueError(f"{what} must be one of {', '.join(MODES)}, not {value!r}")
+def _why_not_at_home(request: ToolRequest, seen: _Seen) -> str | None:
+    """Return why a call of a tool for files is not known to stay in the agent's
+    directory; None if it is."""
+    name, arguments = seen.name, seen.arguments
+    place = Place(seen.cwd, None, seen.real)
+    path = arguments.get(PATH_ARGUMENTS[name])
+    if unknown := unknown_arguments(name, arguments):
+        return f"nobody knows what its argument {one_line(unknown[0], 40)} means"
+    if path is None and name not in SEARCHING:
+        return "it names no path"
+    if not stays_below(arguments.get("pattern", "") if name == "Glob" else ""):
+        return "its pattern may lead to other directories"
+    if not is_inside(path, place):
+        return "it is not in the agent's directory"
+    own = request.runtime_directory
+    if name in EDITING and own is not None and is_below(path, own, place):
+        return "it is in the runtime's own directory"
+    return None
 
 
 def as_tuple(values: Iterable[T]) -> tuple[T, ...]:
@@ -270,10 +404,6 @@ def _as_rule(value: object) -> str:
     return f'Rule("allow", {json.dumps(text, ensure_ascii=False)})'
 
 
-def _check_mode(_: object, __: object, mode: object) -> None:
-    _as_mode("mode", mode)
-
-
 def _check_ask(_: object, __: object, functions: object) -> None:
     if not isinstance(functions, tuple):
         raise TypeError(
@@ -294,7 +424,8 @@ class Permissions:
         rules: see `Rule`; their order does not matter.
         mode: the mode of agents that the program starts, and the most that any
             agent can have: one of ``deny``, ``plan``, ``default``, ``bubble``,
-            ``accept_edits`` and ``bypass``; see the module.
+            ``accept_edits`` and ``bypass``, the only one that also edits below the
+            runtime's directory; see the module.
         ask: async functions that are asked, one after the other, about calls that
             rules and mode leave open. The first that returns a `Verdict` decides.
             If one raises, the agent fails: see `judge`.
@@ -306,7 +437,7 @@ class Permissions:
     rules: tuple[Rule, ...] = attrs.field(
         default=(), converter=_as_rules, validator=_check_rules
     )
-    mode: Mode = attrs.field(default="default", validator=_check_mode)
+    mode: Mode = attrs.field(default="default", converter=read_mode)
     ask: tuple[Ask, ...] = attrs.field(
         default=(), converter=_as_functions, validator=_check_ask
     )

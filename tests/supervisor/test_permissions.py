@@ -31,6 +31,7 @@ from supervisor.permissions import (
     ToolRequest,
     Verdict,
     decide,
+    read_mode,
     recheck,
     resolve_mode,
 )
@@ -293,8 +294,8 @@ def test_bash_runs_one_command_of_what_counts_as_one(lines: list[str]) -> None:
         ("Edit(src/*)", "src/../secret", False),
         ("Edit(src/*)", "src/../../x", False),
         ("Edit(src/*)", "/etc/src/a.py", False),
-        ("Edit(/etc/*)", "../../../etc/passwd", True),
-        ("Edit(*.py)", "/anywhere/a.py", True),
+        ("Edit(//etc/*)", "../../../etc/passwd", True),
+        ("Edit(*.py)", "src/a.py", True),
     ],
 )
 def test_a_path_is_resolved_before_it_is_matched(
@@ -433,6 +434,37 @@ def test_a_child_is_allowed_no_more_than_its_parent(
                 assert decide([], mode, asked).effect == "deny"
 
 
+MODE_NAMES = [*MODES, "acceptEdits", "bypassPermissions", "dontAsk", "manual"]
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(MODES),
+    st.lists(st.none() | st.sampled_from(MODE_NAMES), min_size=3, max_size=6),
+)
+def test_nobody_in_a_chain_of_agents_may_do_more_than_anybody_above(
+    most: Mode, wishes: list[str | None]
+) -> None:
+    """PM2: however many generations lie between, whatever each of them asks for."""
+    chain: list[Mode] = [most]
+    for wish in wishes:
+        mode = resolve_mode(wish, chain[-1])
+        assert mode in (chain[-1], wish and read_mode(wish))
+        chain.append(mode)
+    for call in CALLS.values():
+        effects = [decide([], mode, call).effect for mode in chain]
+        open_for = ["deny", "ask", "allow"]
+        ranks = [open_for.index(one) for one in effects]
+        assert ranks == sorted(ranks, reverse=True)
+
+
+def test_what_was_taken_away_stays_taken_away() -> None:
+    """PM2: three generations asking for deny, bypass and bypass."""
+    child = resolve_mode("deny", resolve_mode(None, "bypass"))
+    grandchild = resolve_mode("bypass", child)
+    assert (child, grandchild, resolve_mode("bypass", grandchild)) == ("deny",) * 3
+
+
 def test_a_child_inherits_what_its_parent_has_become() -> None:
     """PM2: the resolved mode goes down, not the one that was wished for."""
     top = resolve_mode("bypass", "accept_edits")
@@ -457,11 +489,50 @@ def test_a_mode_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"permission_mode must be .* not 'yolo'"):
         resolve_mode("yolo", "bypass")
     with pytest.raises(ValueError, match=r"mode must be one of .* not 'yolo'"):
-        Permissions(mode="yolo")  # type: ignore[arg-type]
+        Permissions(mode="yolo")
     with pytest.raises(TypeError, match="rules must be Rule objects, not 'Bash'"):
         Permissions(rules=["Bash"])  # type: ignore[list-item]
     with pytest.raises(TypeError, match=r"ask must be async functions .* not 'me'"):
         Permissions(ask=["me"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("acceptEdits", "accept_edits"),
+        ("bypassPermissions", "bypass"),
+        ("dontAsk", "deny"),
+        ("manual", "default"),
+    ],
+)
+def test_a_mode_of_claude_code_is_the_one_that_it_means(name: str, mode: Mode) -> None:
+    """PM1: wherever a mode is taken."""
+    assert read_mode(name) == mode
+    assert Permissions(mode=name).mode == mode
+    assert resolve_mode(name, "bypass") == mode
+    assert recheck(name, "bypass") == mode
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("acceptedits", "write accept_edits"),
+        ("AcceptEdits", "write accept_edits"),
+        ("Plan", "write plan"),
+        ("bypass-permissions", "write bypassPermissions"),
+        ("delegate", "write default"),
+        ("auto", "write default, accept_edits or bubble"),
+        ("", "must be one of deny"),
+        (3, "must be one of"),
+    ],
+)
+def test_another_mode_is_refused_with_what_to_write(name: Any, right: str) -> None:
+    """PM1."""
+    right = right.replace("one of deny", "one of default")
+    for take in (lambda: Permissions(mode=name), lambda: resolve_mode(name, "plan")):
+        with pytest.raises(ValueError, match=re.escape(repr(name))) as caught:
+            take()
+        assert right in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -659,6 +730,153 @@ def test_a_pattern_for_files_leads_to_no_other_directory(
     assert effect(request("Glob", mode, pattern=pattern)) != "allow"
     assert effect(request("Glob", mode, path="src", pattern=pattern)) != "allow"
     assert effect(request("Glob", mode, pattern="src/**/*.{py,md}")) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("tool", "input"),
+    [
+        ("Read", {"file_path": "~/.ssh/id"}),
+        ("Read", {"file_path": "~root/x"}),
+        ("Read", {"file_path": " /etc/passwd"}),
+        ("Read", {"file_path": "file:///etc/passwd"}),
+        ("Read", {"file_path": "a\\b"}),
+        ("Read", {"file_path": "a/../../x"}),
+        ("Read", {}),
+        ("Read", {"path": "/etc/passwd"}),
+        ("Read", {"file_path": "a", "paths": ["/etc/passwd"]}),
+        ("Read", {"file_path": "a", "glob": "/etc/*"}),
+        ("Read", {"file_path": ["/etc/passwd"]}),
+        ("NotebookRead", {"file_path": "a"}),
+        ("LS", {"dir": "/etc"}),
+        ("Grep", {"pattern": "x", "paths": "/etc"}),
+        ("Glob", {"pattern": "x", "cwd": "/etc"}),
+        ("Glob", {"pattern": ".{.,}/*"}),
+        ("Glob", {"pattern": "{.,}{.,}/*"}),
+        ("Glob", {"pattern": ".{,x}./*"}),
+        ("Glob", {"pattern": "a/.?/*"}),
+        ("Glob", {"pattern": ".*/*"}),
+        ("Glob", {"pattern": "a/[.]*/x"}),
+        ("Glob", {"pattern": "@(.|x)./x"}),
+        ("Glob", {"pattern": "$HOME/*"}),
+        ("Glob", {"pattern": " /etc/*"}),
+        ("Edit", {"file_path": "a", "path": "/etc/passwd"}),
+        ("MultiEdit", {"edits": [{"file_path": "/etc/passwd"}]}),
+        ("MultiEdit", {"file_path": "a", "files": ["/etc/passwd"]}),
+    ],
+)
+@pytest.mark.parametrize("mode", ["plan", "default", "accept_edits"])
+@pytest.mark.parametrize("cwd", [HOME, None])
+def test_what_may_lead_elsewhere_is_not_at_home(
+    mode: Mode, cwd: str | None, tool: str, input: dict[str, Any]
+) -> None:
+    """PM1: no form of a path is taken for one in the agent's directory by mistake."""
+    asked = attrs.evolve(request(), cwd=cwd, tool_use=ToolUse("c", tool, input))
+    decided = decide([], mode, asked)
+    assert decided.effect != "allow"
+    if "paths" in input:
+        assert "nobody knows what its argument" in decided.reason
+
+
+LINKS = {
+    "link": "/etc",
+    "inner": "src",
+    "src/up": "/home/me",
+}
+
+
+def follow(path: str) -> str | None:
+    """Follow the links of a small world, and lead nowhere from a loop."""
+    assert path.startswith("/")
+    done: list[str] = []
+    for name in path.split("/"):
+        if name == "..":
+            done = done[:-1]
+        elif name not in ("", "."):
+            done.append(name)
+        if name == "loop":
+            return None
+        whole = "/" + "/".join(done)
+        for link, target in LINKS.items():
+            if whole == f"{HOME}/{link}":
+                target = target if target.startswith("/") else f"{HOME}/{target}"
+                done = [part for part in target.split("/") if part]
+    return "/" + "/".join(done)
+
+
+@pytest.mark.parametrize(
+    ("path", "at_home"),
+    [
+        ("src/a", True),
+        (f"{HOME}/src/a", True),
+        ("inner/a", True),
+        ("link", False),
+        ("link/passwd", False),
+        (f"{HOME}/link/passwd", False),
+        ("src/up/project/a", True),
+        ("src/up/.ssh/id", False),
+        # By name it is the agent's, where it leads it is not.
+        ("link/../a", False),
+        ("src/up/../../etc/x", False),
+        ("loop/a", False),
+    ],
+)
+def test_a_path_is_at_home_if_it_also_leads_there(path: str, at_home: bool) -> None:
+    """PM1, PM12."""
+    for mode, tool in (("plan", "Read"), ("accept_edits", "Edit")):
+        asked = attrs.evolve(request(tool, mode, file_path=path), follow=follow)
+        assert (decide([], asked.mode, asked).effect == "allow") == at_home
+        # Nor by a rule for the directory.
+        rule = Rule("allow", f"{tool}(/**)")
+        assert (decide([rule], "default", asked).effect == "allow") == at_home
+
+
+def test_a_directory_that_is_a_link_is_home_under_both_of_its_names() -> None:
+    """PM12."""
+    cwd = f"{HOME}/inner"
+    for path in ("a", f"{cwd}/a", f"{HOME}/src/a"):
+        asked = request("Edit", "accept_edits", cwd, file_path=path)
+        assert effect(attrs.evolve(asked, follow=follow)) == "allow"
+    asked = request("Edit", "accept_edits", cwd, file_path=f"{HOME}/a")
+    assert effect(attrs.evolve(asked, follow=follow)) == "ask"
+
+
+@pytest.mark.parametrize(
+    "path", ["run/x", f"{HOME}/run/a/b", "src/../run/x", "src/up/project/run/x"]
+)
+def test_only_bypass_edits_below_the_directory_of_the_runtime(path: str) -> None:
+    """PM1: there lies what agents are allowed."""
+    for mode in MODES:
+        asked = request("Edit", mode, file_path=path)
+        asked = attrs.evolve(asked, runtime_directory=f"{HOME}/run", follow=follow)
+        assert (effect(asked) == "allow") == (mode == "bypass")
+        allows = effect(asked, Rule("allow", "Edit")) == "allow"
+        assert allows == (mode != "plan")
+        near = attrs.evolve(asked, runtime_directory=f"{HOME}/ru")
+        assert (effect(near) == "allow") == (mode in ("accept_edits", "bypass"))
+
+
+def test_a_call_is_judged_with_what_it_leaves_out() -> None:
+    """PM1."""
+
+    def fill(input: Any) -> dict[str, Any]:
+        return {"subagent_type": "general-purpose"} | input
+
+    asked = attrs.evolve(request("Agent", "bypass", prompt="x"), fill=fill)
+    assert effect(asked, Rule("deny", "Agent(general-purpose)")) == "deny"
+    assert effect(asked, Rule("deny", "Task(general-purpose)")) == "deny"
+    assert effect(asked, Rule("deny", "Agent(Explore)")) == "allow"
+
+
+def test_a_rule_that_allows_less_than_one_may_think_says_so() -> None:
+    """PM1: what is refused is never so in silence."""
+    asked = request(command="git status && rm x")
+    decided = decide([Rule("allow", "Bash(git *)")], "default", asked)
+    assert decided.reason == (
+        "no rule allows it (Bash(git *) allows less than this: see Rule)"
+    )
+    asked = request("Edit", file_path="/etc/x")
+    decided = decide([Rule("allow", "Edit(/etc/**)")], "default", asked)
+    assert "Edit(/etc/**) allows less" in decided.reason
 
 
 def test_a_command_that_is_too_long_is_read_by_no_rule() -> None:

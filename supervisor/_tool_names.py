@@ -1,0 +1,138 @@
+"""What tools are called, also by older names, and which of them take a path: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+_OLDER: Final[Mapping[str, str]] = {
+    "Task": "Agent",
+    "KillShell": "TaskStop",
+    "KillBash": "TaskStop",
+    "BashOutput": "TaskOutput",
+    "BashOutputTool": "TaskOutput",
+    "AgentOutputTool": "TaskOutput",
+}
+"""The newer names of tools that have two."""
+
+_OLDER_ARGUMENTS: Final[Mapping[str, str]] = {
+    "shell_id": "task_id",
+    "bash_id": "task_id",
+    "agentId": "task_id",
+    "agent_id": "task_id",
+}
+
+PATH_ARGUMENTS: Final[Mapping[str, str]] = {
+    "Edit": "file_path",
+    "MultiEdit": "file_path",
+    "NotebookEdit": "notebook_path",
+    "Write": "file_path",
+    "NotebookRead": "notebook_path",
+    "Read": "file_path",
+    "Glob": "path",
+    "Grep": "path",
+    "LS": "path",
+}
+"""In which argument a tool takes its path."""
+
+EDITING: Final = frozenset(("Edit", "MultiEdit", "NotebookEdit", "Write"))
+"""Names of tools that change a file at a path."""
+READING: Final = frozenset(PATH_ARGUMENTS) - EDITING
+"""Names of tools that read what is at a path."""
+SEARCHING: Final = frozenset(("Glob", "Grep", "LS"))
+"""Those that look below a directory: the agent's, if none is named."""
+
+ARGUMENTS: Final[Mapping[str, frozenset[str]]] = {
+    name: frozenset(arguments.split())
+    for name, arguments in {
+        "Bash": "command description timeout cwd run_in_background stdin sandbox"
+        " dangerouslyDisableSandbox",
+        "Agent": "description prompt subagent_type model run_in_background resume"
+        " isolation name mode team_name max_turns",
+        "Edit": "file_path old_string new_string replace_all",
+        "MultiEdit": "file_path edits",
+        "NotebookEdit": "notebook_path new_source cell_id cell_number cell_type"
+        " edit_mode",
+        "Write": "file_path content",
+        "NotebookRead": "notebook_path cell_id",
+        "Read": "file_path offset limit pages",
+        "Glob": "path pattern",
+        "Grep": "path pattern glob type output_mode -A -B -C -n -i context multiline"
+        " head_limit offset",
+        "LS": "path ignore",
+        "SendMessage": "to message",
+        "WebFetch": "url prompt",
+        "Skill": "skill args",
+        "SlashCommand": "command",
+    }.items()
+}
+"""The arguments that these are known to take. What another one of a tool that takes
+a path means, nobody knows."""
+
+_OTHERS: Final = (
+    "TaskList TaskOutput TaskStop TaskWrite TaskCreate TaskGet TaskUpdate WebSearch"
+    " TodoRead TodoWrite ExitPlanMode EnterPlanMode AskUserQuestion PowerShell Cd"
+    " ListMcpResourcesTool ReadMcpResourceTool EnterWorktree ExitWorktree ToolSearch"
+)
+_BY_LOWER: Final[Mapping[str, str]] = {
+    name.lower(): name for name in (*ARGUMENTS, *_OLDER, *_OTHERS.split())
+}
+
+
+def newer(name: str) -> str:
+    """Return the name that a tool has today."""
+    return _OLDER.get(name, name)
+
+
+def all_names(name: str) -> tuple[str, ...]:
+    """Return every name that a tool has or had."""
+    today = newer(name)
+    return (today, *(old for old, new in _OLDER.items() if new == today), name)
+
+
+def known_spelling(name: str) -> str | None:
+    """Return the name of the known tool that differs from ``name`` in its capitals
+    only; None if there is none, or it is the same."""
+    known = _BY_LOWER.get(name.lower())
+    return None if known == name else known
+
+
+def newer_arguments(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments of a call by the names that they have today."""
+    if tool not in _OLDER:
+        return arguments
+    return {_OLDER_ARGUMENTS.get(name, name): it for name, it in arguments.items()}
+
+
+def names_tool(listed: str, tool: str) -> bool:
+    """Tell whether a name in a list of tools means ``tool``: by an older or a newer
+    name, or as one of the tools of an MCP server."""
+    return newer(listed) == newer(tool) or is_of_server(listed, tool)
+
+
+def is_of_server(server: str, tool: str) -> bool:
+    """Tell whether ``server`` is an MCP server's name, or ``SERVER__*``, and
+    ``tool`` one of its tools."""
+    server = server.removesuffix("__*").removesuffix("__")
+    return (
+        server.startswith("mcp__")
+        and "*" not in server
+        and tool.startswith(f"{server}__")
+    )
+
+
+def is_listed(tool: str, names: Iterable[str]) -> bool:
+    """Tell whether a list of tools holds ``tool``."""
+    return any(names_tool(name, tool) for name in names)
+
+
+def in_both(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of the tools that both lists hold."""
+    one, other = tuple(one), tuple(other)
+    mine = [name for name in one if is_listed(name, other)]
+    theirs = [name for name in other if is_listed(name, one)]
+    # Of a tool with two names the one of the first list.
+    theirs = [
+        name for name in theirs if not any(newer(it) == newer(name) for it in mine)
+    ]
+    return (*mine, *theirs)
