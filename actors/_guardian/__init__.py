@@ -19,12 +19,14 @@ only waits, and the inner one, its child, that works. If the inner one dies, wha
 it had started becomes the outer one's, which ends it; if the outer one dies, the
 inner one ends everything. A stopped inner one is continued by the outer one.
 
-Reading all of ``/proc`` takes milliseconds, too much for the ordinary end of a
-leader that left nothing behind. But pids are given out in turn, and
-``/proc/loadavg`` tells the last one: it suffices to read the processes that are
-new, and to remember those that descend from a leader. All of ``/proc`` is read to
-signal a tree, and when so many pids may have been given out that the count could
-have gone round.
+Whether anything is left of a tree whose leader has ended is asked of the
+guardian's own children, and of nobody else's. Whoever is alive has an ancestor
+among them; one who has ended stays in their list until the guardian, which has
+one thread, reaps it; and who comes is added at its end. So what the list does
+not show is gone, and what it shows ends with an event. Other users' processes
+do not matter, nor whether ``/proc`` shows them. All of ``/proc`` is read to find
+who carries a tree's variable and descends from none: at each stop, and once more
+when nothing else of it is left.
 
 Where there is no ``/proc`` and no subreaper (macOS), a tree is the process
 group of its leader, the guardian is one process, and the end of the control

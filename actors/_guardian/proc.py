@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 HAS_PROC = sys.platform == "linux"
@@ -29,12 +30,15 @@ class Seen(NamedTuple):
     """Resident memory."""
 
 
+def all_pids() -> list[int]:
+    """Return every process that we are shown, the newest first."""
+    names = os.listdir("/proc")
+    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+
+
 def look_at_processes() -> Iterator[Seen]:
-    """Yield every process, the newest first: what forks on and on is there."""
-    pids = sorted(
-        (int(name) for name in os.listdir("/proc") if name.isdigit()), reverse=True
-    )
-    for pid in pids:
+    """Yield every process that we are shown, the newest first."""
+    for pid in all_pids():
         if (seen := look_at(pid)) is not None:
             yield seen
 
@@ -60,6 +64,48 @@ def look_at(pid: int) -> Seen | None:
     )
 
 
+def is_alive(pid: int) -> bool:
+    """Tell whether there is such a process, and it is no zombie."""
+    seen = look_at(pid)
+    if seen is not None:
+        return seen.alive
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # Of another user, and hidden.
+        pass
+    return True
+
+
+class Children:
+    """Tells the children of this process, which must have one thread only.
+
+    That is exact. Whoever has ended stays until we reap it, so nobody leaves the
+    list while it is read, and who comes is added at its end.
+    """
+
+    def __init__(self) -> None:
+        self._me = os.getpid()
+        path = f"/proc/{self._me}/task/{self._me}/children"
+        self._file: int | None = None
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # A kernel that was built without it.
+            pass
+
+    def __call__(self) -> list[int]:
+        """Return the children, in the order in which they became ours."""
+        if self._file is None:
+            # As exact: a child of ours is there during the whole look.
+            seen = [it for it in look_at_processes() if it.parent == self._me]
+            return [it.pid for it in sorted(seen, key=lambda it: it.started)]
+        names = b""
+        while chunk := os.pread(self._file, 1 << 16, len(names)):
+            names += chunk
+        return [int(name) for name in names.split()]
+
+
 def children_of(pid: int) -> list[int]:
     """Return the children of every thread of a process."""
     try:
@@ -73,18 +119,26 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-class LastPid:
-    """Tells the pid that was given out last."""
+def descendants_of(pids: Iterable[int]) -> list[int]:
+    """Return processes and whatever descends from them, each once."""
+    children = _children_at_once()
+    found: dict[int, None] = {}
+    new = [*pids]
+    while new:
+        pid = new.pop()
+        if pid not in found:
+            found[pid] = None
+            new += children(pid)
+    return [*found]
 
-    def __init__(self) -> None:
-        self._file = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
 
-    def __call__(self) -> int:
-        return int(os.pread(self._file, 128, 0).split()[-1])
-
-    def close(self) -> None:
-        """Give back the descriptor."""
-        os.close(self._file)
+def _children_at_once() -> Callable[[int], list[int]]:
+    if os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+        return children_of
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for seen in look_at_processes():
+        found[seen.parent].append(seen.pid)
+    return lambda pid: found.get(pid, [])
 
 
 def variable_of(pid: int, name: bytes) -> bytes | None:
@@ -113,12 +167,21 @@ def set_mark(mark: int) -> None:
 
 def mark_of(pid: int) -> int | None:
     """Return the mark that a process bears, if any; also that of a zombie."""
-    limits = read(f"/proc/{pid}/limits", 4096)
-    at = limits.find(_LOCKS_LINE)
-    if at < 0:
+    if sys.platform != "linux":
         return None
-    soft = limits[at + len(_LOCKS_LINE) :].split(None, 1)[0]
-    return int(soft) if soft.isdigit() else None
+    import resource
+
+    try:
+        # Of a process of the same user also where /proc hides it.
+        soft = resource.prlimit(pid, _RLIMIT_LOCKS)[0]
+    except ProcessLookupError:
+        return None
+    except OSError:
+        limits = read(f"/proc/{pid}/limits", 4096)
+        _, _, line = limits.partition(_LOCKS_LINE)
+        word = line.split(None, 1)[0] if line else b""
+        return int(word) if word.isdigit() else None
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def holds(pid: int, names: Collection[str]) -> bool:
@@ -165,6 +228,26 @@ def send_signal(pid: int, number: int) -> None:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         pass
+
+
+def signal_groups(pids: Iterable[int], number: int) -> None:
+    """Signal the groups of descendants, so that no fork slips through.
+
+    A group lies within one session, and a session of a descendant within one
+    tree. Each is signalled once: the kernel walks it, which may be thousands of
+    the dead.
+    """
+    for group in {_group_of(pid) for pid in pids} - {0}:
+        send_signal(-group, number)
+
+
+def _group_of(pid: int) -> int:
+    if not HAS_PROC:
+        return pid  # A leader, which may have ended.
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return 0
 
 
 def group_exists(group: int) -> bool:

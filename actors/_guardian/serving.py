@@ -9,15 +9,18 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterable, Mapping
 
 from .ending import end_descendants
 from .members import Members
-from .proc import HAS_PROC
+from .proc import HAS_PROC, is_alive, send_signal, signal_groups
 from .requests import decode_environment, decode_request, split_request
 from .starting import descriptor_limit, start, use_all_descriptors
 from .tree import Tree
 
 _FIRST_PAUSE = 0.002
+_NO_EVENT = 0.05
+"""Seconds between two looks for an end of which no event tells."""
 _MOST_EXITS = 64
 """Exits taken before others have their turn: a storm of orphans may bring them
 faster than they can be taken."""
@@ -71,7 +74,9 @@ class Server:
         """By the descriptor of their channel, while that is open."""
         self._doomed: set[Tree] = set()
         """Trees to be killed of which something may be left."""
+        self._child_ended = False
         self._look_wanted = False
+        """Whether a stopped tree has nothing left but perhaps strangers."""
         self._next_look = 0.0
         self._environment = b"", dict[bytes, bytes]()
         """The last one, as it came and taken apart: most are the same."""
@@ -224,16 +229,24 @@ class Server:
             if tree.gone:
                 return
             if wish == ord("m"):
-                members = self._members.look(everywhere=True)[tree]
-                pids = sorted(member.pid for member in members)
+                members = {*filter(is_alive, self._members.descendants(tree))}
+                members.update(self._members.strangers().get(tree, ()))
+                pids = sorted(members)
                 tree.tell(" ".join(["members", *map(str, pids)]))
             elif wish == ord("t"):
                 tree.stopped = True
-                members = self._members.look(everywhere=True)[tree]
-                self._members.signal(members, signal.SIGTERM)
-                self._members.signal(members, signal.SIGCONT)
+                strangers = self._members.strangers().get(tree, ())
+                self._signal(tree, strangers, signal.SIGTERM, signal.SIGCONT)
             elif wish == ord("k"):
                 self._doom(tree)
+
+    def _signal(self, tree: Tree, strangers: Iterable[int], *numbers: int) -> None:
+        # A stranger's group is not ours to signal.
+        descendants = self._members.descendants(tree)
+        for number in numbers:
+            signal_groups(descendants, number)
+            for pid in {*strangers}.difference(descendants):
+                send_signal(pid, number)
 
     def _abandon(self, tree: Tree) -> None:
         self._poll.discard(tree.descriptor)
@@ -291,9 +304,7 @@ class Server:
             self._leader_ended(leader, ended.si_code, ended.si_status, seconds)
         elif orphans is not None:
             orphans.add_use(seconds)
-        self._look_wanted = bool(self._members.ended)
-        for doomed in self._doomed:
-            doomed.next_sweep = 0.0
+        self._child_ended = True
 
     def _leader_ended(self, tree: Tree, how: int, status: int, seconds: float) -> None:
         code, number = (status, 0) if how == os.CLD_EXITED else (-1, status)
@@ -301,8 +312,8 @@ class Server:
         if tree.has_untold_use():
             line = f"{tree.use()}\n{line}"
         self._members.ended.add(tree)
-        # After a stop a foreign process may have to be looked for as well.
-        if tree.stopped or self._members.is_left(tree) is not False:
+        # After a stop strangers may have to be looked for as well.
+        if tree.stopped or tree in self._members.orphans():
             tree.tell(line)
         else:
             # The ordinary end: one packet, so one wakeup of the runtime.
@@ -312,39 +323,55 @@ class Server:
         """Kill what is doomed, and tell which ended trees are gone."""
         now = time.monotonic()
         due = {tree for tree in self._doomed if tree.next_sweep <= now}
-        if not due and not (self._look_wanted and self._next_look <= now):
+        look = self._look_wanted and self._next_look <= now
+        if not (due or look or self._child_ended):
             return
-        self._look_wanted = False
-        ended = self._members.ended
-        members = None
-        if due or any(tree.stopped for tree in ended):
-            members = self._members.look(everywhere=True, due=due)
+        self._child_ended = self._look_wanted = False
+        strangers = self._look_for_strangers() if due else None
         for tree in due:
-            assert members is not None
-            self._members.signal(members[tree], signal.SIGKILL)
-            if HAS_PROC and tree.pause > _FIRST_PAUSE:
-                self._members.chase(tree)
+            assert strangers is not None
+            self._signal(tree, strangers.get(tree, ()), signal.SIGKILL)
             tree.next_sweep = time.monotonic() + tree.pause
             tree.pause = min(tree.pause * 2, 0.5)
-        end = time.monotonic()
-        # A look has its price: spend no more than a tenth of the time on it.
-        self._next_look = end + 10 * (end - now)
-        for tree in [*ended]:
-            seen = members[tree] if members is not None and tree.stopped else []
-            left = bool(seen) or self._members.is_left(tree)
-            if left is False:
-                line = f"{tree.use()}\ngone" if tree.has_untold_use() else "gone"
-                self._forget(tree, line)
-            elif (
-                left is None
-                or not HAS_PROC
-                or any(self._members.is_foreign(member) for member in seen)
-            ):
-                # No event will tell of its end.
+        if self._doomed:
+            self._members.chase(self._doomed)
+        orphans = self._members.orphans()
+        for tree in [*self._members.ended]:
+            if tree in orphans:
+                if not HAS_PROC:
+                    self._look_in(_NO_EVENT)
+            elif not tree.stopped:
+                self._forget(tree)
+            elif strangers is None and not self._may_look(tree):
                 self._look_wanted = True
-                self._next_look = end + 0.05
+            else:
+                if strangers is None:
+                    strangers = self._look_for_strangers()
+                tree.looked = True
+                if tree in strangers:
+                    self._look_in(_NO_EVENT)
+                else:
+                    self._forget(tree)
 
-    def _forget(self, tree: Tree, line: str) -> None:
+    def _look_for_strangers(self) -> Mapping[Tree, list[int]]:
+        began = time.monotonic()
+        strangers = self._members.strangers()
+        # A look has its price: spend no more than a tenth of the time on it.
+        end = time.monotonic()
+        self._next_look = end + 10 * (end - began)
+        return strangers
+
+    def _may_look(self, tree: Tree) -> bool:
+        first = tree in self._doomed and not tree.looked
+        return first or self._next_look <= time.monotonic()
+
+    def _look_in(self, seconds: float) -> None:
+        self._look_wanted = True
+        self._next_look = max(self._next_look, time.monotonic() + seconds)
+
+    def _forget(self, tree: Tree, line: str = "") -> None:
+        if not line:
+            line = f"{tree.use()}\ngone" if tree.has_untold_use() else "gone"
         tree.gone = True
         self._members.forget(tree)
         self._doomed.discard(tree)

@@ -34,6 +34,8 @@ class Tree:
         """Clock ticks since boot, not after any member's start."""
         self.stopped = False
         """Whether a signal was asked for."""
+        self.looked = False
+        """Whether strangers were looked for since its last descendant ended."""
         self.gone = False
         """Whether nothing is left, or nothing was ever started."""
         self.next_sweep = 0.0

@@ -301,6 +301,8 @@ async def test_nothing_of_a_tree_escapes(script: str, how: str) -> None:
     async with open_processes() as processes:
         tree = await shell(processes, f"{script.format(n=n)} # {n}")
         await until(lambda: len(living(f"sleep\0{n}")) >= 1)
+        if script == ESCAPES["leader gone"]:
+            await tree.wait_exit()
         if how == "kill":
             tree.kill()
             await tree.wait_gone()
