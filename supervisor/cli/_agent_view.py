@@ -29,6 +29,7 @@ from actors.agent import (
 from .._agent_host import REFUSED_BY_DEFAULT
 from .._events import AgentSaid, Event, Warned
 from .._events import ApprovalRequested as Asked
+from ._leftovers import StillWaiting
 from ._stdout import Stdout
 from ._view import JsonView, PlainView, one_line
 
@@ -68,6 +69,9 @@ class PlainAgentView(PlainView):
         match event:
             case HostStep(text=text):
                 return self.lay_out(event.time, "host", "", one_line(text, _ROOM))
+            case StillWaiting(task_id=task_id, text=text, waited=waited):
+                text = f"{waited:.0f} s: {one_line(text, _ROOM)}"
+                return self.lay_out(event.time, "waits", task_id, text)
             case Warned(task_id=str(task_id), text=text):
                 return self.lay_out(
                     event.time, "warning", task_id, one_line(text, _ROOM)

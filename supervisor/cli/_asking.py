@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from typing import Protocol
 
 import attrs
@@ -111,7 +110,7 @@ class TerminalAsker:
 
     async def _ask(self, approval: Approval) -> None:
         self._stdin.forget()
-        text = question(approval, shutil.get_terminal_size().columns)
+        text = question(approval, self._stdout.width or 80)
         await self._stdout.write(text)
         while (answer := await self._read_answer(approval.id)) is not None:
             if answer in _ANSWERS:

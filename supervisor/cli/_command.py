@@ -63,6 +63,15 @@ def _seconds(
     return seconds
 
 
+def _deadline(
+    ctx: click.Context, param: click.Parameter, value: str | None
+) -> float | None:
+    seconds = _seconds(ctx, param, value)
+    if seconds == 0:
+        raise click.BadParameter(f"{value!r} leaves no time: it must be more than 0.")
+    return seconds
+
+
 def _intensity(
     _ctx: click.Context, _param: click.Parameter, value: str | None
 ) -> tuple[int, float] | None:
@@ -206,7 +215,7 @@ def _main() -> None:
 @click.option(
     "--deadline",
     metavar="SECONDS",
-    callback=_seconds,
+    callback=_deadline,
     help="After which a command is stopped and has failed.",
 )
 @click.option(
@@ -235,7 +244,7 @@ def run(
     The words after -- are one program and its arguments; -c takes a line for the
     shell. On a terminal a table shows how things are, elsewhere there is a line
     for each change. The output of each command is kept, in a file of its own in
-    the directory that the table names at the end.
+    the directory that is named at the start and by the table at the end.
 
     The exit code is 0 if every command completed, else 1, and 2 for a mistake in
     the call. Ctrl+C, SIGTERM and SIGHUP stop every command, SIGKILL following
@@ -327,6 +336,13 @@ def run(
     help="Likewise, what is refused, whatever else allows it.",
 )
 @click.option(
+    "--wait",
+    metavar="SECONDS",
+    callback=_seconds,
+    help="How long an agent that has answered waits for what it has left running,"
+    " which is stopped then.  [default: until that ends]",
+)
+@click.option(
     "--agents",
     metavar="DIRECTORY",
     help="Agents that a model may start: the .md files there.",
@@ -349,6 +365,7 @@ def agent(
     mode: Mode | None,
     allow: tuple[Rule, ...],
     deny: tuple[Rule, ...],
+    wait: float | None,
     agents: str | None,
     as_json: bool,
     directory: str | None,
@@ -373,6 +390,9 @@ def agent(
 
     \b
         {"approval_id": "...", "allow": false, "reason": "not now"}
+
+    An agent does not end before the commands and agents that it has started in the
+    background. What it waits for is told after 5 seconds and then every 30.
 
     The exit code is 0 if every agent that the host started has completed, or was
     stopped by the script; else 1, and 2 for a mistake in the call or the script.
@@ -409,6 +429,7 @@ def agent(
         model=name,
         mode=mode,
         rules=(*allow, *deny),
+        wait=wait,
         definitions=_read_agents(agents, model),
         limits=_limits(),
         directory=_place(directory),

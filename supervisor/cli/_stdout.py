@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import stat
 import sys
@@ -34,6 +35,11 @@ class Stdout:
         self._turn = trio.Lock()
         self._writing = trio.CancelScope()
         self._deadline = float("inf")
+
+    @property
+    def width(self) -> int | None:
+        """The columns of the terminal; None if it is none."""
+        return shutil.get_terminal_size().columns if self.is_terminal else None
 
     async def write(self, text: str) -> None:
         """Write ``text`` and return when all of it is written, or none can be."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -16,7 +17,6 @@ import orjson
 import trio
 from rich.cells import cell_len
 from rich.console import Console, Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -59,6 +59,11 @@ _FRAME_COLUMNS = {"status": 10, "time": 8, "output": 8, "cpu": 8, "memory": 8}
 jumps. Where there is no room the last ones go; the status stays."""
 _END_COLUMNS = ("status", "exit code", "time", "output file")
 """Likewise, of the table at the end."""
+_HIDE_CURSOR = "\x1b[?25l"
+_SHOW_CURSOR = "\x1b[?25h"
+_STYLE = re.compile(r"\x1b\[[0-9;]*m")
+# A terminal that becomes narrower would break a line for spaces, too.
+_TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
 _STYLES = {
     "completed": "green",
     "failed": "bold red",
@@ -226,45 +231,86 @@ class LiveView:
         self._tasks = tasks
         self._buffer = _Buffer(stdout.encoding)
         self._console = Console(file=self._buffer, force_terminal=True, highlight=False)
-        # Drawn by the task that calls us: no thread.
-        self._live = Live(
-            console=self._console,
-            auto_refresh=False,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        self._drawn: list[int] = []
+        """How wide each line of the frame is that the terminal shows."""
+        self._above = _HIDE_CURSOR
+        """What is to be written before the next frame, and stays."""
+        self._longest = len("command")
         self._runs: Counter[str] = Counter()
-        self._warnings: list[str] = []
-        self._live.start()
 
     async def show(self, events: Sequence[Event]) -> None:
         for event in events:
             if isinstance(event, TaskRestarted):
                 self._runs[event.task_id] += 1
             elif isinstance(event, Warned):
-                self._console.print(
+                self._print_above(
                     Text(f"{event.task_id}: {one_line(event.text)}", style="yellow")
                 )
-        self._live.update(self._frame(), refresh=True)
-        await self._stdout.write(self._buffer.take())
+        await self._stdout.write(self._draw())
         # What happens meanwhile waits, and is drawn in one frame.
         await trio.sleep(_FRAME)
 
     async def tick(self, ended: trio.Event) -> None:
-        while not ended.is_set():
-            with trio.move_on_after(_TICK):
-                await ended.wait()
-                return
-            await self.show([])
+        async with trio.open_nursery() as nursery:
+            if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
+                nursery.start_soon(self._give_way)
+            while not ended.is_set():
+                with trio.move_on_after(_TICK):
+                    await ended.wait()
+                if not ended.is_set():
+                    await self.show([])
+            nursery.cancel_scope.cancel()
+
+    async def _give_way(self) -> None:
+        """Leave the terminal to the shell while Ctrl+Z has stopped the program."""
+        with trio.open_signal_receiver(signal.SIGTSTP) as received:
+            async for _ in received:
+                self._drawn = []
+                # Half of it written, nothing could be written any more.
+                with trio.CancelScope(shield=True):
+                    await self._stdout.write(f"\n{_SHOW_CURSOR}")
+                ours = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+                signal.raise_signal(signal.SIGTSTP)
+                # Here it goes on, with whatever the shell has written meanwhile.
+                signal.signal(signal.SIGTSTP, ours)
+                self._above += _HIDE_CURSOR
+                with trio.CancelScope(shield=True):
+                    await self._stdout.write(self._draw())
 
     async def show_envelope(self, note: Notification) -> None:
-        self._console.print(Text(note.xml))
-        await self._stdout.write(self._buffer.take())
+        self._print_above(Text(note.xml))
+        await self._stdout.write(self._draw())
 
     async def close(self) -> None:
-        self._live.stop()
-        await self._stdout.write(self._buffer.take())
+        text = self._erase() + self._above + _SHOW_CURSOR
+        self._above = ""
+        await self._stdout.write(text)
+
+    def _print_above(self, text: Text) -> None:
+        self._console.print(text)
+        self._above += self._buffer.take()
+
+    def _draw(self) -> str:
+        """Return what replaces the frame that is shown by one of how things are."""
+        self._console.print(self._frame())
+        lines = [
+            _TRAILING.sub(r"\1", line) for line in self._buffer.take().splitlines()
+        ]
+        text = self._erase() + self._above + "\n".join(lines)
+        self._above = ""
+        self._drawn = [cell_len(_STYLE.sub("", line)) for line in lines]
+        return text
+
+    def _erase(self) -> str:
+        """Return what takes away the frame that is shown, with the cursor at its
+        end. In a terminal that has become narrower each of its lines is several."""
+        width, height = self._console.size
+        rows = sum(max(1, -(-drawn // width)) for drawn in self._drawn)
+        up = min(rows, height) - 1
+        self._drawn = []
+        if rows == 0:
+            return ""
+        return (f"\r\x1b[{up}A" if up else "\r") + "\x1b[J"
 
     def _frame(self) -> Group:
         tasks = [task.snapshot() for task in self._tasks]
@@ -280,9 +326,19 @@ class LiveView:
             name: max(least, *(cell_len(row[name].plain) for row in rows), 0)
             for name, least in _FRAME_COLUMNS.items()
         }
-        table = Table(box=None, pad_edge=False, expand=True, header_style="dim")
-        table.add_column("command", ratio=1, no_wrap=True, overflow="ellipsis")
         columns = _fitting(widths, self._console.width)
+        left = self._console.width - sum(widths[name] + _BETWEEN for name in columns)
+        # It never shrinks, so that nothing jumps.
+        self._longest = max(
+            self._longest, *(cell_len(row["command"].plain) for row in rows), 0
+        )
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        table.add_column(
+            "command",
+            no_wrap=True,
+            overflow="ellipsis",
+            width=max(1, min(self._longest, left)),
+        )
         for name in columns:
             table.add_column(
                 name,
@@ -387,12 +443,27 @@ def summary(
             console.print(_failure(task))
     console.print()
     console.print(
-        f"output files: {clean_text(str(directory))}", markup=False, soft_wrap=True
+        located("output files", directory, console.width),
+        markup=False,
+        soft_wrap=True,
+        end="",
     )
+    if "output file" not in columns:
+        for row in rows:
+            line = Text.assemble(row["output file"], "  ", row["command"])
+            console.print(line, no_wrap=True, overflow="ellipsis")
     text = buffer.getvalue()
     if live:
         return text
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def located(what: str, directory: Path, width: int | None = None) -> str:
+    """Return the line that says where something is; two, rather than one that a
+    terminal of ``width`` would break in the middle of the path."""
+    path = clean_text(str(directory))
+    fits = width is None or cell_len(f"{what}: {path}") <= width
+    return f"{what}:{' ' if fits else chr(10)}{path}\n"
 
 
 def _end_row(task: TaskSnapshot) -> dict[str, Text]:

@@ -31,10 +31,11 @@ from ..permissions import Mode, Permissions, Rule
 from ..runtime import Limits, Notifications, Runtime, TaskSnapshot, open_runtime
 from ._agent_view import HostStep, JsonAgentView, PlainAgentView, in_our_words
 from ._asking import Asker, JsonAsker, TerminalAsker
+from ._leftovers import Leftovers
 from ._listening import Listening
 from ._stdout import Stdout
 from ._stopping import Stopping, open_signals
-from ._view import one_line, seconds
+from ._view import located, one_line, seconds
 
 Provider = Literal["anthropic", "openai"]
 _EVENTS_KEPT = 100_000
@@ -57,6 +58,8 @@ class Order:
         factory=dict[str, AgentDefinition]
     )
     """What an agent with a real model may start."""
+    wait: float | None = None
+    """The seconds that an agent which has answered waits for its own tasks."""
     limits: Limits = attrs.field(factory=Limits)
     json: bool = False
 
@@ -75,6 +78,9 @@ async def agent(order: Order) -> int:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stopping.listen, received)
             nursery.start_soon(stdout.watch)
+            where = located("transcripts", order.directory, stdout.width)
+            if not order.json:
+                await stdout.write(where)
             async with _open_loop(order) as run:
                 session = _Session(order, run, stdout)
                 try:
@@ -83,7 +89,7 @@ async def agent(order: Order) -> int:
                     problem = str(error)
                 has_failed = session.has_failed()
             if not order.json:
-                await stdout.write(_summary(session.ended, order.directory))
+                await stdout.write(_summary(session.ended) + where)
             nursery.cancel_scope.cancel()
     if stdout.failure is not None and stopping.number == 0:
         _say_aside(f"trio-supervisor: standard output: {stdout.failure.strerror}\n")
@@ -163,6 +169,8 @@ class _Session:
                 events, notifications = runtime.events, runtime.notifications
                 subscription = events.subscribe(_EVENTS_KEPT, agents=True)
                 readers.start_soon(self._follow, subscription)
+                leftovers = Leftovers(runtime, order.wait)
+                readers.start_soon(leftovers.watch)
                 if order.mode == "bubble":
                     asker = self._asker(runtime)
                     readers.start_soon(asker.answer)
@@ -330,16 +338,15 @@ def _words(step: Step) -> str:
     return f"{step.action} {step.agent}{text}"
 
 
-def _summary(ended: Mapping[str, TaskSnapshot], directory: Path) -> str:
-    """Return how everything ended, and where the transcripts are."""
+def _summary(ended: Mapping[str, TaskSnapshot]) -> str:
+    """Return how everything ended."""
     lines = [""]
     for name, task in ended.items():
         lines.append(f"{name}: {task.status.value}, {seconds(task)}")
         if task.error is not None:
             lines.append(f"  error: {one_line(task.error.message)}")
         lines += [f"  {line}" for line in clean_text(task.result or "").splitlines()]
-    lines += ["", f"transcripts: {clean_text(str(directory))}", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", ""])
 
 
 def _say_aside(text: str) -> None:

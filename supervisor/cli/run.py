@@ -21,7 +21,7 @@ from ..runtime import Limits, Notifications, TaskHandle, open_runtime
 from ..tree import Backoff
 from ._stdout import Stdout
 from ._stopping import Stopping, open_signals
-from ._view import JsonView, LiveView, PlainView, View, summary
+from ._view import JsonView, LiveView, PlainView, View, located, summary
 
 _EVENTS_KEPT = 100_000
 """For a reader of ours that is slow; then it is told how many it missed."""
@@ -59,6 +59,9 @@ async def run(order: Order) -> int:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stopping.listen, received)
             nursery.start_soon(stdout.watch)
+            if not order.json:  # There each task has the path of its own file.
+                where = located("output files", order.directory, stdout.width)
+                await stdout.write(where)
             tasks = await _supervise(order, stopping, stdout)
             ended = [task.snapshot() for task in tasks]
             table = summary(

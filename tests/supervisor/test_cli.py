@@ -16,6 +16,7 @@ import sys
 import termios
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,8 @@ def size(path: Path) -> int:
 
 def rows(text: str) -> list[list[str]]:
     """The rows of the table at the end, as lists of cells."""
-    _, found, rest = text.partition("command")
+    # A path may have that word in it, too.
+    _, found, rest = text.partition("\ncommand ")
     assert found, text
     lines = rest.splitlines()
     table: list[list[str]] = []
@@ -228,7 +230,8 @@ async def test_one_failure_is_1_and_shows_the_end_of_its_output(tmp_path: Path) 
 
 async def test_each_change_is_one_plain_line(tmp_path: Path) -> None:
     done = await run(tmp_path, "run", "-c", "echo x; exit 4")
-    lines = done.stdout.decode().partition("\n\n")[0].splitlines()
+    where, *lines = done.stdout.decode().partition("\n\n")[0].splitlines()
+    assert where.startswith(f"output files: {tmp_path}")
     assert [
         re.sub(r"\s+s[0-9a-f]{8}\s+", " ", line).split(maxsplit=2)[2] for line in lines
     ] == [
@@ -407,6 +410,8 @@ async def test_a_command_line_cannot_speak_to_the_terminal(tmp_path: Path) -> No
         (["run", "--grace", "inf"], "'inf'"),
         (["run", "--grace", "soon"], "'soon'"),
         (["run", "--deadline", "nan"], "'nan'"),
+        (["run", "--deadline", "0"], "'0' leaves no time"),
+        (["run", "--deadline", "-0.0"], "'-0.0' leaves no time"),
         (["run", "--directory", ""], "''"),
         (["run", "--directory", "/dev/null"], "'/dev/null'"),
         (["run", "--directory", "/dev/null/below"], "'/dev/null/below'"),
@@ -460,7 +465,7 @@ async def test_the_help_says_where_output_is_kept_and_what_141_is(
     done = await run(tmp_path, "run", "--help")
     text = " ".join(done.stdout.decode().split())
     assert "output of each command is kept" in text
-    assert "in the directory that the table names" in text
+    assert "in the directory that is named at the start" in text
     assert "the exit code is 141" in text
 
 
@@ -772,7 +777,8 @@ async def test_a_terminal_shows_a_live_view_and_then_the_table(tmp_path: Path) -
         assert await shown.finish() == 1
     frames, _, table = shown.output.partition(b"\x1b[?25h")  # and shown again
     assert b"1 completed, 1 failed" in frames
-    assert b"output files:" not in frames
+    assert frames.startswith(b"output files:")
+    assert frames.count(b"output files:") == 1
     assert table, shown.output
     plain = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", table).decode().replace("\r", "")
     assert [row[1:3] for row in rows(plain)] == [["completed", "0"], ["failed", "3"]]
@@ -862,9 +868,92 @@ async def test_a_live_view_is_never_higher_than_its_terminal(tmp_path: Path) -> 
     async with terminal(tmp_path, "run", "--max", "2", *commands, height=12) as shown:
         assert await shown.finish() == 0
     frames = shown.output.partition(b"\x1b[?25h")[0]
-    for frame in frames.split(b"\r\x1b[2K"):
+    for frame in frames.split(b"\x1b[J"):
         assert frame.count(b"\n") < 12
     assert b" more" in frames
+
+
+async def test_a_wide_terminal_does_not_pull_the_table_apart(tmp_path: Path) -> None:
+    (tmp_path / "wait").write_text("until test -e seen; do sleep 0.05; done")
+    async with terminal(tmp_path, "run", "-c", ". ./wait", width=220) as shown:
+        await shown.read_until(b"1 running")
+        (tmp_path / "seen").touch()
+        assert await shown.finish() == 0
+    plain = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", shown.output).decode()
+    heads = [line for line in plain.splitlines() if line.startswith("command ")]
+    assert all(len(head) < 80 for head in heads)
+
+
+async def test_at_40_columns_the_output_files_are_named_and_no_path_is_broken(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "d").mkdir()
+    arguments = ("run", "--directory", "d", "-c", "true 1", "-c", "exit 2")
+    async with terminal(tmp_path, *arguments, width=40) as shown:
+        assert await shown.finish() == 1
+    plain = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", shown.output).decode()
+    *_, label, path, first, second = plain.replace("\r", "").splitlines()
+    assert (label, path) == ("output files:", str(tmp_path / "d"))
+    for line, command in ((first, "true 1"), (second, "exit 2")):
+        name, _, rest = line.partition("  ")
+        assert (tmp_path / "d" / name).exists() and rest == command
+
+
+async def test_a_terminal_that_becomes_narrower_keeps_no_old_rows(
+    tmp_path: Path,
+) -> None:
+    """Each line that it broke counts as so many rows; what was above stays."""
+    (tmp_path / "wait").write_text("until test -e seen; do sleep 0.05; done")
+    long = ". ./wait; : " + "x" * 60
+    async with terminal(tmp_path, "run", "-c", long, width=120) as shown:
+        await shown.read_until(b"1 running")
+        size = struct.pack("HHHH", 24, 50, 0, 0)
+        fcntl.ioctl(shown.master, termios.TIOCSWINSZ, size)
+        # Head and row are of more than 100 columns, so of three rows each; the
+        # cursor is in the last of seven.
+        await shown.read_until(b"\r\x1b[6A\x1b[J")
+        (tmp_path / "seen").touch()
+        assert await shown.finish() == 0
+
+
+@needs_proc
+async def test_ctrl_z_gives_the_terminal_back_and_it_goes_on_as_before(
+    tmp_path: Path,
+) -> None:
+    """The cursor is shown while it is stopped, and hidden again afterwards."""
+    async with terminal(tmp_path, "run", "-c", "sleep 600") as shown:
+        await shown.read_until(b"1 running")
+        pid = shown.process.pid
+        # Not by the key: the terminal is that of a session without a shell, of
+        # which the kernel stops nobody.
+        os.kill(pid, signal.SIGTSTP)
+        await shown.read_until(b"\x1b[?25h")
+        os.kill(pid, signal.SIGCONT)
+        await shown.read_until(b"\x1b[?25h\x1b[?25l")
+        os.write(shown.master, b"\x03")
+        assert await shown.finish() == 128 + signal.SIGINT
+    assert shown.output.count(b"\x1b[?25h") == 2
+
+
+async def test_as_json_each_event_has_the_time_of_day_and_each_task_its_file(
+    tmp_path: Path,
+) -> None:
+    before = datetime.now(UTC)
+    async with running(
+        tmp_path, "run", "--json", "--envelopes", "-c", "echo x", "-c", "echo y"
+    ) as command:
+        assert await command.finish() == 0
+    times = [datetime.fromisoformat(event["at"]) for event in command.events]
+    assert before <= times[0] and times[-1] <= datetime.now(UTC)
+    of_events = [
+        datetime.fromisoformat(event["at"])
+        for event in command.events
+        if "seq" in event
+    ]
+    assert of_events == sorted(of_events)
+    for kind in ("TaskStarted", "TaskEnded"):
+        files = [Path(event["output_file"]) for event in command.kinds(kind)]
+        assert sorted(file.read_text() for file in files) == ["x\n", "y\n"]
 
 
 async def test_a_dumb_terminal_gets_plain_lines(tmp_path: Path) -> None:

@@ -248,6 +248,46 @@ async def test_an_agent_that_the_script_stops_is_no_failure(tmp_path: Path) -> N
     assert "lead: killed" in done.output
 
 
+def forgotten(tmp_path: Path, command: str, *, times: int = 1) -> Path:
+    """A script of a model that starts a command and answers without it."""
+    start = f"{{Bash: {{command: {command}, run_in_background: true}}}}"
+    turn = f"{{tools: [{start}]}}, {{text: All is well.}}"
+    return script(tmp_path, f"[{', '.join([turn] * times)}]")
+
+
+async def test_what_a_model_has_forgotten_is_told_of_while_it_is_waited_for(
+    tmp_path: Path,
+) -> None:
+    """C14: not in silence, and no longer than was asked for."""
+    path = forgotten(tmp_path, "sleep 600")
+    done = await agent(tmp_path, path, "--wait", "6")
+    assert (done.code, done.errors) == (0, "")
+    assert re.search(r" waits +\w+ +5 s: sleep 600 \(s\w+\)\n", done.output)
+    assert re.search(r" stopping +s\w+ .*--wait: 6 s are over", done.output)
+    assert "lead: completed" in done.output
+    assert processes_of(tmp_path) == []
+
+
+async def test_no_time_to_wait_ends_what_is_left_at_once_and_each_time(
+    tmp_path: Path,
+) -> None:
+    """C14: zero, with something left, three times over."""
+    path = forgotten(tmp_path, "sleep 600", times=3)
+    done = await agent(tmp_path, path, "--wait", "0", "--json")
+    assert (done.code, done.errors) == (0, "")
+    stops = [it for it in done.events() if it["kind"] == "TaskStopRequested"]
+    assert [it["reason"] for it in stops] == ["--wait: 0 s are over"] * 3
+    assert processes_of(tmp_path) == []
+
+
+async def test_nothing_is_said_of_what_ends_in_time(tmp_path: Path) -> None:
+    path = forgotten(tmp_path, "sleep 0.5")
+    done = await agent(tmp_path, path, "--wait", "60", "--json")
+    assert (done.code, done.errors) == (0, "")
+    kinds = [it["kind"] for it in done.events()]
+    assert "StillWaiting" not in kinds and "TaskStopRequested" not in kinds
+
+
 async def test_the_permission_mode_holds_for_a_script_as_well(tmp_path: Path) -> None:
     turns = "[{tools: [{Bash: {command: touch made}}]}, {text: '{answer}'}]"
     path = script(tmp_path, turns)
@@ -417,6 +457,14 @@ trio.run(main)
         (["good.yaml", "--directory", "bad.yaml"], "--directory"),
         (["good.yaml", "--directory", ""], "--directory"),
         (["good.yaml", "--permission-mode", "x"], "--permission-mode"),
+        (["good.yaml", "--wait", "-1"], "'-1' is not a number of seconds"),
+        (["good.yaml", "--wait", "soon"], "'soon' is not a number of seconds"),
+        (["good.yaml", "--wait", "inf"], "'inf' is not a number of seconds"),
+        (["good.yaml", "--allow", "Bash("], "'Bash('"),
+        (["good.yaml", "--allow", ""], "''"),
+        (["good.yaml", "--deny", "Bash()"], "--deny"),
+        (["good.yaml", "--agents", "."], "--agents needs --model"),
+        (["Hello", "--model", "claude-x", "--agents", "gone"], "ANTHROPIC_API_KEY"),
         (["Hello", "--model", "llama"], "anthropic/MODEL"),
         (["Hello", "--model", "anthropic/"], "anthropic/MODEL"),
         (["", "--model", "claude-x"], "prompt"),
@@ -446,6 +494,9 @@ async def test_help_says_what_it_takes(tmp_path: Path) -> None:
         "SCRIPT|PROMPT",
         "--model",
         "--json",
+        "--allow",
+        "--wait",
+        "approval_id",
         "--directory",
         "exit code",
         "141",
