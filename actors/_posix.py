@@ -82,6 +82,10 @@ class PosixProcesses:
         self._encoded: tuple[dict[str, str], bytes] | None = None
         """The last environment: most are the same."""
 
+    def directory(self) -> str:
+        """Return this process's directory."""
+        return os.getcwd()
+
     def environment(self) -> dict[str, str]:
         """Return a copy of this process's environment."""
         # os.environ decodes every variable at each look; its bytes do not change.

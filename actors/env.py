@@ -200,6 +200,15 @@ class Processes(Protocol):
         """Return a copy of the environment that programs inherit."""
         ...
 
+    def directory(self) -> str:
+        """Return the directory in which programs start that are given none,
+        absolute.
+
+        Raises:
+            OSError: if it is gone.
+        """
+        ...
+
     async def spawn(
         self,
         argv: Sequence[str],

@@ -25,7 +25,8 @@ from ._agent_task import AgentTask
 from ._errors import RuntimeStopping
 from ._places import Wait
 from .hooks import AgentHooks
-from .permissions import AskFailed, ToolRequest
+from .permissions import AskFailed, ToolRequest, with_input
+from .tools._tool import ToolResult
 
 if TYPE_CHECKING:
     from ._handles import TaskHandle
@@ -124,22 +125,57 @@ class RuntimeHost:
         why = self._breaker.check(use)
         if why is not None:
             return _refusal(use, why)
+        request = self._request(use)
+        advice = await self._hooks.before_tool(request)
+        if advice.input is not None:
+            request = with_input(request, advice.input)
         try:
             verdict = await self._runtime.agents.permissions.judge(
-                self._request(use), self._runtime.approvals, self._hooks.before_tool
+                request,
+                self._runtime.approvals,
+                self._hooks.on_permission,
+                said=advice.decision,
             )
         except AskFailed as error:
             raise AgentFailed("error", str(error)) from error
         if not verdict.allowed:
             if verdict.by_default:
                 self._tell_default(use.name)
-            return _refusal(use, verdict.reason)
+            return _refusal(use, _below_hooks(advice.text, verdict.reason))
+        if verdict.input is not None:
+            request = with_input(request, verdict.input)
+        return await self._call(tool, request, advice.text)
+
+    async def _call(
+        self, tool: Tool, request: ToolRequest, before: str | None
+    ) -> ToolAnswer:
+        """Make a call that is allowed; ``before`` is what hooks have said of it."""
+        use = request.tool_use
         # Where somebody was asked, or a tool has given up a wait of its own.
         places = self._life.places
         await places.regain(self._task)
-        result = await tool.call(use.input, tool_use_id=use.id)
+        began = trio.current_time()
+        try:
+            result = await tool.call(dict(use.input), tool_use_id=use.id)
+        except AgentFailed:
+            raise
+        # The boundary: what a tool raises is for its agent to know, and for hooks.
+        except Exception as error:
+            text = f"{use.name} failed: {type(error).__name__}: {error}"
+            result = ToolResult(text, is_error=True)
+        seconds = trio.current_time() - began
         await places.regain(self._task)
-        return ToolAnswer(use.id, result.text, result.is_error)
+        comment = await self._hooks.after_tool(
+            request,
+            result.text,
+            is_error=result.is_error,
+            data=result.data,
+            seconds=seconds,
+        )
+        text = result.text if comment.output is None else comment.output
+        # First, so that no output of a task can pass for it.
+        text = _below_hooks(before, _below_hooks(comment.text, text))
+        return ToolAnswer(use.id, text, result.is_error)
 
     def _tell_default(self, tool: str) -> None:
         """Tell the host, once for each tool, that it has said nothing of it."""
@@ -266,6 +302,10 @@ class RuntimeHost:
             self._life.places.over(asking)
         if waits:
             self._asking = self._life.places.lend(self._task)
+
+
+def _below_hooks(said: str | None, text: str) -> str:
+    return text if said is None else f"A hook says: {said}\n\n{text}"
 
 
 def _refusal(use: ToolUse, why: str) -> ToolAnswer:

@@ -6,12 +6,13 @@ import math
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from actors import Stopped, TaskStatus
 from actors.agent import Inbox, UserMessage
+from actors.shell import Shell
 from actors.transcript import AgentMeta, TranscriptStore
 from actors.work import Work
 
@@ -19,13 +20,18 @@ from ._agent_host import RuntimeHost
 from ._agent_task import AgentTask
 from ._approvals import Approvals
 from .agents import AgentPolicy
-from .hooks import AgentHooks, HookFacts
+from .hooks import AgentHooks, HookFacts, Hooks
 from .permissions import resolve_mode
 
 if TYPE_CHECKING:
     from ._life import Life
+    from ._table import Task
     from .runtime import Runtime
     from .tools import Tool
+
+_TYPES: Final = {"local_bash": "shell", "local_agent": "subagent"}
+_SHOWN: Final = 1_000
+"""Characters of a text that hooks are told of a task."""
 
 
 class Agents:
@@ -110,17 +116,10 @@ class Agents:
             task.task_id, cwd=agent.cwd, session=agent.session
         )
         self.write_meta(task)
-        facts = HookFacts(
-            agent_id=task.task_id,
-            agent_type=agent.type,
-            cwd=agent.cwd,
-            session=agent.session,
-            transcript=str(self.transcripts.transcript_file(task.task_id)),
-        )
         hooks = AgentHooks(
-            self.policy.hooks,
+            self._hooks_of(agent.type),
             self._life.env,
-            facts,
+            self._facts_of(task),
             on_warning=task.warn,
             background_tasks=lambda: _describe_own(task),
             time_left=lambda: _time_for_hooks(task),
@@ -139,6 +138,34 @@ class Agents:
             host.waiting(None)
             self.approvals.close(task.task_id, "the run of the agent has ended")
             task.transcript.close()
+
+    def _hooks_of(self, agent_type: str) -> Hooks:
+        """Return the hooks of all agents, and then those of this kind."""
+        definition = self.policy.definitions.get(agent_type)
+        if definition is None or definition.hooks is None:
+            return self.policy.hooks
+        return self.policy.hooks.with_more(definition.hooks)
+
+    def _facts_of(self, task: AgentTask) -> HookFacts:
+        agent, outermost = task.recipe, task
+        try:
+            project = self._life.env.processes.directory()
+        except OSError:
+            # It is gone; hooks that look for something in it say so.
+            project = None
+        while outermost.parent is not None:
+            outermost = outermost.parent
+        return HookFacts(
+            agent_id=task.task_id,
+            agent_type=agent.type,
+            cwd=agent.cwd or project,
+            project=project,
+            session=agent.session or outermost.recipe.session or outermost.task_id,
+            transcript=str(self.transcripts.transcript_file(task.task_id)),
+            session_transcript=str(self.transcripts.transcript_file(outermost.task_id)),
+            mode=task.mode,
+            is_main=task.parent is None,
+        )
 
     def stopping(self, task: AgentTask) -> None:
         """Called when it is asked to stop, before it is cancelled."""
@@ -243,8 +270,26 @@ def _time_for_hooks(task: AgentTask) -> float:
 
 
 def _describe_own(task: AgentTask) -> list[dict[str, str]]:
-    return [
-        {"id": own.task_id, "type": own.task_type, "description": own.description}
-        for own in task.own.values()
-        if own.background
-    ]
+    return [_describe(own) for own in task.own.values() if own.background]
+
+
+def _describe(task: Task) -> dict[str, str]:
+    """Return a task as hooks are told of it: in the words of Claude Code, where it
+    has any."""
+    told = {
+        "id": task.task_id,
+        "type": _TYPES.get(task.task_type, task.task_type),
+        "task_type": task.task_type,
+        "status": task.status.value,
+        "description": _shortened(task.description),
+    }
+    if isinstance(task, AgentTask):
+        told["agent_type"] = task.recipe.type
+    elif isinstance(task.work, Shell):
+        told["command"] = _shortened(task.work.command)
+    return told
+
+
+def _shortened(text: str) -> str:
+    more = len(text) - _SHOWN
+    return text if more <= 0 else f"{text[:_SHOWN]}… [+{more} chars]"

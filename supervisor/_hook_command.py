@@ -10,11 +10,13 @@ import attrs
 import trio
 
 from actors.env import Env, Process, ProcessExit
-from actors.envelope import CUT, clean_text, truncate_head
 
-TEXT_LIMIT: Final = 10_000
-"""Characters kept of what a hook prints, from the start."""
-_BYTES_KEPT: Final = 8 * TEXT_LIMIT
+from ._hook_answer import as_text
+
+OUTPUT_LIMIT: Final = 2**20
+"""Bytes kept of what a hook prints, and of its errors, from the start."""
+PROJECT_DIR: Final = "CLAUDE_PROJECT_DIR"
+"""The variable by which hooks of Claude Code find their scripts."""
 _LAST_WORDS: Final = 1.0
 """Seconds for what is still in the pipes when nothing of the command is left."""
 
@@ -24,14 +26,19 @@ class CommandEnd:
     """How a hook's command has ended."""
 
     exit: ProcessExit
-    stdout: str
+    stdout: bytes
+    """As it was printed: what it says is read before it is cleaned."""
+    is_cut: bool
+    """Whether there was more of it."""
     stderr: str
+    """Clean."""
 
 
 async def run_hook_command(
-    command: str, env: Env, *, stdin: bytes, cwd: str | None
+    command: str, env: Env, *, stdin: bytes, cwd: str | None, project: str | None
 ) -> CommandEnd:
-    """Run a command with ``stdin`` as its input, and return how it has ended.
+    """Run a command with ``stdin`` as its input and ``project`` as the directory of
+    the project, and return how it has ended.
 
     What it leaves behind is killed when it has ended. Cancelled, all of it is
     killed at once, and it returns when that is done. Of what it prints the start
@@ -40,8 +47,8 @@ async def run_hook_command(
     Raises:
         OSError: if it cannot be started.
     """
-    process = await _spawn(command, env, cwd)
-    stdout, stderr = bytearray(), bytearray()
+    process = await _spawn(command, env, cwd, project)
+    stdout, stderr = _Kept(), _Kept()
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_feed, process, stdin)
@@ -55,16 +62,22 @@ async def run_hook_command(
     finally:
         with trio.CancelScope(shield=True):  # It has a deadline of its own.
             await process.aclose()
-    return CommandEnd(exit, _as_text(stdout), _as_text(stderr))
+    said = bytes(stderr.data).decode("utf-8", "replace")
+    return CommandEnd(exit, bytes(stdout.data), stdout.is_cut, as_text(said))
 
 
-async def _spawn(command: str, env: Env, cwd: str | None) -> Process:
+async def _spawn(
+    command: str, env: Env, cwd: str | None, project: str | None
+) -> Process:
+    variables = env.processes.environment()
+    if project is not None:
+        variables[PROJECT_DIR] = project
     for program in ("bash", "sh"):
         try:
             return await env.processes.spawn(
                 [program, "-c", command],
                 cwd=cwd,
-                env=env.processes.environment(),
+                env=variables,
                 marker=env.ids.hex(16),
                 stdin="pipe",
                 stderr="pipe",
@@ -82,13 +95,14 @@ async def _feed(process: Process, data: bytes) -> None:
         await process.send_eof()
 
 
-async def _read(receive: Callable[[], Awaitable[bytes]], kept: bytearray) -> None:
+@attrs.define
+class _Kept:
+    data: bytearray = attrs.field(factory=bytearray)
+    is_cut: bool = False
+
+
+async def _read(receive: Callable[[], Awaitable[bytes]], kept: _Kept) -> None:
     while data := await receive():
-        kept += data[: _BYTES_KEPT - len(kept)]
-
-
-def _as_text(data: bytearray) -> str:
-    text, is_cut = truncate_head(
-        clean_text(data.decode("utf-8", "replace")).strip(), TEXT_LIMIT
-    )
-    return text + CUT if is_cut or len(data) == _BYTES_KEPT else text
+        room = OUTPUT_LIMIT - len(kept.data)
+        kept.data += data[:room]
+        kept.is_cut |= len(data) > room

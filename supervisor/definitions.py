@@ -54,7 +54,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import stat
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -67,6 +66,8 @@ from actors.envelope import clean_text
 
 from ._frontmatter import BadHead, HeadField, Value, split_page
 from ._spec import Restart
+from ._text_file import BadFile, read_text
+from .hooks import Hooks
 from .permissions import MODES
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -78,7 +79,6 @@ __all__ = [
     "read_definitions",
 ]
 
-_FILE_LIMIT: Final = 1_000_000
 _NAME_LIMIT: Final = 64
 _TEXT_LIMIT: Final = 16_384
 _SHOWN: Final = 80
@@ -273,6 +273,11 @@ class AgentDefinition:
     """Whether it is run again, in the background: see `Runtime.launch`."""
     max_turns: int | None = attrs.field(default=None, validator=_by(_check_turns))
     """How many rounds of tool calls it has; None is no limit."""
+    hooks: Hooks | None = attrs.field(
+        default=None,
+        validator=attrs.validators.optional(attrs.validators.instance_of(Hooks)),
+    )
+    """What is called round its runs and its calls, besides the hooks of all agents."""
     source: Path | None = None
     """The file that it was read from."""
 
@@ -469,28 +474,10 @@ def read_definition(path: str | os.PathLike[str]) -> AgentDefinition:
     """
     source = Path(path)
     try:
-        with open(source, "rb", opener=_open_at_once) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise DefinitionError(source, None, "it is no regular file")
-            data = file.read(_FILE_LIMIT + 1)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise DefinitionError(source, None, f"it cannot be read: {why}") from error
-    if len(data) > _FILE_LIMIT:
-        raise DefinitionError(source, None, f"it has more than {_FILE_LIMIT} bytes")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DefinitionError(
-            source, line, "this is no UTF-8: save the file in that encoding"
-        ) from None
+        text = read_text(source)
+    except BadFile as error:
+        raise DefinitionError(source, error.line, error.text) from error.__cause__
     return parse_definition(text, source)
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    # A named pipe that nobody writes to would hold up whoever opens it.
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_definitions(

@@ -1,44 +1,79 @@
 """Hooks: commands and functions of the program that are called round an agent's life.
 
-``SubagentStart`` hooks are called before the first prompt of a run, ``SubagentStop``
-hooks when it ends, and ``PermissionRequest`` hooks about a tool call that neither a
-rule nor the agent's mode decides. A hook is a command or an async function.
+They are called as those of Claude Code are, so that a script that was written for it
+does here what it does there; `supervisor.settings_file` reads its settings files. A
+hook is a command or an async function.
 
-A **command** runs under ``bash -c`` in the agent's directory. It gets a JSON object
-on its standard input::
+========================  ========================================================
+list of `Hooks`           called
+========================  ========================================================
+``start``                 before the first prompt of a run (``SubagentStart``)
+``pre_tool``              before every tool call, whatever allows it, in the mode
+                          ``bypass`` as well (``PreToolUse``)
+``permission_request``    about a call that neither a rule nor the agent's mode
+                          decides (``PermissionRequest``)
+``post_tool``             after a call that has succeeded (``PostToolUse``)
+``post_tool_failure``     after one that has failed (``PostToolUseFailure``)
+``stop``                  when a run ends (``SubagentStop``)
+``main_stop``             when a run of an agent ends that the program itself has
+                          started (``Stop``)
+========================  ========================================================
 
-    hook_event_name  agent_id  agent_type  session  cwd
+A **command** runs under ``bash -c`` in the agent's directory, with the host's as
+``CLAUDE_PROJECT_DIR``. It gets a JSON object on its standard input::
 
-and ``SubagentStop`` also ``stop_hook_active`` (whether the agent goes on because of
-a stop hook already), ``agent_transcript_path``, ``last_assistant_message``,
-``background_tasks``, and ``status``: ``running`` if the hook can still make the
-agent go on, or else how it has ended, ``completed``, ``failed`` or ``killed``.
-``PermissionRequest`` has ``tool_name``, ``tool_input``, ``tool_use_id`` and
-``permission_mode``. What the command says:
+    hook_event_name  session_id  transcript_path  cwd  permission_mode
+    agent_id  agent_type  session  mode
 
-=================  ====================  =====================  =====================
-exit code          SubagentStart         SubagentStop           PermissionRequest
-=================  ====================  =====================  =====================
-0                  stdout goes to the    nothing is shown       stdout may decide
-                   agent                                        (see below)
-2                  ignored               the agent goes on      denied; stderr says
-                                         with stderr            why
-any other          stderr goes to the people, as a warning, and the hook says nothing
-=================  ====================  =====================  =====================
+``permission_mode`` is the mode in the words of Claude Code, ``mode`` the same in
+ours; ``transcript_path`` is that of the outermost agent, after whom ``session_id`` is
+called if no session has a name. Hooks round tool calls have also ``tool_name``,
+``tool_input`` and ``tool_use_id``; after it ``duration_ms`` and ``tool_response`` or
+``error``. Stop hooks have ``stop_hook_active`` (whether the agent goes on because of
+one already), ``agent_transcript_path``, ``last_assistant_message``,
+``background_tasks``, ``session_crons``, and ``status``: ``running`` if the hook can
+still make the agent go on, or else how it has ended, ``completed``, ``failed`` or
+``killed``. What the exit code says:
 
-A ``PermissionRequest`` command decides by printing a JSON object with ``decision``
-(``allow`` or ``deny``) and perhaps a ``reason``; broken JSON is warned of and decides
-nothing. A ``SubagentStart`` command may
-print ``{"hookSpecificOutput": {"additionalContext": TEXT}}`` instead of the text.
+=========  ============  ============================  ============  ==============
+exit code  start         pre_tool, permission_request  post_tool     stop
+=========  ============  ============================  ============  ==============
+0          stdout goes   stdout may decide             stdout may    stdout may
+           to the agent                                tell          decide
+2          ignored       denied: stderr says why       stderr goes   the agent goes
+                                                       to the agent  on with stderr
+any other  stderr goes to the people, as a warning, and the hook allows nothing
+=========  ============  ============================  ============  ==============
 
-A **function** gets the same as a mapping. It returns, for ``SubagentStart``, the text
-for the agent; for ``SubagentStop``, the reason to go on; for ``PermissionRequest``, a
-`Verdict`; and None if it has nothing to say.
+What stdout may decide or tell is a JSON object: all that Claude Code and Codex
+document. Before a call that is ``hookSpecificOutput`` with ``permissionDecision``
+(``allow``, ``deny``, ``ask``; ``defer`` is taken for ``ask``),
+``permissionDecisionReason``, ``updatedInput`` and ``additionalContext``, or flat
+``decision`` and ``reason``; about a permission ``hookSpecificOutput`` with
+``decision``, an object; after a call and at a stop ``decision: "block"`` with a
+``reason``, ``additionalContext``, and ``updatedToolOutput``. ``continue: false``
+fails the agent, with ``stopReason``; at a stop it lets it end, whatever other hooks
+say. ``systemMessage`` goes to the people. ``async``, ``suppressOutput``,
+``terminalSequence`` and ``classifierContext`` change nothing: each hook is waited for.
+
+An answer that is not understood, for a key, a value, a type or a place that is
+unknown, or since it is no JSON, is warned of and decides nothing; only what can mean
+nothing but a denial is one all the same.
+
+What hooks before a call say weighs as a rule about that call would: one that denies
+beats one that asks, which beats one that allows. So no hook allows what a rule
+denies, or what a rule asks about, and none lets an agent edit in the mode ``plan``.
+What a hook changes in a call is judged in the place of what the model has asked for.
+
+A **function** gets the same as a mapping. It returns what a command would print, as a
+mapping; or, before a call, a `Verdict` or a `Decision`; at the start and after a
+call, the text for the agent; at the stop, the reason to go on; and None if it has
+nothing to say.
 
 All hooks of an event run at the same time; what they say is put together in their
 order. One that raises, takes longer than its time or cannot be started is told of in
-a warning and has said nothing: it stops no agent, and it allows nothing. The
-processes of a command are killed with their whole tree when it has ended, at its
+a warning and has said nothing: it stops no agent, and it allows and denies nothing.
+The processes of a command are killed with their whole tree when it has ended, at its
 timeout, and when the agent is stopped.
 
 An agent that is not let go before the tests pass, and a function that says no::
@@ -63,24 +98,44 @@ that names the argument.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, cast
 
 import attrs
 import trio
 
+from actors.agent import AgentFailed
 from actors.env import Env
 
+from ._hook_answer import Answer, Event, read_object, read_output
 from ._hook_command import CommandEnd, run_hook_command
 from ._line import one_line
-from .permissions import ToolRequest, Verdict, as_tuple, is_async_function
+from .permissions import (
+    Decision,
+    Mode,
+    Rule,
+    ToolRequest,
+    Verdict,
+    as_tuple,
+    is_async_function,
+)
 
 # For help(), which shows only what a module defines itself or lists here.
-__all__ = ["STOP_BLOCKS", "AgentHooks", "Hook", "HookFacts", "HookFunction", "Hooks"]
+__all__ = [
+    "STOP_BLOCKS",
+    "Advice",
+    "AgentHooks",
+    "Comment",
+    "Hook",
+    "HookFacts",
+    "HookFunction",
+    "Hooks",
+]
 
 STOP_BLOCKS: Final = 5
 """How many times in a row stop hooks can make an agent go on."""
@@ -89,14 +144,26 @@ END_BUDGET: Final = 3.0
 """Seconds that stop hooks have on a path on which they cannot make it go on."""
 
 _BLOCKED: Final = 2
-_EXACT: Final = re.compile(r"[A-Za-z0-9_ ,:-]+(?:\|[A-Za-z0-9_ ,:-]+)*")
+_NAMES: Final = re.compile(r"[A-Za-z0-9_ ,|-]*")
+_TOOL_LISTS: Final = (
+    "pre_tool",
+    "permission_request",
+    "post_tool",
+    "post_tool_failure",
+)
+
+_MODES: Final[Mapping[Mode, str]] = {
+    "deny": "dontAsk",
+    "plan": "plan",
+    "default": "default",
+    "bubble": "default",
+    "accept_edits": "acceptEdits",
+    "bypass": "bypassPermissions",
+}
+"""As Claude Code calls them."""
 
 HookFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Any]]
 """A hook in the program itself; see the module."""
-
-_START: Final = "SubagentStart"
-_STOP: Final = "SubagentStop"
-_TOOL: Final = "PermissionRequest"
 
 
 @attrs.frozen
@@ -105,10 +172,13 @@ class Hook:
 
     Args:
         run: a command for bash, or an async function.
-        matcher: for which types of agents it is, and before tool calls for which
-            tools: ``*`` or nothing for all; a name, or several with ``|`` between
-            them; or else a regular expression that must match the whole name.
+        matcher: for which types of agents it is, and round tool calls for which
+            tools: ``*`` or nothing for all; a name, or several with ``|`` or ``,``
+            between them; or else a regular expression that is found anywhere in
+            the name.
         timeout: the seconds that it may take; None for `Hooks.timeout`.
+        only: round tool calls, of which of them it is called: of those that this
+            rule would speak of if it denied them, whatever its effect is.
 
     Raises:
         TypeError, ValueError: naming the argument and its value.
@@ -117,6 +187,7 @@ class Hook:
     run: str | HookFunction
     matcher: str = "*"
     timeout: float | None = attrs.field(default=None, kw_only=True)
+    only: Rule | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         if isinstance(self.run, str):
@@ -138,6 +209,8 @@ class Hook:
             ) from None
         if self.timeout is not None:
             _check_seconds(self.timeout)
+        if self.only is not None and not isinstance(self.only, Rule):
+            raise TypeError(f"only must be a Rule or None, not {self.only!r}")
 
     @property
     def name(self) -> str:
@@ -148,11 +221,22 @@ class Hook:
 
     def matches(self, name: str) -> bool:
         """Tell whether it is for this type of agent, or this tool."""
-        if self.matcher in ("", "*"):
+        if self.matcher.strip() in ("", "*"):
             return True
-        if _EXACT.fullmatch(self.matcher):
-            return name in [choice.strip() for choice in self.matcher.split("|")]
-        return re.fullmatch(self.matcher, name) is not None
+        if _NAMES.fullmatch(self.matcher):
+            return name in [one.strip() for one in re.split("[|,]", self.matcher)]
+        return re.search(self.matcher, name) is not None
+
+    def matches_call(self, request: ToolRequest) -> bool:
+        """Tell whether it is for this tool call."""
+        use = request.tool_use
+        if not self.matches(use.name):
+            return False
+        if self.only is None:
+            return True
+        # As wide as a denial: rather once too often than once too seldom.
+        only = attrs.evolve(self.only, effect="deny")
+        return only.matches(use.name, use.input, request.cwd)
 
 
 def _check_hooks(_: object, field: Any, hooks: object) -> None:
@@ -169,6 +253,10 @@ def _check_hooks(_: object, field: Any, hooks: object) -> None:
                 f"{name} must be Hook objects, not {hook!r}: write"
                 f" {name}=[Hook({hook!r})]"
             )
+        if hook.only is not None and name not in _TOOL_LISTS:
+            raise ValueError(
+                f"{name} is not about tool calls, so its hooks have no only: {hook!r}"
+            )
 
 
 def _check_seconds(seconds: object) -> None:
@@ -180,13 +268,20 @@ def _check_seconds(seconds: object) -> None:
 
 @attrs.frozen(kw_only=True)
 class Hooks:
-    """The hooks of all agents of a runtime.
+    """The hooks of all agents of a runtime, or of one kind of them.
 
     Args:
         start: called before the first prompt of a run (``SubagentStart``).
         stop: called when a run ends (``SubagentStop``); they can make it go on.
-        pre_tool: asked about a tool call that neither a rule nor the mode decides
-            (``PermissionRequest``).
+        main_stop: likewise, of agents that the program itself has started
+            (``Stop``), besides ``stop``.
+        pre_tool: called before every tool call (``PreToolUse``); they can deny it,
+            have it asked about, allow it, and change it.
+        permission_request: asked about a tool call that neither a rule nor the mode
+            decides (``PermissionRequest``).
+        post_tool: called after a tool call that has succeeded (``PostToolUse``);
+            they can tell the agent something of it, and replace its answer.
+        post_tool_failure: called after one that has failed (``PostToolUseFailure``).
         timeout: the seconds that a hook may take that says nothing else.
 
     Raises:
@@ -199,12 +294,38 @@ class Hooks:
     stop: tuple[Hook, ...] = attrs.field(
         default=(), converter=as_tuple, validator=_check_hooks
     )
+    main_stop: tuple[Hook, ...] = attrs.field(
+        default=(), converter=as_tuple, validator=_check_hooks
+    )
     pre_tool: tuple[Hook, ...] = attrs.field(
+        default=(), converter=as_tuple, validator=_check_hooks
+    )
+    permission_request: tuple[Hook, ...] = attrs.field(
+        default=(), converter=as_tuple, validator=_check_hooks
+    )
+    post_tool: tuple[Hook, ...] = attrs.field(
+        default=(), converter=as_tuple, validator=_check_hooks
+    )
+    post_tool_failure: tuple[Hook, ...] = attrs.field(
         default=(), converter=as_tuple, validator=_check_hooks
     )
     timeout: float = attrs.field(
         default=60.0, validator=lambda _, __, seconds: _check_seconds(seconds)
     )
+
+    def with_more(self, more: Hooks) -> Hooks:
+        """Return these and then ``more``, each with the time that it has now."""
+        lists: dict[str, Any] = {}
+        for name in (field.name for field in attrs.fields(Hooks)):
+            if name != "timeout":
+                lists[name] = (
+                    *getattr(self, name),
+                    *(
+                        attrs.evolve(hook, timeout=hook.timeout or more.timeout)
+                        for hook in getattr(more, name)
+                    ),
+                )
+        return attrs.evolve(self, **lists)
 
 
 @attrs.frozen(kw_only=True)
@@ -217,6 +338,35 @@ class HookFacts:
     session: str | None = None
     transcript: str | None = None
     """The path of its transcript."""
+    session_transcript: str | None = None
+    """That of the outermost agent; None if it is itself."""
+    mode: Mode = "default"
+    project: str | None = None
+    """The host's directory."""
+    is_main: bool = False
+    """Whether the program itself has started it."""
+
+
+@attrs.frozen(kw_only=True)
+class Advice:
+    """What hooks say of a call before it is judged."""
+
+    decision: Decision | None = None
+    """None if no hook has decided anything."""
+    input: Mapping[str, Any] | None = None
+    """What it is to be made with instead."""
+    text: str | None = None
+    """What the agent is to know of it."""
+
+
+@attrs.frozen(kw_only=True)
+class Comment:
+    """What hooks say of a call that was made."""
+
+    text: str | None = None
+    """What the agent is to know of it."""
+    output: str | None = None
+    """What it is to see instead of the answer."""
 
 
 class AgentHooks:
@@ -228,6 +378,9 @@ class AgentHooks:
     there is, and are not cancelled meanwhile. If `on_stop` has let the agent end,
     that was the call, unless the agent went on for another reason (`went_on`,
     `before_tool`).
+
+    Every method but `on_stop` raises `actors.agent.AgentFailed` if a hook says that
+    the agent is to end.
 
     Args:
         on_warning: told what people should know, in a line or a few.
@@ -267,15 +420,9 @@ class AgentHooks:
         To be called in the block, before the first prompt.
         """
         self._started = self._owes_stop = True
-        told = self._told(_START)
-        texts: list[str] = []
-        for hook, said in await self._call(self._hooks.start, _START, told):
-            if isinstance(said, CommandEnd):
-                said = _context(said.stdout) if said.exit.code == 0 else None
-            text = self._as_text(hook, _START, said)
-            if text:
-                texts.append(text)
-        return "\n\n".join(texts) or None
+        answers = await self._ask("SubagentStart", self._of_type(self._hooks.start))
+        _end_if_told(answers)
+        return _joined(answer.context for answer in answers)
 
     async def on_stop(self, answer: str) -> str | None:
         """Call the stop hooks because the agent has an answer and nothing else to do;
@@ -286,13 +433,13 @@ class AgentHooks:
         """
         self._owes_stop = True
         self._answer = answer
-        reasons = await self._call_stop("running")
+        reasons = await self._ask_stop("running")
         if reasons and self._blocks >= STOP_BLOCKS:
             self._warn(
                 f"stop hooks have made the agent go on {self._blocks} times in a row;"
                 f" it ends now, although: {one_line(reasons)}"
             )
-            reasons = ""
+            reasons = None
         if reasons:
             self._blocks += 1
             return reasons
@@ -304,33 +451,89 @@ class AgentHooks:
         """The agent goes on although `on_stop` has let it end: a message came."""
         self._owes_stop = self._started
 
-    async def before_tool(self, request: ToolRequest) -> Verdict | None:
-        """Ask the hooks about a tool call; None if none of them decides.
-
-        One that denies decides, and otherwise one that allows.
-        """
+    async def before_tool(self, request: ToolRequest) -> Advice:
+        """Call the hooks before a tool call, whatever will allow or deny it."""
         self.went_on()
-        use = request.tool_use
-        told = self._told(
-            _TOOL,
-            tool_name=use.name,
-            tool_input=dict(use.input),
-            tool_use_id=use.id,
-            permission_mode=request.mode,
+        chosen = _of_call(self._hooks.pre_tool, request)
+        if not chosen:
+            return Advice()
+        told = _of_use(request)
+        if any(isinstance(hook.run, str) for hook in chosen):
+            try:
+                _as_json(self._told("PreToolUse", told))
+            except (TypeError, ValueError, RecursionError) as error:
+                # Or it would be called without its guard.
+                why = one_line(f"{type(error).__name__}: {error}")
+                reason = f"its arguments cannot be told to the hooks ({why})"
+                return Advice(decision=Decision("deny", reason))
+        answers = await self._ask("PreToolUse", chosen, told)
+        _end_if_told(answers)
+        decision = _decision(answers)
+        changed = [answer.input for answer in answers if answer.input is not None]
+        if any(one != changed[0] for one in changed):
+            self._warn(
+                "two PreToolUse hooks change one call in different ways: what the last"
+                " one says counts"
+            )
+        return Advice(
+            decision=decision,
+            input=changed[-1] if changed else None,
+            text=_joined(answer.context for answer in answers),
         )
-        verdicts: list[Verdict] = []
-        for hook, said in await self._call(
-            self._hooks.pre_tool, _TOOL, told, name=use.name
-        ):
-            verdict: object = said
-            if isinstance(said, CommandEnd):
-                verdict = self._verdict(hook, said)
-            if isinstance(verdict, Verdict):
-                verdicts.append(verdict)
-            elif verdict is not None:
-                self._complain(hook, _TOOL, f"it returned {verdict!r}, no Verdict")
-        denials = [verdict for verdict in verdicts if not verdict.allowed]
-        return next(iter(denials + verdicts), None)
+
+    async def on_permission(self, request: ToolRequest) -> Verdict | None:
+        """Ask the hooks about a call that nobody has decided; None if none of them
+        does. One that denies decides, and otherwise one that allows."""
+        chosen = _of_call(self._hooks.permission_request, request)
+        if not chosen:
+            return None
+        answers = await self._ask("PermissionRequest", chosen, _of_use(request))
+        _end_if_told(answers)
+        decision = _decision(answers)
+        if decision is None or decision.effect == "ask":
+            return None
+        if decision.effect == "deny":
+            return Verdict(False, decision.reason)
+        changed = [
+            it.input for it in answers if it.effect == "allow" and it.input is not None
+        ]
+        return Verdict(True, decision.reason, input=changed[-1] if changed else None)
+
+    async def after_tool(
+        self,
+        request: ToolRequest,
+        text: str,
+        *,
+        is_error: bool,
+        data: Mapping[str, Any],
+        seconds: float,
+    ) -> Comment:
+        """Call the hooks after a tool call.
+
+        Args:
+            text, data: what it has answered.
+            is_error: whether it has failed.
+            seconds: how long it has taken.
+        """
+        hooks = self._hooks.post_tool_failure if is_error else self._hooks.post_tool
+        chosen = _of_call(hooks, request)
+        if not chosen:
+            return Comment()
+        told = _of_use(request) | {"duration_ms": round(seconds * 1000)}
+        if is_error:
+            told |= {"error": text, "is_interrupt": False}
+        else:
+            told["tool_response"] = {**data, "text": text}
+        event: Event = "PostToolUseFailure" if is_error else "PostToolUse"
+        answers = await self._ask(event, chosen, told)
+        _end_if_told(answers)
+        outputs = [answer.output for answer in answers if answer.output is not None]
+        said: list[str | None] = []
+        for answer in answers:
+            if answer.effect == "deny":
+                said.append(answer.reason or "A hook has found fault with it.")
+            said.append(answer.context)
+        return Comment(text=_joined(said), output=outputs[-1] if outputs else None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -347,133 +550,212 @@ class AgentHooks:
         self._owes_stop = False
         budget = min(END_BUDGET, self._time_left())
         with trio.move_on_after(budget, shield=True):
-            await self._call_stop(self._status(exc), most=budget)
+            await self._ask_stop(self._status(exc), most=budget)
 
     # Calling
 
-    async def _call_stop(self, status: str, most: float = math.inf) -> str:
-        told = self._told(
-            _STOP,
-            stop_hook_active=self._blocks > 0,
-            agent_transcript_path=self._facts.transcript,
-            last_assistant_message=self._answer,
-            background_tasks=[dict(task) for task in self._background_tasks()],
-            status=status,
-        )
-        reasons: list[str] = []
-        for hook, said in await self._call(self._hooks.stop, _STOP, told, most=most):
-            if isinstance(said, CommandEnd):
-                if said.exit.code != _BLOCKED:
-                    continue
-                said = said.stderr or "A stop hook has found that it is not done."
-            text = self._as_text(hook, _STOP, said)
-            if text:
-                reasons.append(text)
-        return "\n\n".join(reasons)
+    async def _ask_stop(self, status: str, most: float = math.inf) -> str | None:
+        told = {
+            "stop_hook_active": self._blocks > 0,
+            "agent_transcript_path": self._facts.transcript,
+            "last_assistant_message": self._answer,
+            "background_tasks": [dict(task) for task in self._background_tasks()],
+            # Its own, of which it has none: schedules are the host's.
+            "session_crons": [],
+            "status": status,
+        }
+        jobs: list[_Job] = [
+            (hook, "SubagentStop", told) for hook in self._of_type(self._hooks.stop)
+        ]
+        if self._facts.is_main:
+            # What their matcher says means nothing, as there.
+            jobs += [(hook, "Stop", told) for hook in self._hooks.main_stop]
+        answers = await self._ask_all(jobs, most)
+        if any(answer.ends is not None for answer in answers):
+            return None
+        said: list[str | None] = []
+        for answer in answers:
+            if answer.effect == "deny":
+                default = "A stop hook has found that it is not done."
+                said.append(answer.reason or default)
+            said.append(answer.context)
+        return _joined(said)
 
-    async def _call(
+    async def _ask(
         self,
+        event: Event,
         hooks: Sequence[Hook],
-        event: str,
-        told: Mapping[str, Any],
-        *,
-        name: str | None = None,
-        most: float = math.inf,
-    ) -> list[tuple[Hook, object]]:
-        """Call those that match, all at the same time; return what each has said, in
-        their order. A command that has neither exited with 0 nor with 2 is left out.
-        """
-        name = self._facts.agent_type if name is None else name
-        chosen = [hook for hook in hooks if hook.matches(name)]
-        answers: list[object] = [None] * len(chosen)
+        told: Mapping[str, Any] | None = None,
+    ) -> list[Answer]:
+        return await self._ask_all([(hook, event, told or {}) for hook in hooks])
+
+    async def _ask_all(
+        self, jobs: Sequence[_Job], most: float = math.inf
+    ) -> list[Answer]:
+        """Call hooks, all at the same time; return what each has said, in their
+        order."""
+        answers = [Answer()] * len(jobs)
         ends: list[BaseException] = []
 
-        async def call(number: int, hook: Hook) -> None:
-            seconds = min(hook.timeout or self._hooks.timeout, most)
+        async def call(number: int, job: _Job) -> None:
             try:
-                answers[number] = await self._call_one(hook, event, told, seconds)
+                answers[number] = await self._ask_one(*job, most)
             except (KeyboardInterrupt, SystemExit) as error:
                 # Nobody's failure: it goes on as it is, and in no group.
                 ends.append(error)
                 nursery.cancel_scope.cancel()
 
         async with trio.open_nursery() as nursery:
-            for number, hook in enumerate(chosen):
-                nursery.start_soon(call, number, hook)
+            for number, job in enumerate(jobs):
+                nursery.start_soon(call, number, job)
         if ends:
             raise ends[0]
-        return [*zip(chosen, answers, strict=True)]
+        return answers
 
-    async def _call_one(
-        self, hook: Hook, event: str, told: Mapping[str, Any], seconds: float
-    ) -> object:
+    async def _ask_one(
+        self, hook: Hook, event: Event, more: Mapping[str, Any], most: float
+    ) -> Answer:
+        seconds = min(hook.timeout or self._hooks.timeout, most)
+        told = self._told(event, more)
         try:
             with trio.fail_after(seconds):
-                if not isinstance(hook.run, str):
-                    return await hook.run(told)
-                end = await run_hook_command(
-                    hook.run,
-                    self._env,
-                    stdin=json.dumps(told, default=str).encode(),
-                    cwd=self._facts.cwd,
-                )
+                if isinstance(hook.run, str):
+                    said: object = await run_hook_command(
+                        hook.run,
+                        self._env,
+                        stdin=_as_json(told),
+                        cwd=self._facts.cwd,
+                        project=self._facts.project,
+                    )
+                else:
+                    said = await hook.run(told)
+            answer = _understood(event, said)
         except trio.TooSlowError:
-            self._complain(hook, event, f"it took longer than {seconds:g} s")
-            return None
+            answer = Answer(faults=(f"it took longer than {seconds:g} s",))
         except Exception as error:
             # The boundary: a hook is a guest of the agent, not a part of it.
-            self._complain(hook, event, f"{type(error).__name__}: {error}")
-            return None
-        if end.exit.code in (0, _BLOCKED):
-            return end
-        self._complain(hook, event, _describe(end))
-        return None
+            answer = Answer(faults=(f"{type(error).__name__}: {error}",))
+        for fault in answer.faults:
+            self._warn(f"the {event} hook {hook.name!r}: {fault}")
+        if answer.message is not None:
+            self._warn(f"the {event} hook {hook.name!r} says: {answer.message}")
+        return answer
 
-    def _told(self, event: str, **more: Any) -> dict[str, Any]:
+    def _told(self, event: Event, more: Mapping[str, Any]) -> dict[str, Any]:
+        facts = self._facts
         return {
             "hook_event_name": event,
-            "agent_id": self._facts.agent_id,
-            "agent_type": self._facts.agent_type,
-            "session": self._facts.session,
-            "cwd": self._facts.cwd,
+            "session_id": facts.session,
+            "transcript_path": facts.session_transcript or facts.transcript,
+            "cwd": facts.cwd,
+            "permission_mode": _MODES[facts.mode],
+            "agent_id": facts.agent_id,
+            "agent_type": facts.agent_type,
+            "session": facts.session,
+            "mode": facts.mode,
             **more,
         }
 
-    def _complain(self, hook: Hook, event: str, what: str) -> None:
-        self._warn(f"the {event} hook {hook.name!r}: {what}")
-
-    def _as_text(self, hook: Hook, event: str, said: object) -> str | None:
-        if said is None or isinstance(said, str):
-            return said
-        self._complain(hook, event, f"it returned {said!r}, no text")
-        return None
+    def _of_type(self, hooks: Iterable[Hook]) -> list[Hook]:
+        return [hook for hook in hooks if hook.matches(self._facts.agent_type)]
 
     def _status(self, error: BaseException | None) -> str:
         if error is None:
             return "killed" if self.was_killed else "completed"
         return "failed" if isinstance(error, Exception) else "killed"
 
-    def _verdict(self, hook: Hook, end: CommandEnd) -> Verdict | None:
-        """Return what a command says of a tool call."""
-        if end.exit.code == _BLOCKED:
-            return Verdict(False, end.stderr or "a hook denies it")
-        said = _as_object(end.stdout)
-        if said is None:
-            if end.stdout.startswith("{"):
-                shown = one_line(end.stdout, 80)
-                self._complain(hook, _TOOL, f"it printed broken JSON: {shown}")
-            return None
-        decision = said.get("decision")
-        if decision is None:
-            return None
-        if decision not in ("allow", "deny"):
-            self._complain(hook, _TOOL, f"unknown decision {decision!r}")
-            return None
-        reason = said.get("reason")
-        allowed = decision == "allow"
-        if not isinstance(reason, str) or not reason:
-            reason = "a hook allows it" if allowed else "a hook denies it"
-        return Verdict(allowed, reason)
+
+_Job: TypeAlias = tuple[Hook, Event, Mapping[str, Any]]
+
+
+def _of_call(hooks: Iterable[Hook], request: ToolRequest) -> list[Hook]:
+    return [hook for hook in hooks if hook.matches_call(request)]
+
+
+def _of_use(request: ToolRequest) -> dict[str, Any]:
+    use = request.tool_use
+    return {
+        "tool_name": use.name,
+        # A copy: nobody changes what was asked for by the way.
+        "tool_input": copy.deepcopy(dict(use.input)),
+        "tool_use_id": use.id,
+    }
+
+
+def _as_json(told: Mapping[str, Any]) -> bytes:
+    return json.dumps(told, default=str, allow_nan=False).encode()
+
+
+def _joined(texts: Iterable[str | None]) -> str | None:
+    return "\n\n".join(text for text in texts if text) or None
+
+
+def _decision(answers: Iterable[Answer]) -> Decision | None:
+    """Return what counts of what several hooks say of one call."""
+    found = {answer.effect: answer.reason for answer in reversed([*answers])}
+    for effect, default in (
+        ("deny", "a hook denies it"),
+        ("ask", "a hook asks"),
+        ("allow", "a hook allows it"),
+    ):
+        if effect in found:
+            return Decision(effect, found[effect] or default)
+    return None
+
+
+def _end_if_told(answers: Iterable[Answer]) -> None:
+    for answer in answers:
+        if answer.ends is not None:
+            raise AgentFailed("error", f"a hook has ended the agent: {answer.ends}")
+
+
+# What they say
+
+
+def _understood(event: Event, said: object) -> Answer:
+    """Return what a hook has said, in whatever way."""
+    if said is None:
+        return Answer()
+    if isinstance(said, CommandEnd):
+        return _printed(event, said)
+    if isinstance(said, Mapping):
+        return read_object(event, cast("Mapping[str, Any]", said))
+    if event in ("PreToolUse", "PermissionRequest"):
+        if isinstance(said, Verdict):
+            return Answer(
+                effect="allow" if said.allowed else "deny",
+                reason=said.reason,
+                input=said.input,
+            )
+        if isinstance(said, Decision):
+            return Answer(effect=said.effect, reason=said.reason)
+        return Answer(faults=(f"it returned {said!r}, no Verdict",))
+    if not isinstance(said, str):
+        return Answer(faults=(f"it returned {said!r}, no text",))
+    if event in ("SubagentStop", "Stop"):
+        return Answer(effect="deny", reason=said) if said else Answer()
+    return Answer(context=said)
+
+
+def _printed(event: Event, end: CommandEnd) -> Answer:
+    answer = read_output(event, end.stdout, is_cut=end.is_cut)
+    if isinstance(answer, str):
+        context = answer if event == "SubagentStart" else None
+        answer = Answer(context=context)
+    code = end.exit.code
+    if code == 0:
+        return answer
+    if code == _BLOCKED:
+        if event == "SubagentStart":
+            return Answer(message=answer.message)
+        reason = answer.reason if answer.effect == "deny" else None
+        return attrs.evolve(
+            answer, effect="deny", reason=reason or end.stderr or None, input=None
+        )
+    faults = (_describe(end), *answer.faults)
+    if answer.effect == "deny" and event in ("PreToolUse", "PermissionRequest"):
+        return Answer(effect="deny", reason=answer.reason, faults=faults)
+    return Answer(faults=faults)
 
 
 def _describe(end: CommandEnd) -> str:
@@ -485,31 +767,3 @@ def _describe(end: CommandEnd) -> str:
     else:
         what = f"exit code {exit.code}"
     return f"{what}: {end.stderr}" if end.stderr else what
-
-
-def _as_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that a text is; None if it is none."""
-    if not text.startswith("{"):
-        return None
-    try:
-        value: object = json.loads(text, object_pairs_hook=_once_each)
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # A shell script may have put a text of the model between quotes.
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
-
-
-def _context(stdout: str) -> str:
-    specific = (_as_object(stdout) or {}).get("hookSpecificOutput")
-    if isinstance(specific, dict):
-        text: object = cast("dict[str, object]", specific).get("additionalContext")
-        if isinstance(text, str):
-            return text
-    return stdout

@@ -1,10 +1,13 @@
 """Which tool calls an agent may make.
 
-Four things are asked in order, and the first that knows an answer decides:
+First the hooks before tool calls are called, whoever will decide; they can also
+change the call. Then four things are asked in order, and the first that knows an
+answer decides:
 
-1. the rules: one that denies beats one that asks, which beats one that allows;
+1. the rules, and what these hooks have said, which weighs as much: one that denies
+   beats one that asks, which beats one that allows;
 2. the agent's mode;
-3. the functions of `Permissions.ask`, and then the hooks before tool calls;
+3. the functions of `Permissions.ask`, and then the hooks of permission requests;
 4. in the mode ``bubble`` the host itself, through ``runtime.approvals``.
 
 What nobody has allowed is denied, and by default nobody has allowed Bash. Nothing
@@ -59,9 +62,11 @@ that names it; a function of `Permissions.ask` that raises fails its agent
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -171,7 +176,7 @@ class ToolRequest:
 
 @attrs.frozen
 class Decision:
-    """What rules and mode say of a call."""
+    """What rules and mode say of a call, or a hook."""
 
     effect: Literal["allow", "deny", "ask"]
     reason: str
@@ -186,6 +191,9 @@ class Verdict:
     """Why, in words for the model if it may not."""
     by_default: bool = attrs.field(default=False, kw_only=True)
     """Whether it may not only because nobody has said anything of it."""
+    input: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)
+    """What it is to be made with instead of what the model has asked for; rules
+    that deny or ask are asked about that again. None changes nothing."""
 
 
 Ask: TypeAlias = Callable[[ToolRequest], Awaitable[Verdict | None]]
@@ -443,7 +451,12 @@ class Permissions:
     )
 
     async def judge(
-        self, request: ToolRequest, approvals: Approvals, hooks: Ask | None = None
+        self,
+        request: ToolRequest,
+        approvals: Approvals,
+        hooks: Ask | None = None,
+        *,
+        said: Decision | None = None,
     ) -> Verdict:
         """Return whether a call may be made; wait for whoever must be asked.
 
@@ -451,28 +464,72 @@ class Permissions:
 
         Args:
             approvals: where the host answers, in the mode ``bubble``.
-            hooks: `supervisor.hooks.AgentHooks.before_tool` of the agent.
+            hooks: `supervisor.hooks.AgentHooks.on_permission` of the agent.
+            said: what hooks before the call have said of it.
 
         Raises:
             AskFailed: if a function of `ask` has raised, or has returned something
                 else than it may. It names the call and the agent.
         """
-        decision = decide(self.rules, request.mode, request)
+        decision = self._decide(request, said)
         if decision.effect != "ask":
             return _verdict(request, decision.effect == "allow", decision.reason)
-        for function in self.ask:
-            verdict = await _ask(function, request)
-            if verdict is not None:
-                return _verdict(request, verdict.allowed, verdict.reason)
-        if hooks is not None and (verdict := await hooks(request)) is not None:
-            return _verdict(request, verdict.allowed, verdict.reason)
+        changed: Mapping[str, Any] | None = None
+        for answers in (*self._functions(), *(() if hooks is None else (hooks,))):
+            verdict = await answers(request)
+            if verdict is None:
+                continue
+            if not verdict.allowed or verdict.input is None:
+                return self._final(request, verdict, changed)
+            # Another call than that of which rules and mode have spoken.
+            changed = verdict.input
+            request = with_input(request, changed)
+            decision = self._decide(request, Decision("allow", verdict.reason))
+            if decision.effect != "ask":
+                verdict = Verdict(decision.effect == "allow", decision.reason)
+                return self._final(request, verdict, changed)
         if request.mode == "bubble":
             verdict = await approvals.wait(request)
-            return _verdict(request, verdict.allowed, verdict.reason)
+            return self._final(request, verdict, changed)
         verdict = _verdict(
             request, False, f"{decision.reason}, and nobody has allowed it"
         )
-        return attrs.evolve(verdict, by_default=True)
+        return attrs.evolve(verdict, by_default=said is None and changed is None)
+
+    def _functions(self) -> Iterable[Ask]:
+        return (partial(_ask, function) for function in self.ask)
+
+    def _final(
+        self,
+        request: ToolRequest,
+        verdict: Verdict,
+        changed: Mapping[str, Any] | None,
+    ) -> Verdict:
+        if not verdict.allowed:
+            return _verdict(request, False, verdict.reason)
+        return Verdict(True, verdict.reason, input=changed)
+
+    def _decide(self, request: ToolRequest, said: Decision | None) -> Decision:
+        """Return what rules, mode and hooks say of a call."""
+        if said is None:
+            return decide(self.rules, request.mode, request)
+        if said.effect == "deny":
+            return said
+        without = decide(self.rules, request.mode, request)
+        rules = (*self.rules, Rule(said.effect, "*"))
+        decision = decide(rules, request.mode, request)
+        if decision.effect == without.effect:
+            return without
+        if decision.effect == "deny":
+            return Decision("deny", f"{said.reason}, and the mode {request.mode} not")
+        return Decision(decision.effect, said.reason)
+
+
+def with_input(request: ToolRequest, arguments: Mapping[str, Any]) -> ToolRequest:
+    """Return the request with other arguments."""
+    use = request.tool_use
+    changed = ToolUse(use.id, use.name, copy.deepcopy(dict(arguments)))
+    return attrs.evolve(request, tool_use=changed)
 
 
 async def _ask(function: Ask, request: ToolRequest) -> Verdict | None:

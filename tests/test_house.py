@@ -165,7 +165,8 @@ EXEMPT = {
     "actors/_process_input.py": "its standard input",
     "actors/_process_output.py": "its output",
     "supervisor/cli/": "the command line: a program, not the runtime",
-    "supervisor/definitions.py": "files of the host's, read before there is a runtime",
+    "supervisor/_text_file.py": "files of the host's, read before there is a runtime",
+    "supervisor/definitions.py": "the directory of such files",
     "supervisor/tools/_host.py": "which processes are the host's own, never to be killed",
 }
 

@@ -54,6 +54,10 @@ class FakeProcesses:
         self._pids = itertools.count(_FIRST_PID)
         self._mistakes: list[Exception] = []
 
+    def directory(self) -> str:
+        """Return the root: there is no other directory."""
+        return "/"
+
     def environment(self) -> dict[str, str]:
         """Return a copy of the environment that this was made with."""
         return dict(self._environment)

@@ -503,7 +503,7 @@ async def test_tool_hooks_are_asked_for_agents_alone_and_told_which(
         yield FinalResult("done")
 
     env = fake_env({"make": "made\n"})
-    policy = AgentPolicy(hooks=Hooks(pre_tool=[Hook(hook)]))
+    policy = AgentPolicy(hooks=Hooks(permission_request=[Hook(hook)]))
     async with open_runtime(tmp_path, env=env, agents=policy) as runtime:
         tools = {tool.name: tool for tool in runtime.tools_for("main")}
         answer = await tools["Bash"].call(use.input)

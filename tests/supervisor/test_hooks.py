@@ -34,7 +34,7 @@ from actors.agent import (
 )
 from actors.env import Env, real_env
 from actors.testing import Program, fake_env
-from supervisor._hook_command import TEXT_LIMIT
+from supervisor._hook_answer import TEXT_LIMIT
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import (
     END_BUDGET,
@@ -93,7 +93,7 @@ def stops(*runs: Any, **more: Any) -> Hooks:
 
 
 def asks(*runs: Any, **more: Any) -> Hooks:
-    return Hooks(pre_tool=[Hook(run) for run in runs], **more)
+    return Hooks(permission_request=[Hook(run) for run in runs], **more)
 
 
 def request(tool: str = "Bash", **input: Any) -> ToolRequest:
@@ -201,8 +201,12 @@ async def test_a_stop_hook_lets_it_end_or_not(
         ("""echo '{"decision": "perhaps"}'""", None),
         ("""echo '{"decision": '""", None),
         ("""echo '[{"decision": "allow"}]'""", None),
-        # What it puts between quotes holds quotes.
-        ("""echo '{"decision": "deny", "reason": "x", "decision": "allow"}'""", None),
+        # What it puts between quotes holds quotes: it wanted to deny.
+        (
+            """echo '{"decision": "deny", "reason": "x", "decision": "allow"}'""",
+            Verdict(False, "a hook denies it"),
+        ),
+        ("""echo '{"decision": "allow", "x": "y", "decision": "allow"}'""", None),
         ("""echo '{"decision": "allow"}'; kill -9 $$""", None),
     ],
 )
@@ -211,7 +215,7 @@ async def test_a_tool_hook_decides_only_in_so_many_words(
 ) -> None:
     """PM1: what fails, or speaks unclearly, allows nothing."""
     async with open_env() as env:
-        assert await of(asks(command), env).before_tool(request()) == verdict
+        assert await of(asks(command), env).on_permission(request()) == verdict
 
 
 # ---- What hooks are told -------------------------------------------------------
@@ -224,13 +228,17 @@ async def test_a_command_reads_the_facts_as_json(tmp_path: Path) -> None:
     base = {
         "agent_id": "a1",
         "agent_type": "Explore",
+        "session_id": "main",
         "session": "main",
+        "transcript_path": "/t/agent-a1.jsonl",
+        "permission_mode": "default",
+        "mode": "default",
         "cwd": str(tmp_path),
     }
     everything = Hooks(
         start=[Hook("cat")],
         stop=[Hook("pwd >&2; cat >&2; exit 2")],
-        pre_tool=[Hook("cat >&2; exit 2")],
+        permission_request=[Hook("cat >&2; exit 2")],
     )
     async with open_env() as env:
         hooks = of(
@@ -245,14 +253,13 @@ async def test_a_command_reads_the_facts_as_json(tmp_path: Path) -> None:
             text = await hooks.on_start()
             assert text is not None
             assert json.loads(text) == base | {"hook_event_name": "SubagentStart"}
-            verdict = await hooks.before_tool(request(command="make"))
+            verdict = await hooks.on_permission(request(command="make"))
             assert verdict is not None
             assert json.loads(verdict.reason) == base | {
                 "hook_event_name": "PermissionRequest",
                 "tool_name": "Bash",
                 "tool_input": {"command": "make"},
                 "tool_use_id": "call1",
-                "permission_mode": "default",
             }
             reason = await hooks.on_stop("it is done é \ud800")
             assert reason is not None
@@ -264,6 +271,7 @@ async def test_a_command_reads_the_facts_as_json(tmp_path: Path) -> None:
                 "agent_transcript_path": "/t/agent-a1.jsonl",
                 "last_assistant_message": "it is done é \ud800",
                 "background_tasks": tasks,
+                "session_crons": [],
                 "status": "running",
             }
 
@@ -314,7 +322,7 @@ async def test_one_hook_that_denies_is_enough(
 ) -> None:
     """PM1."""
     hooks = of(asks(*[Recorder(answer) for answer in answers]))
-    assert await hooks.before_tool(request()) == verdict
+    assert await hooks.on_permission(request()) == verdict
 
 
 # ---- Matchers --------------------------------------------------------------------
@@ -349,9 +357,9 @@ async def test_hooks_are_chosen_by_the_type_of_the_agent_and_by_the_tool() -> No
     assert await of(Hooks(start=chosen)).on_start() == "ours"
     assert (len(ours.told), len(theirs.told)) == (1, 0)
     tool = Recorder(Verdict(True, "x"))
-    hooks = of(Hooks(pre_tool=[Hook(tool, "Bash|Edit")]))
-    assert await hooks.before_tool(request("Bash")) == Verdict(True, "x")
-    assert await hooks.before_tool(request("Read")) is None
+    hooks = of(Hooks(permission_request=[Hook(tool, "Bash|Edit")]))
+    assert await hooks.on_permission(request("Bash")) == Verdict(True, "x")
+    assert await hooks.on_permission(request("Read")) is None
 
 
 @pytest.mark.parametrize(
@@ -372,9 +380,9 @@ async def test_hooks_are_chosen_by_the_type_of_the_agent_and_by_the_tool() -> No
             r"stop must be a list .* not Hook\(.*: write stop=\[Hook\(run='x'",
         ),
         (
-            lambda: Hooks(pre_tool="make"),  # type: ignore[arg-type]
+            lambda: Hooks(permission_request="make"),  # type: ignore[arg-type]
             TypeError,
-            r"pre_tool must be a list .* write pre_tool=\[Hook\('make'\)\]",
+            r"permission_request must be a list .* write permission_request=\[Hook\('make'\)\]",
         ),
         (lambda: Hooks(start=5), TypeError, "start must be a list .* not 5"),  # type: ignore[arg-type]
         (
@@ -450,14 +458,14 @@ async def test_a_broken_hook_stops_nothing_and_allows_nothing(
         Hooks(
             start=[Hook(broken), Hook(good)],
             stop=[Hook(broken), Hook(good)],
-            pre_tool=[Hook(broken)],
+            permission_request=[Hook(broken)],
         ),
         warnings=warnings,
     )
     async with hooks:
         assert await hooks.on_start() == "context"
         assert await hooks.on_stop("x") == "reason"
-        assert await hooks.before_tool(request()) is None
+        assert await hooks.on_permission(request()) is None
     # One for each call; the last is that of the end.
     assert len(warnings) == 4
     assert all(what in warning and broken.__name__ in warning for warning in warnings)
@@ -907,8 +915,8 @@ def test_what_is_called_like_an_async_function_is_one() -> None:
 @pytest.mark.parametrize(
     ("printed", "warned"),
     [
-        ("{decision: allow}", "it printed broken JSON: {decision: allow}"),
-        ('{"decision": "deny", "decision": "allow"}', "it printed broken JSON"),
+        ("{decision: allow}", "it printed broken JSON (Expecting property name"),
+        ('{"decision": "allow", "decision": "allow"}', "it printed broken JSON"),
         ("{}", None),
         ("all is well", None),
     ],
@@ -920,6 +928,6 @@ async def test_an_answer_that_is_broken_json_is_warned_of_and_allows_nothing(
     warnings = Warnings()
     async with open_env() as env:
         hooks = of(asks(f"echo '{printed}'"), env, warnings)
-        assert await hooks.before_tool(request()) is None
+        assert await hooks.on_permission(request()) is None
     assert [warned in text for text in warnings if warned] == [True] * bool(warned)
     assert len(warnings) == bool(warned)

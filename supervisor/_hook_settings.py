@@ -1,0 +1,225 @@
+"""The ``hooks`` of a settings file, or of an agent's definition: pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final, cast
+
+import attrs
+
+from ._hook_command import PROJECT_DIR
+from ._line import one_line
+from .hooks import Hook, Hooks
+from .permissions import Rule
+
+TIMEOUT: Final = 600.0
+"""Seconds that a hook of a settings file has that says nothing else."""
+
+_LISTS: Final[Mapping[str, str]] = {
+    "PreToolUse": "pre_tool",
+    "PermissionRequest": "permission_request",
+    "PostToolUse": "post_tool",
+    "PostToolUseFailure": "post_tool_failure",
+    "SubagentStart": "start",
+    "SubagentStop": "stop",
+    "Stop": "main_stop",
+}
+_OF_CALLS: Final = (
+    *("PreToolUse", "PermissionRequest", "PostToolUse", "PostToolUseFailure"),
+)
+_NEVER: Final = frozenset(
+    """
+    SessionStart SessionEnd Setup UserPromptSubmit UserPromptExpansion PermissionDenied
+    PostToolBatch Notification MessageDisplay TaskCreated TaskCompleted StopFailure
+    TeammateIdle InstructionsLoaded ConfigChange CwdChanged DirectoryAdded FileChanged
+    WorktreeCreate WorktreeRemove PreCompact PostCompact Elicitation ElicitationResult
+    """.split()
+)
+"""What Claude Code calls hooks for, and nobody here does."""
+_KINDS: Final = ("command", "http", "prompt", "agent", "mcp_tool")
+_HANDLER: Final = (
+    *("type", "command", "args", "if", "timeout", "shell", "async", "asyncRewake"),
+    *("once", "statusMessage", "commandWindows"),
+)
+_REMARKS: Final = frozenset(("description", "name", "id", "comment", "$comment"))
+_PLACEHOLDER: Final = re.compile(rf"\$\{{{PROJECT_DIR}\}}|\${PROJECT_DIR}\b")
+
+
+@attrs.frozen
+class Problem:
+    """Something in a file that is not honoured."""
+
+    place: str
+    """Where it stands, such as ``permissions.deny[0]``."""
+    text: str
+    """What is wrong with it, and what to do."""
+    is_fatal: bool = attrs.field(default=False, kw_only=True)
+    """Whether nothing of the file is used because of it: something would be allowed,
+    or go unwatched, that was not to be."""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}" if self.place else self.text
+
+
+def shown(value: object) -> str:
+    """Return a value of a file as it is shown in a problem."""
+    return one_line(repr(value), 80)
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """Return a hint at what may be meant, if something may."""
+    by_name = {re.sub("[-_ ]", "", one).casefold(): one for one in known}
+    plain = re.sub("[-_ ]", "", name).casefold()
+    found = get_close_matches(plain[:80], by_name, n=1, cutoff=0.75)
+    return f"; {by_name[found[0]]} may be meant" if found else ""
+
+
+class HookReader:
+    """Reads one object of hooks; what it cannot read is a problem.
+
+    Args:
+        in_agent: whether they are those of one kind of agents.
+    """
+
+    def __init__(self, *, in_agent: bool = False) -> None:
+        self.problems: list[Problem] = []
+        self._in_agent = in_agent
+
+    def read(self, value: object, place: str = "hooks") -> Hooks:
+        """Return the hooks."""
+        lists: dict[str, list[Hook]] = {}
+        for event, groups in self._object(value, place).items():
+            where = f"{place}.{event}"
+            if event in _NEVER:
+                self._note(
+                    where, "these hooks are never called: there is no such event"
+                )
+            elif event not in _LISTS:
+                known = (*_LISTS, *_NEVER)
+                self._bad(where, f"there is no such event{near(event, known)}")
+            else:
+                name = _LISTS[event]
+                if self._in_agent and event == "Stop":
+                    name = "stop"
+                found = self._groups(event, groups, where)
+                lists.setdefault(name, []).extend(found)
+        given: dict[str, Any] = dict(lists)
+        return Hooks(timeout=TIMEOUT, **given)
+
+    def _groups(self, event: str, groups: object, place: str) -> list[Hook]:
+        hooks: list[Hook] = []
+        for number, group in enumerate(self._list(groups, place)):
+            where = f"{place}[{number}]"
+            fields = self._object(group, where)
+            if "hooks" not in fields:
+                shape = '{"matcher": ..., "hooks": [{"type": "command", ...}]}'
+                self._bad(where, f"there is no list 'hooks': write {shape}")
+            for key in fields:
+                if key not in ("matcher", "hooks") and not _is_remark(key):
+                    hint = near(key, ("matcher", "hooks"))
+                    self._bad(f"{where}.{key}", f"there is no such key{hint}")
+            matcher = fields.get("matcher")
+            if matcher is None or event == "Stop":
+                matcher = "*"
+            handlers = self._list(fields.get("hooks", []), f"{where}.hooks")
+            for index, handler in enumerate(handlers):
+                hook = self._handler(event, matcher, handler, f"{where}.hooks[{index}]")
+                if hook is not None:
+                    hooks.append(hook)
+        return hooks
+
+    def _handler(
+        self, event: str, matcher: Any, value: object, place: str
+    ) -> Hook | None:
+        before = len(self.problems)
+        fields = self._object(value, place)
+        kind = fields.get("type", "command" if "command" in fields else None)
+        if fields and kind != "command":
+            what = "hooks of this type are not called: write one of the type command"
+            if kind not in _KINDS:
+                what = f"must be command, not {shown(kind)}"
+            self._bad(f"{place}.type", what)
+            return None
+        for key in fields:
+            if key not in _HANDLER and not _is_remark(key):
+                hint = near(key, _HANDLER)
+                # It may say when the hook is called, or with what.
+                self._add(f"{place}.{key}", f"there is no such key{hint}", bool(hint))
+        if fields.get("shell", "bash") != "bash":
+            self._bad(f"{place}.shell", f"must be bash, not {shown(fields['shell'])}")
+        for key in ("async", "asyncRewake"):
+            if fields.get(key):
+                self._note(f"{place}.{key}", "it is waited for all the same")
+        if fields.get("once"):
+            self._note(f"{place}.once", "it is called each time all the same")
+        command = self._command(fields, place)
+        only = self._only(event, fields.get("if"), f"{place}.if")
+        if any(it.is_fatal for it in self.problems[before:]) or command is None:
+            return None
+        try:
+            return Hook(command, matcher, timeout=fields.get("timeout"), only=only)
+        except (TypeError, ValueError) as error:
+            self._bad(place, str(error).replace("run must", "command must"))
+            return None
+
+    def _command(self, fields: Mapping[str, Any], place: str) -> str | None:
+        command, args = fields.get("command"), fields.get("args")
+        if not isinstance(command, str):
+            if fields:
+                what = f"must be the text of a command, not {shown(command)}"
+                self._bad(f"{place}.command", what)
+            return None
+        if args is None:
+            return command
+        words = [command, *self._list(args, f"{place}.args")]
+        if not all(isinstance(word, str) for word in words):
+            self._bad(f"{place}.args", f"must be a list of texts, not {shown(args)}")
+            return None
+        return " ".join(_quoted(word) for word in cast("list[str]", words))
+
+    def _only(self, event: str, text: object, place: str) -> Rule | None:
+        if text is None:
+            return None
+        if event not in _OF_CALLS:
+            self._bad(place, f"a {event} is no tool call, of which a rule could speak")
+            return None
+        try:
+            return Rule("deny", cast("str", text))
+        except (TypeError, ValueError) as error:
+            self._bad(place, str(error))
+            return None
+
+    def _object(self, value: object, place: str) -> Mapping[str, Any]:
+        if isinstance(value, Mapping):
+            return cast("Mapping[str, Any]", value)
+        self._bad(place, f"must be an object, not {shown(value)}")
+        return {}
+
+    def _list(self, value: object, place: str) -> Sequence[object]:
+        if isinstance(value, list):
+            return cast("list[object]", value)
+        self._bad(place, f"must be a list, not {shown(value)}")
+        return []
+
+    def _note(self, place: str, text: str) -> None:
+        self._add(place, text, False)
+
+    def _bad(self, place: str, text: str) -> None:
+        self._add(place, text, True)
+
+    def _add(self, place: str, text: str, is_fatal: bool) -> None:
+        self.problems.append(Problem(place, text, is_fatal=is_fatal))
+
+
+def _is_remark(key: str) -> bool:
+    return key in _REMARKS or key.startswith(("_", "//"))
+
+
+def _quoted(word: str) -> str:
+    """Return a word for a shell that makes nothing of it but the directory that it
+    may name."""
+    parts = [shlex.quote(part) if part else "" for part in _PLACEHOLDER.split(word)]
+    return f'"${{{PROJECT_DIR}}}"'.join(parts) or "''"

@@ -1,0 +1,277 @@
+"""Rules, mode and hooks from the settings files of Claude Code.
+
+A host that takes what a project has already, and tells what is not honoured::
+
+    from pathlib import Path
+    from supervisor.agents import AgentPolicy
+    from supervisor.permissions import Permissions
+    from supervisor.settings_file import read_settings
+
+    def policy_of(file=Path(".claude/settings.json")):
+        settings = read_settings(file)
+        for problem in settings.problems:
+            print(f"{file}: {problem}")  # env: it is not honoured
+        return AgentPolicy(
+            permissions=Permissions(
+                rules=settings.rules, mode=settings.mode or "default"
+            ),
+            hooks=settings.hooks,
+        )
+
+What is read: ``permissions`` with ``allow``, ``deny``, ``ask`` and ``defaultMode``;
+``hooks`` of the events that there are here, whose handlers are commands;
+``disableAllHooks``; and ``model``, for the host. ``hooks.json`` of a plugin, and that
+of Codex, have the same form, and `read_hooks` is enough for them.
+
+Reading is strict where something would be allowed, or go unwatched, that was not to
+be: a rule that denies or asks and cannot be read, a hook that cannot be called as it
+is meant, an unknown key beside them, a key that stands there twice. Then nothing of
+the file is used, and `SettingsError` tells everything that is wrong with it. What
+only takes something away is listed in `FileSettings.problems`: a rule that allows
+and cannot be read, an event that there is not, any other setting.
+
+A file is settings of a person or of a project, and what it allows is allowed: read
+none that an agent can write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn, cast
+
+import attrs
+
+from actors.envelope import clean_text
+
+from ._hook_settings import HookReader, near, shown
+from ._hook_settings import Problem as Problem
+from ._text_file import BadFile, read_text
+from .hooks import Hooks
+from .permissions import Mode, Rule
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["FileSettings", "Problem", "SettingsError", "read_hooks", "read_settings"]
+
+_MODES: Final[Mapping[str, Mode]] = {
+    "default": "default",
+    "manual": "default",
+    "acceptEdits": "accept_edits",
+    "plan": "plan",
+    "dontAsk": "deny",
+    "bypassPermissions": "bypass",
+}
+_EFFECTS: Final = ("deny", "ask", "allow")
+_PERMISSIONS: Final = (
+    *(*_EFFECTS, "defaultMode", "additionalDirectories"),
+    *("disableBypassPermissionsMode", "disableAutoMode"),
+)
+_OURS: Final = ("permissions", "hooks", "model", "disableAllHooks")
+_SILENT: Final = ("$schema", "description")
+_ELSEWHERE: Final = ("ignorePatterns", "allowedTools", "disallowedTools")
+"""Older names for rules."""
+
+
+class SettingsError(Exception):
+    """Raised for a file that cannot be used: `str` of it tells everything that is
+    wrong in it, one line for each, with the file and the place."""
+
+    def __init__(self, source: Path, problems: Sequence[Problem]) -> None:
+        super().__init__(source, tuple(problems))
+        self.source = source
+        """The file."""
+        self.problems = tuple(problems)
+        """All of them, also those that alone would have been listed only."""
+
+    def __str__(self) -> str:
+        return "\n".join(
+            clean_text(f"{os.fspath(self.source)}: {problem}")
+            for problem in self.problems
+        )
+
+
+@attrs.frozen(kw_only=True)
+class FileSettings:
+    """What a settings file says."""
+
+    source: Path
+    """The file."""
+    rules: tuple[Rule, ...] = ()
+    """For `supervisor.permissions.Permissions`."""
+    mode: Mode | None = None
+    """Likewise; None if it says none."""
+    hooks: Hooks = attrs.field(factory=Hooks)
+    """For `supervisor.agents.AgentPolicy`."""
+    model: str | None = None
+    """What it calls the model."""
+    problems: tuple[Problem, ...] = ()
+    """What is not honoured, and takes nothing away from what is forbidden."""
+
+
+def read_settings(path: str | os.PathLike[str]) -> FileSettings:
+    """Return what a settings file says. It reads the disk: call it before the event
+    loop runs, or in a thread.
+
+    Raises:
+        SettingsError: if the file cannot be read, or must not be used in part.
+    """
+    source = Path(path)
+    reader = _Reader()
+    found = reader.read(source, _parse(source))
+    if any(problem.is_fatal for problem in reader.problems):
+        raise SettingsError(source, reader.problems)
+    return attrs.evolve(found, problems=tuple(reader.problems))
+
+
+def read_hooks(path: str | os.PathLike[str]) -> tuple[Hooks, list[Problem]]:
+    """Return the hooks of a file, and what of them is never called.
+
+    Raises:
+        SettingsError: as `read_settings`, and if there are no hooks in the file.
+    """
+    source = Path(path)
+    value = _parse(source)
+    reader = HookReader()
+    if "hooks" not in value:
+        text = f"there is no object 'hooks'{near(next(iter(value), ''), ('hooks',))}"
+        raise SettingsError(source, [Problem("", text, is_fatal=True)])
+    hooks = reader.read(value["hooks"])
+    if any(problem.is_fatal for problem in reader.problems):
+        raise SettingsError(source, reader.problems)
+    return hooks, reader.problems
+
+
+def _parse(source: Path) -> Mapping[str, Any]:
+    try:
+        text = read_text(source)
+        value: object = json.loads(
+            text, object_pairs_hook=_once_each, parse_constant=_no_constant
+        )
+    except BadFile as error:
+        place = "" if error.line is None else f"line {error.line}"
+        problem = Problem(place, error.text, is_fatal=True)
+    except json.JSONDecodeError as error:
+        what = f"this is no JSON: {error.msg} (no comments, no comma after the last)"
+        problem = Problem(f"line {error.lineno}", what, is_fatal=True)
+    except (ValueError, RecursionError) as error:
+        why = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+        problem = Problem("", f"this is no JSON: {why}", is_fatal=True)
+    else:
+        if isinstance(value, dict):
+            return cast("dict[str, Any]", value)
+        problem = Problem("", f"must be an object, not {shown(value)}", is_fatal=True)
+    raise SettingsError(source, [problem])
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            # One of the two would be passed over, and it may be one that denies.
+            raise ValueError(f"the key {shown(key)} stands twice in one object")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def read(self, source: Path, value: Mapping[str, Any]) -> FileSettings:
+        rules: tuple[Rule, ...] = ()
+        mode: Mode | None = None
+        hooks = Hooks()
+        model: str | None = None
+        for key, said in value.items():
+            if key == "permissions":
+                rules, mode = self._permissions(said)
+            elif key == "hooks":
+                reader = HookReader()
+                hooks = reader.read(said)
+                self.problems += reader.problems
+            elif key == "model":
+                model = self._text(said, "model")
+            elif key != "disableAllHooks":
+                self._other(key)
+        if (off := value.get("disableAllHooks")) is True:
+            hooks = Hooks()
+        elif off not in (None, False):
+            self._add("disableAllHooks", f"must be true or false, not {shown(off)}")
+        return FileSettings(
+            source=source, rules=rules, mode=mode, hooks=hooks, model=model
+        )
+
+    def _permissions(self, said: object) -> tuple[tuple[Rule, ...], Mode | None]:
+        rules: list[Rule] = []
+        if not isinstance(said, Mapping):
+            self._bad("permissions", f"must be an object, not {shown(said)}")
+            return (), None
+        fields = cast("Mapping[str, Any]", said)
+        for key, value in fields.items():
+            place = f"permissions.{key}"
+            if key in _EFFECTS:
+                rules += self._rules(cast("Any", key), value, place)
+            elif key not in _PERMISSIONS:
+                self._bad(place, f"there is no such key{near(key, _PERMISSIONS)}")
+            elif key == "additionalDirectories" and value:
+                text = "they are not added: allow what may be done there by rules"
+                self._add(place, text)
+            elif key == "disableBypassPermissionsMode" and value:
+                self._add(place, "it binds nobody here: do not choose the mode bypass")
+        return tuple(rules), self._mode(fields.get("defaultMode"))
+
+    def _rules(self, effect: Any, texts: object, place: str) -> list[Rule]:
+        is_fatal = effect != "allow"
+        if not isinstance(texts, list):
+            self._add(place, f"must be a list of rules, not {shown(texts)}", is_fatal)
+            return []
+        rules: list[Rule] = []
+        for number, text in enumerate(cast("list[object]", texts)):
+            try:
+                rules.append(Rule(effect, cast("str", text)))
+            except (TypeError, ValueError) as error:
+                self._add(f"{place}[{number}]", str(error), is_fatal)
+        return rules
+
+    def _mode(self, said: object) -> Mode | None:
+        place = "permissions.defaultMode"
+        if said is None:
+            return None
+        if isinstance(said, str) and said in _MODES:
+            return _MODES[said]
+        if said == "auto":
+            self._add(place, "there is no mode auto: the mode is default")
+            return None
+        hint = near(said, (*_MODES,)) if isinstance(said, str) else ""
+        wanted = ", ".join(_MODES)
+        self._bad(place, f"must be one of {wanted}, not {shown(said)}{hint}")
+        return None
+
+    def _other(self, key: str) -> None:
+        if key in _SILENT or key.startswith(("_", "//")):
+            return
+        if key in (*_PERMISSIONS, *_ELSEWHERE):
+            text = "it belongs into permissions, as a list deny, ask or allow of rules"
+            self._bad(key, text)
+        elif hint := near(key, _OURS):
+            self._bad(key, f"there is no such key{hint}")
+        else:
+            self._add(key, "it is not honoured")
+
+    def _text(self, said: object, place: str) -> str | None:
+        if isinstance(said, str) and said:
+            return said
+        self._add(place, f"must be text, not {shown(said)}")
+        return None
+
+    def _bad(self, place: str, text: str) -> None:
+        self._add(place, text, True)
+
+    def _add(self, place: str, text: str, is_fatal: bool = False) -> None:
+        self.problems.append(Problem(place, text, is_fatal=is_fatal))

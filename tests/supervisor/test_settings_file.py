@@ -1,0 +1,281 @@
+"""Settings files as projects have them: read, or refused, and nothing in silence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.hooks import Hook, Hooks
+from supervisor.permissions import Rule
+from supervisor.settings_file import (
+    FileSettings,
+    SettingsError,
+    read_hooks,
+    read_settings,
+)
+
+
+def read(directory: Path, said: object) -> FileSettings:
+    file = directory / "settings.json"
+    file.write_text(said if isinstance(said, str) else json.dumps(said))
+    return read_settings(file)
+
+
+def group(**handler: Any) -> list[dict[str, Any]]:
+    return [{"matcher": "Bash", "hooks": [{"type": "command", **handler}]}]
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    """A3."""
+    found = read(
+        tmp_path,
+        {
+            "$schema": "https://json.schemastore.org/claude-code-settings.json",
+            "model": "opus",
+            "permissions": {
+                "allow": ["Bash(npm run lint)"],
+                "ask": ["Bash(git push *)"],
+                "deny": ["Bash(curl *)", "WebSearch"],
+                "defaultMode": "acceptEdits",
+            },
+            "hooks": {
+                "PreToolUse": [
+                    {
+                        "matcher": "Edit|Write",
+                        "hooks": [
+                            {"type": "command", "command": "./a.sh", "timeout": 5},
+                            {"type": "command", "command": "./b.sh"},
+                        ],
+                    },
+                    {
+                        "hooks": [
+                            {"type": "command", "command": "log", "if": "Bash(rm *)"}
+                        ]
+                    },
+                ],
+                "PermissionRequest": group(command="ask"),
+                "PostToolUse": group(command="format"),
+                "PostToolUseFailure": group(command="mourn"),
+                "SubagentStart": group(command="greet"),
+                "SubagentStop": group(command="check"),
+                "Stop": group(command="test"),
+            },
+        },
+    )
+    assert found.problems == ()
+    assert found.model == "opus"
+    assert found.mode == "accept_edits"
+    assert found.rules == (
+        Rule("allow", "Bash(npm run lint)"),
+        Rule("ask", "Bash(git push *)"),
+        Rule("deny", "Bash(curl *)"),
+        Rule("deny", "WebSearch"),
+    )
+    assert found.hooks == Hooks(
+        pre_tool=[
+            Hook("./a.sh", "Edit|Write", timeout=5),
+            Hook("./b.sh", "Edit|Write"),
+            Hook("log", only=Rule("deny", "Bash(rm *)")),
+        ],
+        permission_request=[Hook("ask", "Bash")],
+        post_tool=[Hook("format", "Bash")],
+        post_tool_failure=[Hook("mourn", "Bash")],
+        start=[Hook("greet", "Bash")],
+        stop=[Hook("check", "Bash")],
+        main_stop=[Hook("test")],
+        timeout=600,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("default", "default"),
+        ("manual", "default"),
+        ("acceptEdits", "accept_edits"),
+        ("plan", "plan"),
+        ("dontAsk", "deny"),
+        ("bypassPermissions", "bypass"),
+    ],
+)
+def test_the_modes_of_the_file_are_ours(tmp_path: Path, name: str, mode: str) -> None:
+    found = read(tmp_path, {"permissions": {"defaultMode": name}})
+    assert (found.mode, found.problems) == (mode, ())
+
+
+@pytest.mark.parametrize(
+    ("said", "place", "text"),
+    [
+        ({"permissions": {"allow": ["Bash("]}}, "permissions.allow[0]", "'Bash('"),
+        ({"permissions": {"allow": "Bash"}}, "permissions.allow", "must be a list"),
+        ({"permissions": {"defaultMode": "auto"}}, "permissions.defaultMode", "auto"),
+        (
+            {"permissions": {"additionalDirectories": ["../docs"]}},
+            "permissions.additionalDirectories",
+            "by rules",
+        ),
+        (
+            {"permissions": {"disableBypassPermissionsMode": "disable"}},
+            "permissions.disableBypassPermissionsMode",
+            "bypass",
+        ),
+        ({"env": {"A": "1"}}, "env", "not honoured"),
+        ({"sandbox": {"enabled": True}}, "sandbox", "not honoured"),
+        ({"model": 7}, "model", "must be text"),
+        (
+            {"hooks": {"Notification": group(command="x")}},
+            "hooks.Notification",
+            "never",
+        ),
+        ({"hooks": {"SessionStart": 7}}, "hooks.SessionStart", "never called"),
+        (
+            {"hooks": {"PostToolUse": group(command="x", **{"async": True})}},
+            "hooks.PostToolUse[0].hooks[0].async",
+            "waited for",
+        ),
+        (
+            {"hooks": {"Stop": group(command="x", once=True)}},
+            "hooks.Stop[0].hooks[0].once",
+            "each time",
+        ),
+    ],
+)
+def test_what_only_takes_something_away_is_listed(
+    tmp_path: Path, said: object, place: str, text: str
+) -> None:
+    (problem,) = read(tmp_path, said).problems
+    assert problem.place == place
+    assert text in problem.text
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"permissions": {"deny": ["Bash("]}}, "permissions.deny[0]: "),
+        ({"permissions": {"ask": [7]}}, "permissions.ask[0]: "),
+        ({"permissions": {"deny": "Bash"}}, "permissions.deny: must be a list"),
+        ({"permissions": {"denied": ["Bash"]}}, "permissions.denied: there is no"),
+        ({"permissions": {"Deny": ["Bash"]}}, "deny may be meant"),
+        ({"permissions": []}, "permissions: must be an object"),
+        ({"permissions": {"defaultMode": "plann"}}, "plan may be meant"),
+        ({"permissions": {"defaultMode": 7}}, "permissions.defaultMode: must be one"),
+        ({"deny": ["Bash"]}, "deny: it belongs into permissions"),
+        ({"disallowedTools": ["Bash"]}, "disallowedTools: it belongs into permissions"),
+        ({"permission": {"deny": ["Bash"]}}, "permissions may be meant"),
+        ({"Hooks": {}}, "hooks may be meant"),
+        ({"hooks": []}, "hooks: must be an object"),
+        ({"hooks": {"PreToolUsage": []}}, "hooks.PreToolUsage: .* PreToolUse may be"),
+        ({"hooks": {"pre_tool_use": []}}, "PreToolUse may be meant"),
+        ({"hooks": {"Nonsense": []}}, "hooks.Nonsense: there is no such event"),
+        ({"hooks": {"PreToolUse": {"matcher": "Bash"}}}, "must be a list"),
+        ({"hooks": {"PreToolUse": ["x"]}}, "PreToolUse[0]: must be an object"),
+        ({"hooks": {"PreToolUse": [{"command": "x"}]}}, "there is no list 'hooks'"),
+        (
+            {"hooks": {"PreToolUse": [{"matchers": "Bash", "hooks": []}]}},
+            "matcher may be meant",
+        ),
+        ({"hooks": {"PreToolUse": group(command="")}}, "command must be a command"),
+        ({"hooks": {"PreToolUse": group(cmd="x")}}, "command: must be the text"),
+        ({"hooks": {"PreToolUse": group(command="x", timeout=0)}}, "timeout must be"),
+        (
+            {"hooks": {"PreToolUse": group(command="x", timeout="5s")}},
+            "timeout must be",
+        ),
+        ({"hooks": {"PreToolUse": group(command="x", shell="zsh")}}, "must be bash"),
+        ({"hooks": {"PreToolUse": group(command="x", args="y")}}, "must be a list"),
+        ({"hooks": {"PreToolUse": group(command="x", arg=["y"])}}, "args may be meant"),
+        ({"hooks": {"PreToolUse": group(command="x", **{"if": "Bash("})}}, ".if: "),
+        ({"hooks": {"Stop": group(command="x", **{"if": "Bash(x)"})}}, "no tool call"),
+        ({"hooks": {"Stop": [{"hooks": [{"type": "prompt"}]}]}}, "of the type command"),
+        ({"hooks": {"PreToolUse": [{"hooks": [{"type": "http"}]}]}}, "type command"),
+        ({"hooks": {"PreToolUse": [{"hooks": [{"type": "x"}]}]}}, "must be command"),
+        (
+            {"hooks": {"PreToolUse": [{**group(command="x")[0], "matcher": "("}]}},
+            "matcher must be",
+        ),
+        ('{"permissions": {"deny": ["Bash"], "deny": []}}', "'deny' stands twice"),
+        ('{"permissions": {}, // x\n}', "line 1: this is no JSON"),
+        ('{\n"permissions": {},\n}', "line 3: this is no JSON"),
+        ('{"hooks": NaN}', "NaN is no number"),
+        ("[]", "must be an object"),
+        ("", "this is no JSON"),
+        ("[" * 100_000, "this is no JSON"),
+    ],
+)
+def test_what_forbids_or_watches_and_cannot_be_read_refuses_the_file(
+    tmp_path: Path, said: object, told: str
+) -> None:
+    """A1, A2: nothing that was to be forbidden is allowed in silence."""
+    with pytest.raises(SettingsError) as caught:
+        read(tmp_path, said)
+    first, _, second = told.partition(" .* ")
+    assert first in str(caught.value)
+    assert second in str(caught.value)
+    assert str(caught.value).startswith(str(tmp_path / "settings.json"))
+    assert any(problem.is_fatal for problem in caught.value.problems)
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    said = {
+        "permissions": {"deny": ["Bash(", "Read(x)"], "ask": ["("], "allow": ["("]},
+        "hooks": {"Nonsense": [], "PreToolUse": [{"hooks": [{"type": "prompt"}]}]},
+        "env": {},
+    }
+    with pytest.raises(SettingsError) as caught:
+        read(tmp_path, said)
+    places = [problem.place for problem in caught.value.problems]
+    assert places == [
+        "permissions.deny[0]",
+        "permissions.ask[0]",
+        "permissions.allow[0]",
+        "hooks.Nonsense",
+        "hooks.PreToolUse[0].hooks[0].type",
+        "env",
+    ]
+    assert len(str(caught.value).splitlines()) == len(places)
+
+
+def test_hooks_can_be_turned_off(tmp_path: Path) -> None:
+    said = {"hooks": {"PreToolUse": group(command="x")}, "disableAllHooks": True}
+    assert read(tmp_path, said).hooks == Hooks()
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "shell"),
+    [
+        ("./check.sh", [], "./check.sh"),
+        ("a b", ["it's", "$HOME", ""], "'a b' 'it'\"'\"'s' '$HOME' ''"),
+        (
+            "${CLAUDE_PROJECT_DIR}/x y.sh",
+            ["--in=$CLAUDE_PROJECT_DIR"],
+            '"${CLAUDE_PROJECT_DIR}"\'/x y.sh\' --in="${CLAUDE_PROJECT_DIR}"',
+        ),
+    ],
+)
+def test_a_command_with_arguments_is_run_as_it_stands(
+    tmp_path: Path, command: str, args: list[str], shell: str
+) -> None:
+    said = {"hooks": {"Stop": group(command=command, args=args)}}
+    (hook,) = read(tmp_path, said).hooks.main_stop
+    assert hook.run == shell
+
+
+def test_a_file_of_hooks_alone_is_enough(tmp_path: Path) -> None:
+    """Those of plugins, and of Codex."""
+    file = tmp_path / "hooks.json"
+    said = {
+        "description": "Formats",
+        "hooks": {"PostToolUse": group(command="x"), "PreCompact": []},
+    }
+    file.write_text("\ufeff" + json.dumps(said))
+    hooks, problems = read_hooks(file)
+    assert hooks.post_tool == (Hook("x", "Bash"),)
+    assert [problem.place for problem in problems] == ["hooks.PreCompact"]
+    file.write_text(json.dumps({"hook": {}}))
+    with pytest.raises(SettingsError, match="no object 'hooks'; hooks may be meant"):
+        read_hooks(file)
+    with pytest.raises(SettingsError, match=r"nothing\.json: it cannot be read"):
+        read_hooks(tmp_path / "nothing.json")
