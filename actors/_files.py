@@ -7,8 +7,11 @@ The constants and calls that Windows lacks are left out there; what they are for
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
+import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -37,6 +40,11 @@ _LINES: Final = (
 )
 
 _LOCKED: Final = (errno.EAGAIN, errno.EACCES)
+# Kinds of locks of a byte, and how those of a process are set and looked at.
+_WRITE: Final = getattr(fcntl, "F_WRLCK", 1)
+_FREE: Final = getattr(fcntl, "F_UNLCK", 2)
+_SET_OWN: Final = getattr(fcntl, "F_SETLK", 0)
+_GET_OWN: Final = getattr(fcntl, "F_GETLK", 0)
 
 T = TypeVar("T")
 
@@ -429,12 +437,33 @@ def _put_in_place(path: Path, make: Callable[[Path], None]) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
+# Linux has locks of single bytes that belong to whoever has opened the file, and not
+# to the process: two runtimes of one process exclude each other as well. Elsewhere
+# they are missing, or have another form.
+_SET_BYTE: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.maxsize > 2**32 else None
+_GET_BYTE: Final = getattr(fcntl, "F_OFD_GETLK", None)
+_FLOCK: Final = struct.Struct("hhqqi4x")
+# They do not say who has them, so beside each of them the process has one that does.
+_NAMES: Final = 2**62
+# The bytes that this process has locked, with the file.
+_held: set[tuple[int, int, int]] = set()
+
+
 class SharedDirectory:
     """A directory in use: everybody who has it so holds a shared lock of it, which
-    the kernel takes back at any death. Nobody waits for one."""
+    the kernel takes back at any death. Nobody waits for one.
+
+    A claim is the lock of a byte of ``agents.lock``: any number of them take one
+    descriptor.
+    """
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._fd: int | None = None
+        self._claims_fd: int | None = None
+        # Whether others may have claims in another file, which is gone.
+        self._is_late = False
+        self._claims: set[str] = set()
         if fcntl is not None:
             try:
                 self._fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
@@ -461,11 +490,112 @@ class SharedDirectory:
             return error.errno
         return None
 
+    def claim(self, name: str) -> str | None:
+        """Have ``name`` alone; or return who has it: see `Share`."""
+        if name in self._claims or not self._open_claims(make=True):
+            return None
+        byte = _byte_of(name)
+        try:
+            self._byte(_SET_BYTE, _WRITE, byte)
+        except OSError as error:
+            return self._who(byte) if error.errno in _LOCKED else None
+        self._claims.add(name)
+        _held.add(self._key(byte))
+        try:
+            self._byte(_SET_OWN, _WRITE, _NAMES + byte)
+        except OSError:
+            pass  # It only cannot be told who has it.
+        return None
+
+    def holder(self, name: str) -> str | None:
+        """Return who else has ``name``: see `Share`."""
+        if name in self._claims and not self._is_late:
+            return None
+        if self._open_claims(make=False) and not self._is_late:
+            byte = _byte_of(name)
+            try:
+                found = self._byte(_GET_BYTE, _WRITE, byte)[0]
+            except OSError:
+                pass
+            else:
+                return None if found == _FREE else self._who(byte)
+        return None if self.is_alone() else "another runtime on the directory"
+
+    def release(self, name: str) -> None:
+        """Let others have ``name``. More than once is fine."""
+        if name not in self._claims:
+            return
+        self._claims.discard(name)
+        byte = _byte_of(name)
+        _held.discard(self._key(byte))
+        for how, where in ((_SET_OWN, _NAMES + byte), (_SET_BYTE, byte)):
+            try:
+                self._byte(how, _FREE, where)
+            except OSError:
+                pass  # Closing the file releases it.
+
+    def _open_claims(self, *, make: bool) -> bool:
+        """Open the file of the claims; say whether it is there and can have some."""
+        if self._claims_fd is not None:
+            return True
+        if self._fd is None or _SET_BYTE is None:
+            return False
+        path = self._directory / "agents.lock"
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | _COMMON)
+        except FileNotFoundError:
+            if not make:
+                return False
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _COMMON, 0o600)
+            except FileExistsError:
+                return self._open_claims(make=False)
+            except OSError:
+                return False
+            self._is_late = not self.is_alone()
+        except OSError:
+            return False
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            return False
+        self._claims_fd = fd
+        return True
+
+    def _who(self, byte: int) -> str:
+        if self._key(byte) in _held:
+            return f"another runtime of this process, {os.getpid()}"
+        try:
+            found, pid = self._byte(_GET_OWN, _WRITE, _NAMES + byte)
+        except OSError:
+            found, pid = _FREE, 0
+        # It has it only since now, or is in another namespace.
+        return f"process {pid}" if found != _FREE and pid > 0 else "another process"
+
+    def _key(self, byte: int) -> tuple[int, int, int]:
+        assert self._claims_fd is not None
+        status = os.fstat(self._claims_fd)
+        return status.st_dev, status.st_ino, byte
+
+    def _byte(self, how: int | None, kind: int, byte: int) -> tuple[int, int]:
+        """Lock, unlock or look at one byte; return how it is locked and by whom."""
+        assert self._claims_fd is not None and fcntl is not None and how is not None
+        asked = _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
+        told = _FLOCK.unpack(fcntl.fcntl(self._claims_fd, how, asked))
+        return told[0], told[4]
+
     def close(self) -> None:
         """Have it in use no longer. More than once is fine."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
+        for name in list(self._claims):
+            self.release(name)
+        for fd in (self._claims_fd, self._fd):
+            if fd is not None:
+                os.close(fd)
+        self._claims_fd = self._fd = None
+
+
+def _byte_of(name: str) -> int:
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") % _NAMES
 
 
 def _open_regular(path: Path) -> int | None:

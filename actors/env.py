@@ -303,11 +303,28 @@ class OutputFile(Protocol):
 
 class Share(Protocol):
     """A directory in use, from `Files.share` to `close` or to any death of the
-    process. It leaves nothing in the directory."""
+    process, which also ends its claims. It leaves nothing in the directory but, once
+    something was claimed, the empty file ``agents.lock``."""
 
     def is_alone(self) -> bool:
         """Whether nobody else has it in use now, in this or another process; True
         where the system cannot tell."""
+        ...
+
+    def claim(self, name: str) -> str | None:
+        """Have ``name`` alone among all who have the directory in use, and return
+        None; or return in words who has it, such as ``process 4711``. Nobody waits.
+        Where the system cannot tell it is as if nobody had it. More than once is
+        fine."""
+        ...
+
+    def holder(self, name: str) -> str | None:
+        """Return in words who else has ``name``, None if nobody has. Where the system
+        cannot tell, whoever else has the directory in use counts."""
+        ...
+
+    def release(self, name: str) -> None:
+        """Let others have ``name``. More than once is fine."""
         ...
 
     def close(self) -> None:

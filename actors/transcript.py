@@ -98,6 +98,7 @@ class TranscriptStore:
             could not be recorded or read.
         on_written: Called with the id of an agent when there is more in its
             transcript.
+        on_kept: Called with the id of an agent when its newest meta is written.
         durable: Whether what was written must survive a crash of the machine, not
             only of the program. It then waits for the disk with each write.
     """
@@ -109,6 +110,7 @@ class TranscriptStore:
         on_warning: Callable[[str, str], None],
         *,
         on_written: Callable[[str], None] | None = None,
+        on_kept: Callable[[str], None] | None = None,
         durable: bool = False,
     ) -> None:
         self.directory = directory
@@ -118,6 +120,7 @@ class TranscriptStore:
         self.is_stopped = False
         self._on_warning = on_warning
         self._on_written = on_written
+        self._on_kept = on_kept
         self._durable = durable
         self._wake_writer: Callable[[], None] = _nobody
         self._logs: dict[str, TranscriptLog] = {}
@@ -305,6 +308,10 @@ class TranscriptStore:
     def _meta_file(self, agent_id: str) -> Path:
         return self.directory / f"agent-{_check(agent_id)}.meta.json"
 
+    def keeps_meta(self, agent_id: str) -> bool:
+        """Whether the newest meta of an agent is written, if there is one."""
+        return agent_id not in self._metas
+
     async def flush_meta(self, agent_id: str) -> None:
         """Wait until the newest meta of an agent is written, or an attempt has failed
         since. Cancelled, it gives up the wait only."""
@@ -375,6 +382,8 @@ class TranscriptStore:
         agent_id = job.meta.agent_id
         if job.is_done and self._metas.get(agent_id) is job.meta:
             del self._metas[agent_id]
+            if self._on_kept is not None:
+                self._on_kept(agent_id)
         if job.error is not None:
             cause = getattr(job.error, "errno", None) or type(job.error)
             if (agent_id, cause) not in self._metas_warned:

@@ -41,8 +41,14 @@ class Agents:
         self.policy = policy
         self.approvals = Approvals(life.env.ids, life.events)
         self.transcripts = TranscriptStore(
-            life.directory, life.env, self._warn, on_written=self._written
+            life.directory,
+            life.env,
+            self._warn,
+            on_written=self._written,
+            on_kept=self.let_go,
         )
+        # Those of which a new run is about to begin.
+        self.beginning: set[str] = set()
         self._runtime = runtime
         self._life = life
 
@@ -53,6 +59,16 @@ class Agents:
         task = self._life.table.find(agent_id)
         if task is not None:
             task.output_changed()
+
+    def let_go(self, agent_id: str) -> None:
+        """Let other runtimes go on with an agent, if it does not run here and all that
+        they need to know of it is in the directory."""
+        if (
+            agent_id not in self._life.table.live
+            and agent_id not in self.beginning
+            and self.transcripts.keeps_meta(agent_id)
+        ):
+            self._life.share.release(agent_id)
 
     def is_taken(self, task_id: str) -> bool:
         """Whether an agent of an earlier runtime had this id."""
@@ -82,6 +98,8 @@ class Agents:
         """Called when a task is entered, before it starts."""
         agent = task.recipe
         parent = task.parent
+        # Nobody else has it: it is new, or was claimed before it was entered again.
+        self._life.share.claim(task.task_id)
         task.inbox = Inbox(
             messages=task.takes_messages, on_change=partial(self.write_meta, task)
         )

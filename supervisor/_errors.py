@@ -235,6 +235,18 @@ class ResumeRefused(SupervisorError):
         return f"agent {self.task_id} cannot be resumed: {self.why}"
 
 
+class AgentRunsElsewhere(ResumeRefused):
+    """Raised by `Runtime.resume` for an agent that another runtime with the same
+    directory runs, in this process or another; ``holder`` says which, in words such
+    as ``process 4711``. It is free as soon as it has ended there, or that process."""
+
+    def __init__(self, task_id: str, holder: str) -> None:
+        why = f"another runtime has the directory open and runs it: {holder}"
+        super().__init__(task_id, why)
+        self.args = (task_id, holder)
+        self.holder = holder
+
+
 class DepthExceeded(SupervisorError):
     """Raised by `launch` and `run` when an agent would be deeper below the
     program's own agents than `AgentPolicy.max_depth` allows, or when how deep it

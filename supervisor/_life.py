@@ -179,12 +179,11 @@ class Life:
         task.history = history
         task.left = list(messages)
         task.revival = revival
+        task.resumes = revival.meta.resumes + 1
         before = revival.before
         if before is not None:
-            task.resumes = before.resumes + 1
             self.table.replace(before, task)
         else:
-            task.resumes = revival.meta.resumes + 1
             self.table.add(task)
         self._begin(task, None)
         return task

@@ -30,7 +30,7 @@ from actors.agent import (
 )
 
 from ._agent_task import AgentTask
-from ._errors import ResumeRefused
+from ._errors import AgentRunsElsewhere, ResumeRefused
 from ._events import TaskResumed
 from ._orders import Order, check_order
 from ._revival import Revival
@@ -185,12 +185,36 @@ class Resumes:
             ResumeRefused, BacklogFull, RuntimeStopping: nothing has changed.
         """
         self._runtime.check_open()
-        meta = (
-            self.meta(task_id) if before is None else self._life.agents.meta_of(before)
-        )
+        agents = self._life.agents
+        agents.beginning.add(task_id)
+        try:
+            return await self._begin_alone(task_id, before, message, agent, cwd)
+        finally:
+            agents.beginning.discard(task_id)
+            agents.let_go(task_id)
+
+    async def _begin_alone(
+        self,
+        task_id: str,
+        before: AgentTask | None,
+        message: UserMessage | None,
+        agent: Agent | None,
+        cwd: str | None,
+    ) -> AgentTask:
+        """See `_begin`. No other runtime begins one meanwhile."""
+        self._claim(task_id)
+        stored = self.meta(task_id)
+        meta = stored if before is None else self._life.agents.meta_of(before)
         if meta is None:
             raise ResumeRefused(task_id, "nothing in the directory says what it was")
-        self._check_elsewhere(task_id)
+        if stored is not None and stored.run_id != meta.run_id:
+            # It has run elsewhere since it has ended here.
+            meta = attrs.evolve(
+                meta,
+                run_id=stored.run_id,
+                resumes=stored.resumes,
+                messages=stored.messages,
+            )
         recipe = self._recipe(meta, before, agent, cwd)
         history = _history(meta, await self._load(task_id))
         # Much may have happened meanwhile.
@@ -217,16 +241,22 @@ class Resumes:
             raise ResumeRefused(task_id, why)
         return task
 
-    def _check_elsewhere(self, task_id: str) -> None:
-        """Refuse an agent that another runtime on the directory may be running."""
-        if self._life.share.is_alone():
-            return
-        stored = self.meta(task_id)
-        if stored is not None and stored.status in _UNFINISHED:
-            raise ResumeRefused(
-                task_id,
-                "another runtime has the directory open, and it may be running in that",
-            )
+    def _claim(self, task_id: str) -> None:
+        """Have an agent for this runtime alone.
+
+        Raises:
+            AgentRunsElsewhere: if another one on the directory has it.
+        """
+        share = self._life.share
+        holder = share.claim(task_id)
+        if holder is None and self._is_unfinished(self.meta(task_id)):
+            # Where nobody can have it alone.
+            holder = share.holder(task_id)
+        if holder is not None:
+            raise AgentRunsElsewhere(task_id, holder)
+
+    def _is_unfinished(self, meta: AgentMeta | None) -> bool:
+        return meta is not None and meta.status in _UNFINISHED
 
     def _recipe(
         self,
@@ -354,7 +384,9 @@ class Resumes:
     ) -> AgentTask:
         """Enter the new record in place of the old one, with what it is to read."""
         life = self._life
-        waiting = _left(meta) if before is None else list(before.left)
+        waiting = _left(meta)
+        if before is not None and meta.run_id == before.run_id:
+            waiting = list(before.left)
         if message is not None:
             _check_room(waiting, message)
             waiting.append(message)
@@ -417,24 +449,25 @@ class Resumes:
 
     def unfinished(self) -> list[AgentMeta]:
         """See `Runtime.unfinished_agents`."""
-        if not self._life.share.is_alone():
-            return []
-        live = self._life.table.live
+        live, share = self._life.table.live, self._life.share
         return [
             meta
             for meta in self._life.agents.transcripts.metas()
-            if meta.status in _UNFINISHED and meta.agent_id not in live
+            if self._is_unfinished(meta)
+            and meta.agent_id not in live
+            and share.holder(meta.agent_id) is None
         ]
 
     def abandon(self, agent_id: str) -> bool:
         """See `Runtime.abandon_agent`."""
         meta = self.meta(agent_id) if agent_id not in self._life.table.live else None
-        if (
-            meta is None
-            or meta.status not in _UNFINISHED
-            or not self._life.share.is_alone()
-        ):
+        if meta is None or not self._is_unfinished(meta):
             return False
+        try:
+            self._claim(agent_id)
+        except AgentRunsElsewhere:
+            return False
+        # It is let go when that is written.
         killed = attrs.evolve(meta, status=TaskStatus.KILLED.value)
         self._life.agents.transcripts.write_meta(killed)
         return True

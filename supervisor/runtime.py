@@ -30,6 +30,7 @@ from ._display import DisplayItem as DisplayItem
 from ._display import DisplayQueue as DisplayQueue
 from ._display import Folded as Folded
 from ._display import cap_lines as cap_lines
+from ._errors import AgentRunsElsewhere as AgentRunsElsewhere
 from ._errors import BacklogFull as BacklogFull
 from ._errors import DepthExceeded as DepthExceeded
 from ._errors import InputClosed as InputClosed
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Acked",
     "AgentEvents",
+    "AgentRunsElsewhere",
     "AgentSaid",
     "Approval",
     "ApprovalAnswered",
@@ -149,8 +151,8 @@ __all__ = [
 _CHECKPOINT_EVERY = 32
 
 _SHARED = (
-    "another runtime has the directory {} open: agents that are recorded there as "
-    "unfinished may be running in it, and are neither listed nor resumed meanwhile"
+    "another runtime has the directory {} open: agents that run in it are neither "
+    "listed here as unfinished nor resumed"
 )
 
 
@@ -452,6 +454,7 @@ class Runtime:
 
         Raises:
             ResumeRefused: saying why.
+            AgentRunsElsewhere: if another runtime runs it; it is a `ResumeRefused`.
             BacklogFull, RuntimeStopping: as `launch`.
             UnknownTask: listing the running ones.
             WouldDeadlock: if the agent itself calls.
@@ -867,10 +870,12 @@ class open_runtime:
             Bash among it: see `supervisor.agents.AgentPolicy`.
 
     Another runtime may have the same directory open, also in another process. The
-    second one warns of that in the log. While it lasts no agent is listed by
-    `unfinished_agents`, and none is resumed that is recorded as running but does not
-    run here: it may run there. Shells have nothing to fear. Where directories cannot
-    be locked, as on Windows, nobody can tell.
+    second one warns of that in the log. No agent runs in both: one that runs there is
+    not listed by `unfinished_agents`, and `resume` raises `AgentRunsElsewhere`, until
+    it has ended there or that process has, in whatever way. Shells have nothing to
+    fear. That takes a lock that only Linux has. Elsewhere no agent that is recorded as
+    unfinished is listed or resumed as long as another runtime has the directory open;
+    and where directories cannot be locked, as on Windows, nobody can tell.
 
     Raises:
         OSError: if the directory cannot be made or written to.

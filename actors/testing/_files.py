@@ -31,6 +31,7 @@ class FakeFiles:
         self._files: dict[Path, bytearray] = {}
         self._links: dict[Path, str] = {}
         self._shares: list[Path] = []
+        self._claims: dict[tuple[Path, str], FakeShare] = {}
         self._directories: set[Path] = {Path("/")}
 
     def contents(self, path: str | os.PathLike[str]) -> bytes:
@@ -199,7 +200,7 @@ class FakeFiles:
 
     def share(self, directory: Path) -> FakeShare:
         """Say, until that is closed, that the directory is in use."""
-        return FakeShare(self._shares, _absolute(directory))
+        return FakeShare(self._shares, self._claims, _absolute(directory))
 
     async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
         """Return ``fn(*args)``, called here and now: memory is never slow."""
@@ -250,8 +251,14 @@ class FakeFiles:
 class FakeShare:
     """A directory in use."""
 
-    def __init__(self, shares: list[Path], directory: Path) -> None:
+    def __init__(
+        self,
+        shares: list[Path],
+        claims: dict[tuple[Path, str], FakeShare],
+        directory: Path,
+    ) -> None:
         self._shares = shares
+        self._claims = claims
         self._directory = directory
         self._is_open = True
         shares.append(directory)
@@ -260,8 +267,26 @@ class FakeShare:
         """Whether nobody else has it in use now."""
         return not self._is_open or self._shares.count(self._directory) == 1
 
+    def claim(self, name: str) -> str | None:
+        """Have ``name`` alone; or return who has it."""
+        has_it = self._claims.setdefault((self._directory, name), self)
+        return None if has_it is self else "another runtime of this world"
+
+    def holder(self, name: str) -> str | None:
+        """Return who else has ``name``, None if nobody has."""
+        has_it = self._claims.get((self._directory, name), self)
+        return None if has_it is self else "another runtime of this world"
+
+    def release(self, name: str) -> None:
+        """Let others have ``name``. More than once is fine."""
+        if self._claims.get((self._directory, name)) is self:
+            del self._claims[self._directory, name]
+
     def close(self) -> None:
         """Have it in use no longer. More than once is fine."""
+        for (_, name), has_it in list(self._claims.items()):
+            if has_it is self:
+                self.release(name)
         if self._is_open:
             self._is_open = False
             self._shares.remove(self._directory)

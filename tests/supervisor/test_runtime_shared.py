@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,15 @@ from actors.agent import Agent, AgentContext, AgentEvent, AssistantMessage
 from actors.env import Env, real_env
 from actors.testing import fake_env
 from supervisor.agents import AgentPolicy
-from supervisor.runtime import ResumeRefused, open_runtime
+from supervisor.runtime import (
+    AgentRunsElsewhere,
+    MessageRefused,
+    ResumeRefused,
+    Runtime,
+    open_runtime,
+)
 from tests.supervisor.jobs import returns
-from tests.supervisor.talkers import answers, completed
+from tests.supervisor.talkers import answers, completed, read
 
 pytestmark = pytest.mark.skipif(
     sys.platform == "win32", reason="nothing tells there who else is in a directory"
@@ -116,3 +124,258 @@ async def test_a_runtime_that_has_ended_leaves_the_directory(tmp_path: Path) -> 
     share = real_env().files.share(tmp_path)
     assert share.is_alone()
     share.close()
+
+
+# One agent, several runtimes
+
+
+@pytest.mark.parametrize("how", ["resume", "send", "both"])
+async def test_two_runtimes_that_revive_one_agent_at_once_begin_one_run(
+    world: Env, tmp_path: Path, how: str
+) -> None:
+    """AG26: who is refused is told who has it, and nothing that was said is lost. It
+    can be revived by either again when that run has ended."""
+
+    async def revive(runtime: Runtime, text: str) -> None:
+        try:
+            if how == "send" or (how == "both" and text == "to second"):
+                await runtime.send(id, text)
+            else:
+                await runtime.resume(id, text)
+        except (AgentRunsElsewhere, MessageRefused) as error:
+            cause = error.__cause__ if isinstance(error, MessageRefused) else error
+            assert isinstance(cause, AgentRunsElsewhere)
+            refused.append((text, cause.holder))
+        else:
+            accepted.append(text)
+
+    refused: list[tuple[str, str]] = []
+    accepted: list[str] = []
+    with trio.fail_after(LONG):
+        async with open_runtime(tmp_path, env=world, agents=POLICY) as first:
+            id = await completed(first)
+            await first.transcripts.flush()
+            async with open_runtime(
+                tmp_path, env=another(world), agents=POLICY
+            ) as second:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(revive, first, "to first")
+                    nursery.start_soon(revive, second, "to second")
+                assert len(accepted) == len(refused) == 1
+                ((_, holder),) = refused
+                assert "another runtime of this" in holder
+                for runtime in (first, second):
+                    await runtime.wait_idle()
+                    await runtime.transcripts.flush()
+                # Now the other one, and each of them in turn.
+                for number in range(3):
+                    for runtime in (second, first):
+                        word = f"{number} to {runtime is second}"
+                        done = await (await runtime.resume(id, word)).wait()
+                        assert done.error is None
+                        accepted.append(word)
+                        await runtime.transcripts.flush()
+                assert await read(first, id) == accepted
+                meta = second.agent_meta(id)
+                assert meta is not None and meta.resumes == 7
+                assert meta.run_id == first.get(id).run_id
+
+
+async def test_an_agent_that_has_run_elsewhere_goes_on_from_there(
+    world: Env, tmp_path: Path
+) -> None:
+    """AG26, TR15: with a run id of its own, and with what it was told there."""
+    with trio.fail_after(LONG):
+        async with open_runtime(tmp_path, env=world, agents=POLICY) as first:
+            id = await completed(first)
+            runs = {first.get(id).run_id}
+            await first.transcripts.flush()
+            async with open_runtime(
+                tmp_path, env=another(world), agents=AgentPolicy(run=works)
+            ) as second:
+                theirs = await second.resume(id, "one")
+                runs.add(theirs.snapshot().run_id)
+                while "at work" not in str(await second.transcripts.load(id)):
+                    await trio.lowlevel.checkpoint()
+                assert (await second.send(id, "two")).how == "queued"
+                with pytest.raises(AgentRunsElsewhere):
+                    await first.resume(id)
+            done = await (await first.resume(id, "three")).wait()
+            assert done.run_id not in runs
+            assert await read(first, id) == ["one", "two", "three"]
+
+
+_RUNS = """
+import sys
+from pathlib import Path
+
+import trio
+
+from actors.agent import AssistantMessage
+from supervisor.agents import AgentPolicy
+from supervisor.runtime import ResumeRefused, open_runtime
+
+
+async def works(context):
+    yield AssistantMessage("at work")
+    await trio.sleep_forever()
+
+
+async def main(directory, agent_id):
+    async with open_runtime(directory, agents=AgentPolicy(run=works)) as runtime:
+        print("open", flush=True)
+        await trio.to_thread.run_sync(sys.stdin.readline)
+        try:
+            await runtime.resume(agent_id)
+        except ResumeRefused as error:
+            print(f"refused {error.why}", flush=True)
+        else:
+            await runtime.transcripts.flush()
+            print("runs", flush=True)
+        await trio.sleep_forever()
+
+
+trio.run(main, Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+class _Host:
+    """A host in another process, with the directory open."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self.process = process
+        self._said = b""
+
+    async def hear(self) -> str:
+        assert self.process.stdout is not None
+        while b"\n" not in self._said:
+            self._said += await self.process.stdout.receive_some()
+        line, _, self._said = self._said.partition(b"\n")
+        return line.decode()
+
+    async def go(self) -> None:
+        assert self.process.stdin is not None
+        await self.process.stdin.send_all(b"\n")
+
+
+@asynccontextmanager
+async def _hosts(
+    count: int, directory: Path, agent_id: str
+) -> AsyncGenerator[list[_Host]]:
+    hosts: list[_Host] = []
+    try:
+        for _ in range(count):
+            process = await trio.lowlevel.open_process(
+                [sys.executable, "-c", _RUNS, str(directory), agent_id],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.getcwd()},
+            )
+            hosts.append(_Host(process))
+        for host in hosts:
+            assert await host.hear() == "open"
+        yield hosts
+    finally:
+        with trio.CancelScope(shield=True):
+            for host in hosts:
+                host.process.kill()
+                await host.process.wait()
+                for stream in (host.process.stdin, host.process.stdout):
+                    assert stream is not None
+                    await stream.aclose()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there is an agent locked")
+async def test_of_many_processes_one_runs_an_agent_until_it_is_killed(
+    tmp_path: Path,
+) -> None:
+    """AG26, TR6: all are told to at once, three times over. The others name the
+    process, and have it when that was killed, whoever else is still there."""
+    with trio.fail_after(2 * LONG):
+        async with open_runtime(tmp_path, agents=POLICY) as runtime:
+            id = await completed(runtime)
+        async with _hosts(4, tmp_path, id) as hosts:
+            async with open_runtime(tmp_path, agents=POLICY) as runtime:
+                for host in hosts:
+                    await host.go()
+                said = [await host.hear() for host in hosts]
+                (place,) = [n for n, text in enumerate(said) if text == "runs"]
+                holder = hosts[place]
+                name = f"process {holder.process.pid}"
+                for text in said[:place] + said[place + 1 :]:
+                    assert text.startswith("refused") and text.endswith(
+                        (name, "another process")
+                    )
+                with pytest.raises(AgentRunsElsewhere) as caught:
+                    await runtime.resume(id)
+                assert caught.value.holder == name
+                assert runtime.unfinished_agents() == []
+                assert not runtime.abandon_agent(id)
+                with pytest.raises(MessageRefused, match=r"unfinished|elsewhere"):
+                    await runtime.send(id, "hello")
+                holder.process.kill()
+                await holder.process.wait()
+                # The others have the directory open as before.
+                assert [m.agent_id for m in runtime.unfinished_agents()] == [id]
+                done = await (await runtime.resume(id, "go on")).wait()
+                assert done.error is None
+
+
+@pytest.mark.parametrize("what", ["link", "directory", "fifo", "unwritable", "gone"])
+async def test_a_lock_file_that_is_none_keeps_nobody_from_working(
+    tmp_path: Path, what: str
+) -> None:
+    """TR6: launches and resumes go on; and what runs in another runtime is still not
+    run in this one."""
+    lock = tmp_path / "agents.lock"
+    async with open_runtime(tmp_path, agents=POLICY) as first:
+        if what == "link":
+            lock.symlink_to(tmp_path / "elsewhere")
+        elif what == "directory":
+            lock.mkdir()
+        elif what == "fifo":
+            os.mkfifo(lock)
+        elif what == "unwritable":
+            lock.touch(0o000)
+        with trio.fail_after(LONG):
+            mine = await first.launch(Agent(works, "go"))
+            done = await completed(first)
+            await first.transcripts.flush()
+            if what == "gone":
+                lock.unlink()
+            async with open_runtime(
+                tmp_path, env=another(real_env()), agents=POLICY
+            ) as second:
+                assert (await (await second.resume(done)).wait()).error is None
+                theirs = await completed(second)
+                assert (await (await second.resume(theirs)).wait()).error is None
+                if what != "unwritable" or os.getuid():
+                    assert second.unfinished_agents() == []
+                    with pytest.raises(ResumeRefused, match="another runtime has the"):
+                        await second.resume(mine.id)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+async def test_claims_take_one_descriptor_and_leave_none(tmp_path: Path) -> None:
+    """P1: however many agents there are; a name is free again when it is released,
+    when its holder is closed, and for nobody before."""
+    files = real_env().files
+    first, second = files.share(tmp_path), files.share(tmp_path)
+    count = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    names = [f"a{number}" for number in range(500)]
+    assert [first.claim(name) for name in names] == [None] * 500
+    assert [first.claim(name) for name in names] == [None] * 500
+    if sys.platform == "linux":
+        assert len(os.listdir("/proc/self/fd")) <= count + 1
+        assert all(second.claim(name) for name in names)
+        assert all(second.holder(name) for name in names)
+        assert second.claim("another") is None
+        first.release("a7")
+        first.release("a7")
+        assert second.holder("a7") is None and second.claim("a7") is None
+        assert first.claim("a7") is not None
+        first.close()
+        assert [second.claim(name) for name in names] == [None] * 500
+    first.close()
+    second.close()
