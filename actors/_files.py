@@ -13,6 +13,7 @@ import stat
 import struct
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -246,9 +247,7 @@ class PosixFiles:
         time. A cancellation is met by the caller's next checkpoint."""
         results: list[T] = []
         with trio.CancelScope(shield=True):
-            results.append(
-                await trio.to_thread.run_sync(fn, *args, limiter=self._threads)
-            )
+            results.append(await _in_thread(partial(fn, *args), self._threads))
         return results[0]
 
 
@@ -298,9 +297,8 @@ class AppendedFile:
             async with self._turn:
                 began = trio.current_time()
                 try:
-                    await trio.to_thread.run_sync(
-                        _write, self._open_fd(), data, self._path, limiter=self._thread
-                    )
+                    write = partial(_write, self._open_fd(), data, self._path)
+                    await _in_thread(write, self._thread)
                 finally:
                     self._judge(began)
 
@@ -352,9 +350,7 @@ class AppendedFile:
             if fd < 0:
                 return
             if self._threaded_left:
-                await trio.to_thread.run_sync(
-                    os.close, fd, limiter=self._thread, abandon_on_cancel=True
-                )
+                await _in_thread(partial(os.close, fd), self._thread, abandon=True)
             else:
                 os.close(fd)
         except OSError as error:
@@ -373,6 +369,29 @@ class AppendedFile:
             self._threaded_left = CALM
         elif self._threaded_left:
             self._threaded_left -= 1
+
+
+async def _in_thread(
+    fn: Callable[[], T], limiter: trio.CapacityLimiter, *, abandon: bool = False
+) -> T:
+    """Return ``fn()``, called in a worker thread. On a host that has none left it is
+    called here: what holds others up is better than what is not done at all."""
+    has_begun = False
+
+    def call() -> T:
+        nonlocal has_begun
+        has_begun = True
+        return fn()
+
+    try:
+        return await trio.to_thread.run_sync(
+            call, limiter=limiter, abandon_on_cancel=abandon
+        )
+    # A RuntimeError for want of a thread, a MemoryError for want of its stack.
+    except Exception:
+        if has_begun:
+            raise
+    return fn()
 
 
 def _write(fd: int, data: bytes, path: Path) -> None:

@@ -103,6 +103,11 @@ class LogJob:
         size = self.before.bytes + sum(map(len, self.lines))
         self.after = Written(self.last, size, _time(lines[-1]))
 
+    def fail(self, error: Exception) -> None:
+        """Nothing has come of it because of ``error``, unless something has."""
+        if self.after is None and self.error is None:
+            self.error = error
+
     def settle(self) -> None:
         """Let the log know what came of it."""
         self.log.settle(self)

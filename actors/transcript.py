@@ -21,7 +21,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from ._actor import Context
-from ._errors import MailboxClosed
+from ._errors import ActorEnded, MailboxClosed
 from ._transcript_log import LogJob
 from ._transcript_log import TranscriptLog as TranscriptLog
 from ._transcript_meta import META_LIMIT, decode_meta, encode_meta
@@ -72,6 +72,10 @@ class _MetaJob:
             files.replace(self.path, encode_meta(self.meta))
             self.is_done = True
         except Exception as error:
+            self.error = error
+
+    def fail(self, error: Exception) -> None:
+        if not self.is_done and self.error is None:
             self.error = error
 
     def settle(self) -> None:
@@ -433,7 +437,12 @@ class TranscriptStore:
         self._wanted_logs = {}
         self._wanted_metas = {}
         files = self.env.files
-        await files.in_thread(_write_all, jobs, files, self._durable)
+        # The boundary, as for a log: without a thread, for one, nothing is written.
+        try:
+            await files.in_thread(_write_all, jobs, files, self._durable)
+        except Exception as error:
+            for job in jobs:
+                job.fail(error)
         self._settle()
 
     def stop(self) -> None:
@@ -484,6 +493,8 @@ async def transcript_writer(ctx: Context[None], store: TranscriptStore) -> None:
                 ctx.mailbox.put_nowait(None)
         except MailboxClosed:
             pass  # it is being stopped, and looks once more
+        except ActorEnded:
+            store.stop()  # it has failed for good
 
     store.begin(wake)
     try:

@@ -164,7 +164,6 @@ class AgentTask(Task):
             reader.end()
 
     def let_go(self) -> None:
-        super().let_go()
         self.agent_host = None
         self.waiting = None
         self.history = ()
@@ -173,3 +172,4 @@ class AgentTask(Task):
         if self.transcript is not None:
             self.transcript.close()
             self.transcript = None
+        super().let_go()

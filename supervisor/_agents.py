@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -189,18 +189,22 @@ class Agents:
         """Called when it is asked to stop, before it is cancelled."""
         self.approvals.close(task.task_id, "the agent was stopped")
 
-    def ended(self, task: AgentTask) -> None:
-        """Called when its end is being recorded."""
-        self.approvals.close(task.task_id, "the agent has ended")
+    def parts_of_end(self, task: AgentTask) -> list[Callable[[], object]]:
+        """Return what is to be done while its end is being recorded."""
+        routed, task.routed = task.routed, {}
+        return [
+            partial(self.approvals.close, task.task_id, "the agent has ended"),
+            partial(self._keep_unread, task),
+            # It will not read them any more, and nobody else does.
+            *(partial(note.ack, "consumed") for note in routed.values()),
+            partial(self.write_meta, task),
+        ]
+
+    def _keep_unread(self, task: AgentTask) -> None:
         if task.inbox is not None:
             task.left = _unread_messages(task, task.inbox.close())
-            _warn_of_unread(task)
             task.inbox.on_change = None
-        # It will not read them any more, and nobody else does.
-        routed, task.routed = task.routed, {}
-        for note in routed.values():
-            note.ack("consumed")
-        self.write_meta(task)
+            _warn_of_unread(task)
 
     def write_meta(self, task: AgentTask) -> None:
         """Have written what the directory is to say of it now."""

@@ -203,7 +203,12 @@ class Children:
 
     def start_nowait(self, child: Child[Any], watcher: Watcher | None) -> None:
         child.watcher = watcher
-        child.begin_next(self.nursery, 1)
+        try:
+            child.begin_next(self.nursery, 1)
+        except BaseException:
+            # It has no incarnation that could end.
+            self.forget(child)
+            raise
 
     # Ends
 

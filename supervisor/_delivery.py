@@ -37,26 +37,27 @@ class Delivery:
     def tell(self, task: Task, remaining: int, parent: AgentTask | None) -> None:
         """Record the end of a background task, in the step in which it ends;
         ``remaining`` others of its owner have not ended. That of an agent's own
-        task is for its ``parent`` alone."""
-        self._notes += 1
-        note_id = f"n{self._notes:06}"
-        self._events.emit(Notified, note_id, task.task_id)
+        task is for its ``parent`` alone. Called again after a failure it goes on."""
         outbox = self.outbox
-        note = outbox.add(
-            note_id,
-            task.task_id,
-            task.owner,
-            task.status,
-            task.notify,
-            partial(self._facts, task, note_id, remaining),
-            deliver=None if parent is None else parent.deliver,
-        )
-        if task.notify == "silent":
-            self.let_go(task)
-            return
-        if parent is not None:
-            parent.routed[note_id] = note
-        task.note = note
+        if task.note is None:
+            self._notes += 1
+            note_id = f"n{self._notes:06}"
+            self._events.emit(Notified, note_id, task.task_id)
+            note = outbox.add(
+                note_id,
+                task.task_id,
+                task.owner,
+                task.status,
+                task.notify,
+                partial(self._facts, task, note_id, remaining),
+                deliver=None if parent is None else parent.deliver,
+            )
+            if task.notify == "silent":
+                self.let_go(task)
+                return
+            task.note = note
+            if parent is not None:
+                parent.routed[note_id] = note
         # One message is enough for all records that have come since.
         if outbox.has_first_unsent and self.notifier.state != "stopped":
             self.notifier.tell(None)

@@ -209,6 +209,10 @@ class Subscription:
         if self._news is not None:
             self._wake()
 
+    def missed_one(self) -> None:
+        """Called by the stream when an event could not be kept for this reader."""
+        self._missed += 1
+
     def offer_gap(self, seq: int, time: float) -> None:
         """Called by the stream when the reader has caught up."""
         self._pending.append((Gap, seq, time, (self._missed,)))
@@ -269,12 +273,19 @@ class EventStream:
 
     def emit(self, kind: type[E], *fields: object) -> None:
         """Tell every reader. Never blocks and never fails because of one."""
-        self._seq += 1
+        seq = self._seq + 1
         readers = self._readers
-        if readers:
-            event = (kind, self._seq, self._now(), fields)
+        if not readers:
+            self._seq = seq
+        else:
+            event = (kind, seq, self._now(), fields)
+            self._seq = seq
             for reader in readers:
-                reader.offer(event)
+                # The boundary: what is told may be the end of a task.
+                try:
+                    reader.offer(event)
+                except Exception:
+                    reader.missed_one()
 
     def emit_said(self, task_id: str, run_id: str, said: object) -> None:
         """Tell those readers who asked for it what an agent has said."""

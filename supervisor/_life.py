@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
 _ID_ATTEMPTS = 1_000
 # Specs kept for tasks to come.
 _SPECS = 64
+# When something was, if no clock can tell.
+_UNKNOWN = datetime.fromtimestamp(0, UTC)
 
 
 class Life:
@@ -295,9 +299,18 @@ class Life:
             self.on_warning(task, str(error))
             self.conclude(task, TaskStatus.KILLED, None)
             return
+        # The boundary: it has its id, and whoever has made its place goes on.
+        except Exception as error:
+            self.slots.give_back(task)
+            self.conclude(task, TaskStatus.FAILED, error)
+            return
         task.ref = ref
         task.transition(TaskStatus.RUNNING)
-        task.started_at = self.env.clock.now()
+        try:
+            task.started_at = self.env.clock.now()
+        # The boundary: as at its end.
+        except Exception as failure:
+            self._tell_failure(task, failure)
         self.events.emit(
             TaskStarted,
             task.task_id,
@@ -456,56 +469,110 @@ class Life:
 
     @enable_ki_protection
     def conclude(self, task: Task, status: TaskStatus, error: Exception | None) -> None:
-        """Record the terminal state: in one step, and only the first time."""
+        """Record the terminal state: in one step, and only the first time.
+
+        Whatever fails on the way, for want of memory or by a stranger's mistake, is
+        told, tried once more, and costs nobody else his part in it.
+        """
         if self.table.live.get(task.task_id) is not task:
             return
+        try:
+            remaining, undone = self._record(task, status, error)
+        except Exception as failure:
+            self._tell_failure(task, failure)
+            remaining, undone = self._record(task, status, error)
+        was_running, parent = task.ref is not None, task.parent
+        parts: list[Callable[[], object]] = [
+            task.let_go,
+            partial(self._tell_end, task),
+        ]
+        # Before anybody hears of the end.
+        if was_running:
+            parts.append(partial(self.places.give_up, task))
+        if undone is not None:
+            parts.append(partial(self._put_back, undone))
+        elif task.background:
+            parts.append(partial(self.delivery.tell, task, remaining, parent))
+        parts += (task.tell_end, partial(self.places.ended, task))
+        if parent is not None:
+            parts.append(partial(parent.own_ended, task))
+        if self._idle is not None:
+            parts.append(self._tell_idle)
+        self.each_part(task, parts)
+        parts = []
+        if was_running and self.slots.waiting:
+            parts.append(self.places.start_pending)
+        if not task.background:
+            # Nobody waits to hear of it.
+            parts.append(partial(self.delivery.let_go, task))
+        if parts:
+            self.each_part(task, parts)
+
+    def _record(
+        self, task: Task, status: TaskStatus, error: Exception | None
+    ) -> tuple[int, Revival | None]:
+        """Complete the record of a task that ends, and move it to its place. Return
+        how many background tasks of its owner have not ended, and the resuming that
+        its end undoes. Called again after a failure it goes on."""
         if isinstance(task, AgentTask):
             # Those that never began: the others have ended with the agent's pool.
-            self.mark_own_stopping(task)
-        was_running, parent = task.ref is not None, task.parent
+            self.each_part(task, [partial(self.mark_own_stopping, task)])
         if error is not None:
             task.error = describe_error(error)
         # Refused only if the work itself has set a terminal one, which counts.
         task.transition(status)
-        status = task.status
-        task.ended_at = self.env.clock.now()
+        try:
+            task.ended_at = self.env.clock.now()
+        # The boundary: somebody's clock.
+        except Exception as failure:
+            task.ended_at = task.started_at or _UNKNOWN
+            self._tell_failure(task, failure)
         if task.writes_output and task.output_tail is not None:
             task.result = task.output_tail
-        undone: Revival | None = None
         if isinstance(task, AgentTask):
-            if task.revival is not None and task.revival.undoes(status):
-                undone = task.revival
-            self.agents.ended(task)
-        task.let_go()
-        end = self.table.end if undone is None else self.table.take_out
-        remaining = end(task)
+            undone = task.revival
+            if undone is not None and not undone.undoes(task.status):
+                undone = None
+            self.each_part(task, self.agents.parts_of_end(task))
+            if undone is not None:
+                return self.table.take_out(task), undone
+        return self.table.end(task), None
+
+    def each_part(self, task: Task, parts: Iterable[Callable[[], object]]) -> None:
+        """Do what each has to do with the end of ``task``. What fails is told and
+        tried once more."""
+        for part in parts:
+            # The boundary: the end is being recorded in this very step.
+            try:
+                part()
+            except Exception as failure:
+                self._tell_failure(task, failure)
+                try:
+                    part()
+                except Exception as failure:
+                    self._tell_failure(task, failure)
+
+    def _tell_failure(self, task: Task, failure: Exception) -> None:
+        # There may be no memory for that either.
+        with suppress(Exception):
+            text = f"the record of its end had a failure: {describe_error(failure).message}"
+            log(logging.CRITICAL, "task %s: %s", task.task_id, text, error=failure)
+            self.events.emit(Warned, task.task_id, text)
+
+    def _tell_end(self, task: Task) -> None:
         self.events.emit(
             TaskEnded,
             task.task_id,
-            status._value_,
+            task.status._value_,
             None if task.rare is None else task.exit_code,
             None if task.rare is None else task.signal,
             None if task.error is None else task.error.message,
         )
-        # Before anybody hears of the end.
-        if was_running:
-            self.places.give_up(task)
-        if undone is not None:
-            self._put_back(undone)
-        elif task.background:
-            self.delivery.tell(task, remaining, parent)
-        task.tell_end()
-        self.places.ended(task)
-        if parent is not None:
-            parent.own_ended(task)
+
+    def _tell_idle(self) -> None:
         if self._idle is not None and not self.table.live:
             self._idle.set()
             self._idle = None
-        if was_running and self.slots.waiting:
-            self.places.start_pending()
-        if not task.background:
-            # Nobody waits to hear of it.
-            self.delivery.let_go(task)
 
     def _put_back(self, revival: Revival) -> None:
         """A resumed agent has failed at once: let it be as it was before."""

@@ -18,13 +18,16 @@ from actors.notifier import notifier
 from actors.transcript import transcript_writer
 
 from ._life import Life
-from ._spec import child
+from ._spec import Backoff, child
 from ._tree import Supervisor, open_dynamic_supervisor, open_supervisor
 
 if TYPE_CHECKING:
     from ._agents import Agents
 
 _CLOSE_BUDGET = 30.0
+# What makes the writer of transcripts crash may last, and nobody waits for it: with
+# these delays it may crash for ever, and no task ends for it.
+_WRITER_BACKOFF = Backoff(0.1, 5.0)
 _NAMES = {"transcripts", "notifier", "shells", "agents"}
 
 
@@ -36,7 +39,13 @@ class RuntimeTree:
         outbox = life.delivery.outbox
         self._block = open_supervisor(
             [
-                child("transcripts", transcript_writer, agents.transcripts, drain=5.0),
+                child(
+                    "transcripts",
+                    transcript_writer,
+                    agents.transcripts,
+                    drain=5.0,
+                    backoff=_WRITER_BACKOFF,
+                ),
                 child("notifier", notifier, outbox, drain=5.0),
                 child("shells", open_dynamic_supervisor, kind="supervisor"),
                 child("agents", open_dynamic_supervisor, kind="supervisor"),

@@ -330,9 +330,10 @@ class Task(Report):
             # Whoever follows the output waits for the end as well.
             self.output_changed()
         if self.sets is not None:
-            sets, self.sets = self.sets, None
-            for task_set in sets:
-                task_set.task_ended(self)
+            while self.sets:
+                self.sets[-1].task_ended(self)
+                self.sets.pop()
+            self.sets = None
 
     async def wait_ended(self) -> None:
         """Wait for its end."""
@@ -475,11 +476,12 @@ class Table:
     def end(self, task: Task) -> int:
         """Move a task that ended to the history; return how many background
         tasks of its owner have not ended."""
+        left = self._count(task, -1)
         del self.live[task.task_id]
         self._ends += 1
         task.end_number = self._ends
         self._ended[task.task_id] = task
-        return self._count(task, -1)
+        return left
 
     def _count(self, task: Task, change: int) -> int:
         """Count a background task in or out; return how many there are of its
@@ -515,8 +517,9 @@ class Table:
     def take_out(self, task: Task) -> int:
         """Forget a task that has not ended; return how many background tasks of
         its owner have not."""
+        left = self._count(task, -1)
         del self.live[task.task_id]
-        return self._count(task, -1)
+        return left
 
     def put_back(self, ended: Task) -> None:
         """Enter the record of a task that has ended, where it was before
@@ -533,4 +536,4 @@ class Table:
         if len(evictable) <= HISTORY:
             return None
         _, oldest = heappop(evictable)
-        return self._ended.pop(oldest)
+        return self._ended.pop(oldest, None)

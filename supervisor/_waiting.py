@@ -94,11 +94,16 @@ class TaskSet:
 
     def task_ended(self, task: Task) -> None:
         """Called in the step in which a member ends."""
-        del self._unfinished[task]
-        self._put(task)
+        if task in self._unfinished:
+            heappush(self._ended, (task.end_number, task))
+            del self._unfinished[task]
+        self._tell()
 
     def _put(self, task: Task) -> None:
         heappush(self._ended, (task.end_number, task))
+        self._tell()
+
+    def _tell(self) -> None:
         self._readers.unpark_all()
         self._runtime.wait_is_over(self)
 

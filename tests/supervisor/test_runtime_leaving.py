@@ -163,7 +163,11 @@ async def test_a_runtime_that_fails_for_good_tells_every_end_once(
         with pytest.raises(RestartIntensityExceeded):
             async with open_runtime(tmp_path, limits=LIMITS) as runtime:
                 seen.append((runtime, await three(runtime, nursery)))
-                notifier = runtime.root.which_children()[0].ref
+                (notifier,) = (
+                    info.ref
+                    for info in runtime.root.which_children()
+                    if info.id == "notifier"
+                )
                 while True:
                     notifier.stop()
                     await trio.testing.wait_all_tasks_blocked()

@@ -43,7 +43,9 @@ async def test_a_crash_of_the_notifier_touches_no_task_and_loses_no_record(
     """Brief section 3, P4: it is ended again and again, between all steps."""
     async with open_runtime(tmp_path) as runtime:
         bystander = await runtime.launch(Job(forever))
-        notifier = runtime.root.which_children()[0].ref
+        (notifier,) = (
+            info.ref for info in runtime.root.which_children() if info.id == "notifier"
+        )
         ids: list[str] = []
         for number in range(4):
             tasks = [await runtime.launch(returns(number)) for _ in range(3)]
