@@ -20,6 +20,8 @@ from typing import Final
 
 import attrs
 
+from ._encodable import encodable as encodable
+from ._encodable import encodable_data as encodable_data
 from .output import ESCAPE_SEQUENCE, whole_characters
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -33,6 +35,8 @@ __all__ = [
     "TAIL_LIMIT",
     "Envelope",
     "clean_text",
+    "encodable",
+    "encodable_data",
     "render",
     "render_minimal",
     "truncate_head",

@@ -5,16 +5,13 @@ from __future__ import annotations
 import orjson
 from cattrs.preconf.orjson import make_converter
 
+from actors.envelope import encodable
+
 from ._events import SCHEMA_VERSION, AgentSaid, Event
 
-
-def _text(value: str) -> str:
-    # A command line may hold bytes that are no UTF-8; JSON cannot.
-    return value if value.isascii() else value.encode("utf-8", "replace").decode()
-
-
 _converter = make_converter()
-_converter.register_unstructure_hook(str, _text)
+# A command line may hold bytes that are no UTF-8; JSON cannot.
+_converter.register_unstructure_hook(str, encodable)
 
 
 def to_json(event: Event) -> bytes:

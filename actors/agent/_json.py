@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast, get_args
 
 import orjson
 from cattrs.preconf.orjson import make_converter
 from cattrs.strategies import configure_tagged_union
 
+from .._encodable import encodable_data, to_line
 from ._events import AgentEvent
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -16,27 +18,30 @@ __all__ = ["from_data", "from_json", "to_data", "to_json"]
 _KINDS = {kind.__name__: kind for kind in get_args(AgentEvent)}
 
 
-def _text(value: str) -> str:
-    # What a tool has printed may hold bytes that are no UTF-8; JSON cannot.
-    return value if value.isascii() else value.encode("utf-8", "replace").decode()
-
-
 _converter = make_converter()
-_converter.register_unstructure_hook(str, _text)
+# What JSON can hold stays as it is, however deep: `_encodable` looks at it.
+_converter.register_unstructure_hook_func(
+    lambda kind: kind in (dict, list, Mapping[str, Any]), lambda data: data
+)
 configure_tagged_union(AgentEvent, _converter, tag_name="type")
 
 
 def to_data(event: AgentEvent) -> dict[str, Any]:
     """Return ``event`` as a dict that JSON can hold: its ``type``, which is the
-    name of its class, and its fields.
+    name of its class, and its fields. Of half a surrogate pair, which no UTF-8 can
+    hold, a question mark is left, and of a number that is none nothing.
 
     Raises:
         TypeError: if it is no event.
     """
+    data: dict[str, Any] = encodable_data(_data(event))
+    return data
+
+
+def _data(event: object) -> Any:
     if _KINDS.get(type(event).__name__) is not type(event):
         raise TypeError(f"an agent's event is wanted, not {event!r}")
-    data: dict[str, Any] = _converter.unstructure(event, unstructure_as=AgentEvent)
-    return data
+    return _converter.unstructure(event, unstructure_as=AgentEvent)
 
 
 def from_data(data: object) -> AgentEvent:
@@ -69,7 +74,7 @@ def to_json(event: AgentEvent) -> bytes:
     Raises:
         TypeError: if it is no event, or holds what JSON cannot.
     """
-    return orjson.dumps(to_data(event))
+    return to_line(_data(event))
 
 
 def from_json(data: bytes | str) -> AgentEvent:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 import trio
 
+from .._encodable import encodable, encodable_data
 from ..agent import (
     AgentTool,
     AssistantMessage,
@@ -119,16 +120,18 @@ class _Anthropic:
             "extra_body": self._more,
         }
         if tools:
-            request["tools"] = [
-                {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "input_schema": tool.schema,
-                }
-                for tool in tools
-            ]
+            request["tools"] = encodable_data(
+                [
+                    {
+                        "name": tool.name,
+                        "description": tool.description,
+                        "input_schema": tool.schema,
+                    }
+                    for tool in tools
+                ]
+            )
         if system is not None:
-            request["system"] = system
+            request["system"] = encodable(system)
 
         def once() -> AsyncGenerator[Told, None]:
             create = cast(Any, self._client.messages.with_streaming_response.create)
@@ -177,7 +180,7 @@ def to_anthropic(messages: Iterable[Message]) -> list[dict[str, Any]]:
         if not content:  # The API takes no message without any.
             continue
         converted.append({"role": role, "content": content})
-    return converted
+    return cast(list[dict[str, Any]], encodable_data(converted))
 
 
 def _of_assistant(message: AssistantMessage) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 import trio
 
+from .._encodable import encodable_data
 from ..agent import (
     AgentTool,
     AssistantMessage,
@@ -108,17 +109,19 @@ class _OpenAI:
             "stream_options": {"include_usage": True},
         }
         if tools:
-            request["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool.name,
-                        "description": tool.description,
-                        "parameters": tool.schema,
-                    },
-                }
-                for tool in tools
-            ]
+            request["tools"] = encodable_data(
+                [
+                    {
+                        "type": "function",
+                        "function": {
+                            "name": tool.name,
+                            "description": tool.description,
+                            "parameters": tool.schema,
+                        },
+                    }
+                    for tool in tools
+                ]
+            )
 
         def once() -> AsyncGenerator[Told, None]:
             completions = self._client.chat.completions.with_streaming_response
@@ -179,7 +182,7 @@ def to_openai(messages: Iterable[Message], system: str | None) -> list[dict[str,
         ]
         if message.text:
             converted.append({"role": "user", "content": wording(message)})
-    return converted
+    return cast(list[dict[str, Any]], encodable_data(converted))
 
 
 def _of_assistant(message: AssistantMessage) -> dict[str, Any]:
@@ -187,7 +190,8 @@ def _of_assistant(message: AssistantMessage) -> dict[str, Any]:
     if isinstance(raw, dict) and "openai" in raw:
         return cast(dict[str, Any], raw["openai"])
     calls = [
-        _call(use.id, use.name, json.dumps({**use.input})) for use in message.tool_uses
+        _call(use.id, use.name, json.dumps(encodable_data({**use.input})))
+        for use in message.tool_uses
     ]
     return _message(message.text, calls)
 

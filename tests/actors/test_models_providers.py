@@ -734,3 +734,22 @@ async def test_of_a_long_error_the_beginning_is_told(api: Provider) -> None:
         failed, _ = await failure(model)
         assert "odd: xxx" in str(failed)
         assert len(str(failed)) < 10_000
+
+
+async def test_what_no_utf8_can_hold_can_be_said_again(api: Provider) -> None:
+    """P10: half of a surrogate pair, and a number that is none, in the arguments of a
+    call and in its answer."""
+    arguments = '{"x\\ud800": ["\\udcff", NaN]}'
+    asks = web.streams(api.tools("", ("1", "look", [arguments])))
+    async with opened(api, asks, web.streams(api.text("Fine."))) as (model, server):
+        (*_, message) = await told(model)
+        (use,) = message.tool_uses
+        answers = UserMessage(
+            tool_answers=(ToolAnswer("1", "a\udcffb"),), origin="tools"
+        )
+        for said in (message, AssistantMessage("\ud800", (use,))):
+            messages = [*PROMPT, said, answers, UserMessage("\ud800")]
+            tools = (Tool("look", "\ud800"),)
+            (*_, reply) = await told(model, messages, tools, "\ud800")
+            assert reply.text == "Fine."
+            assert "a?b" in json.dumps(server.requests[-1].body)
