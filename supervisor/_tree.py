@@ -491,7 +491,7 @@ class open_dynamic_supervisor(Block):
         return DynamicSupervisor(await self._enter(), template)
 
 
-def _check_spec(spec: object) -> ChildSpec[Any]:
+def _check_spec(spec: ChildTemplate[Any]) -> ChildSpec[Any]:
     if not isinstance(spec, ChildSpec):
         raise InvalidChildSpec(
             f"a child spec is wanted, made with child(...), not {spec!r}"
