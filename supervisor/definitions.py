@@ -43,7 +43,8 @@ The fields:
 - ``restart``: ``temporary``, ``transient`` or ``permanent``, in the background.
 - ``max-turns``: how many rounds of tool calls it has.
 - ``hooks``: what is called round its runs and its tool calls, as in a settings
-  file: see `supervisor.settings_file`. Its ``Stop`` is ``SubagentStop``.
+  file: see `supervisor.settings_file`. Its ``Stop`` is ``SubagentStop``; what it
+  calls before tool calls is called before those of the agents that it starts, too.
 
 A field may be written as ``max-turns``, ``max_turns`` or ``maxTurns``. What else
 Claude Code has is not there, and is a problem: ``isolation`` and ``forkContext``,

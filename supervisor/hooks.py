@@ -145,7 +145,8 @@ END_BUDGET: Final = 3.0
 """Seconds that stop hooks have on a path on which they cannot make it go on."""
 
 _BLOCKED: Final = 2
-_NAMES: Final = re.compile(r"[A-Za-z0-9_ ,|-]*")
+NAMES: Final = re.compile(r"[A-Za-z0-9_ ,|-]*")
+"""A matcher that is names, and no regular expression."""
 _TOOL_LISTS: Final = (
     "pre_tool",
     "permission_request",
@@ -224,7 +225,7 @@ class Hook:
         """Tell whether it is for this type of agent, or this tool."""
         if self.matcher.strip() in ("", "*"):
             return True
-        if _NAMES.fullmatch(self.matcher):
+        if NAMES.fullmatch(self.matcher):
             return name in [one.strip() for one in re.split("[|,]", self.matcher)]
         return re.search(self.matcher, name) is not None
 
@@ -243,7 +244,7 @@ class Hook:
     def meant(self, tools: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Return names in the matcher that are those of no tool, for nearly being
         that of one of ``tools``, each with what to write."""
-        if not _NAMES.fullmatch(self.matcher):
+        if not NAMES.fullmatch(self.matcher):
             return
         there = [*tools]
         for name in [one.strip() for one in re.split("[|,]", self.matcher)]:
@@ -278,6 +279,10 @@ def _check_hooks(_: object, field: Any, hooks: object) -> None:
             )
 
 
+def _as_hooks(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
+    return as_tuple(hooks)
+
+
 def _check_seconds(seconds: object) -> None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise TypeError(f"timeout must be seconds, not {seconds!r}")
@@ -308,25 +313,25 @@ class Hooks:
     """
 
     start: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     stop: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     main_stop: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     pre_tool: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     permission_request: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     post_tool: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     post_tool_failure: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     timeout: float = attrs.field(
         default=60.0, validator=lambda _, __, seconds: _check_seconds(seconds)

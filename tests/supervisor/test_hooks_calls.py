@@ -406,6 +406,40 @@ async def test_the_hooks_of_a_kind_of_agents_are_called_for_these(
     assert len(everybody.told) == 3
 
 
+async def test_a_guard_holds_for_those_that_its_agent_starts(tmp_path: Path) -> None:
+    """A4: three generations, of which the first is guarded."""
+    guard, stop = Says(Verdict(False, "not below it")), Says()
+    guarded = AgentDefinition(
+        name="guarded",
+        description="x",
+        prompt="x",
+        hooks=Hooks(pre_tool=[Hook(guard, "Bash")], stop=[Hook(stop)]),
+    )
+    told: dict[str, str] = {}
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        message = await context.use_tools([MAKE])
+        told[f"{context.depth}"] = message.tool_answers[0].text
+        if context.depth < 2:
+            below = {"description": "x", "prompt": "x"}
+            await context.use_tools([ToolUse("2", "Agent", below)])
+        yield FinalResult("done")
+
+    policy = AgentPolicy(
+        definitions={"guarded": guarded},
+        run=loop,
+        permissions=Permissions(mode="bypass"),
+    )
+    with trio.fail_after(60):
+        async with open_runtime(
+            tmp_path, env=fake_env({"make": "made\n"}), agents=policy
+        ) as runtime:
+            task = await runtime.launch(Agent(loop, "go", type="guarded"))
+            await task.wait()
+    assert told == dict.fromkeys("012", "Bash is not allowed: not below it.")
+    assert [it["agent_type"] for it in stop.told] == ["guarded"]
+
+
 # ---- After it ----------------------------------------------------------------------
 
 
