@@ -12,5 +12,6 @@ the same round, so that whatever else the machine does hits both.
 # messages, tasks, idle, shells, stops, capture, transcripts, agents are the cases, by
 # theme; beam and pykka_peer measure other actor systems where they are installed.
 # soak, load and zoo are commands of their own, long and with a verdict: a day of
-# tasks, many loud shells, and what tries to outlive its task (its _animals, and
-# the _observer that looks for them).
+# tasks, many loud shells, and what tries to outlive its task: its _animals, their
+# _kinds, beast.c for what takes more than a script, the _observer that looks for
+# them, and a _slow_guardian.

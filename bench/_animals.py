@@ -1,56 +1,17 @@
-"""The animals of `bench.zoo`: process trees that leave their task in some way."""
+"""What an animal of `bench.zoo` is: a process tree that leaves its task in some way."""
 
 from __future__ import annotations
 
+import os
 import shlex
-import sys
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-_DOUBLE_FORK = """
-import os, sys
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        os.execvpe("sleep", ["sleep", sys.argv[1]], {})
-    os._exit(0)
-os.wait()
-"""
-
-# From /proc/self/stat: where the environment is that others read.
-_OVERWRITE = """
-import ctypes, signal
-with open("/proc/self/stat") as file:
-    fields = file.read().rpartition(") ")[2].split()
-start, end = int(fields[47]), int(fields[48])
-ctypes.memset(start, 0, end - start)
-signal.pause()
-"""
-
-_FORK_CHAIN = """
-import os, time
-os.setsid()
-while True:
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-    time.sleep(0.004)
-"""
-
-_STOPPED = """
-import os, signal, sys
-if sys.argv[2:]:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-os.kill(os.getpid(), signal.SIGSTOP)
-signal.pause()
-"""
-
-
-def _python(program: str) -> str:
-    return f"{shlex.quote(sys.executable)} -S -c {shlex.quote(program)} {{word}}"
+LAUNCHERS = ("python", "bash", "sh", "dash", "env", "setsid", "setpriv", "nohup")
 
 
 @attrs.frozen(kw_only=True)
@@ -59,47 +20,31 @@ class Animal:
 
     name: str
     setup: str
-    """What the leader does first. ``{word}`` is in every command line of it."""
+    """What the leader does first. ``{word}`` is in every command line of it;
+    ``{beast}`` is the program of `beast.c`, ``{rest}`` what the leader does then,
+    quoted, if it is not to come after."""
     others: int
     """The processes there are then, at least, besides the leader and shells."""
     deaf: bool = False
     """Whether the leader ignores SIGTERM."""
+    marked: bool = False
+    """Whether its Python programs keep the environment of their task."""
+    attacks: bool = False
+    """Whether it attacks its guardian: it is met alone, and its task may have
+    failed for that."""
+    needs: tuple[str, ...] = ()
+    """The tools it takes: see `missing`."""
 
-
-ANIMALS = [
-    Animal(name="a plain command", setup="", others=0),
-    Animal(name="env -i setsid", setup="env -i setsid sleep {word} &", others=1),
-    Animal(name="a double fork", setup=_python(_DOUBLE_FORK), others=1),
-    Animal(name="nohup", setup="nohup sleep {word} >/dev/null 2>&1 &", others=1),
-    Animal(
-        name="ignored TERM, HUP, INT",
-        setup="trap '' TERM HUP INT; setsid sleep {word} &",
-        others=1,
-        deaf=True,
-    ),
-    Animal(
-        name="a grandchild on the pipe",
-        setup="(setsid sleep {word} &); (sleep {word} &)",
-        others=2,
-    ),
-    Animal(
-        name="an overwritten environment",
-        setup=f"(setsid {_python(_OVERWRITE)} &)",
-        others=1,
-    ),
-    # Two generations, as the observer looks longer than one lives.
-    Animal(name="a fork chain", setup=f"env -i {_python(_FORK_CHAIN)} &", others=2),
-    Animal(
-        name="a stopped child",
-        setup=f"{_python(_STOPPED)} & (setsid {_python(_STOPPED)} deaf &)",
-        others=2,
-    ),
-    Animal(
-        name="a sub-shell in the background",
-        setup="(trap '' TERM; sleep {word}; sleep {word}) &",
-        others=1,
-    ),
-]
+    def missing(self) -> str | None:
+        """Return why it cannot be let loose here, if so."""
+        needs = [*self.needs, *(["cc"] if "{beast}" in self.setup else [])]
+        for need in needs:
+            if need == "root":
+                if os.geteuid() != 0:
+                    return "only root may do that"
+            elif shutil.which(need) is None:
+                return f"there is no {need}"
+        return None
 
 
 @attrs.define
@@ -108,20 +53,31 @@ class Specimen:
 
     animal: Animal
     directory: Path
+    beast: Path = Path("/nonexistent")
     word: str = attrs.field(factory=lambda: f"9{uuid.uuid4().int % 10**11:011}")
     pid: int = 0
     escaped: tuple[str, ...] = ()
     misses: list[str] = attrs.Factory(list[str])
+    _reader: int = -1
 
     def command(self, *, leader_ends: bool) -> str:
         """Return the command line; its leader sleeps, or ends when told to."""
-        setup = self.animal.setup.replace("{word}", self.word)
         last = f"exec sleep {self.word}"
         if leader_ends:
-            last = (
-                f"until [ -e {shlex.quote(str(self.go))} ]; do sleep 0.02; done; exit 3"
-            )
-        return f"{setup}\n: > {shlex.quote(str(self.ready))}\n{last}"
+            last = f"until [ -e {self._quoted(self.go)} ]; do sleep 0.02; done; exit 3"
+        rest = f": > {self._quoted(self.ready)}\n{last}"
+        setup = self.animal.setup
+        if "{rest}" in setup:
+            rest, inner = "", rest
+            setup = setup.replace("{rest}", shlex.quote(inner))
+        setup = setup.replace("{word}", self.word)
+        setup = setup.replace("{beast}", self._quoted(self.beast))
+        setup = setup.replace("{directory}", self._quoted(self.directory))
+        self._open_pipe()
+        return f"exec 9>{self._quoted(self.pipe)}\n{setup}\n{rest}"
+
+    def _quoted(self, path: Path) -> str:
+        return shlex.quote(str(path))
 
     @property
     def ready(self) -> Path:
@@ -131,6 +87,31 @@ class Specimen:
     def go(self) -> Path:
         return self.directory / f"go-{self.word}"
 
+    @property
+    def pipe(self) -> Path:
+        """What the leader opens and all it forks hold."""
+        return self.directory / f"pipe-{self.word}"
+
+    def _open_pipe(self) -> None:
+        os.mkfifo(self.pipe)
+        self._reader = os.open(self.pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    def is_held(self) -> bool:
+        """Tell whether one lives that did not close its pipe.
+
+        That is exact, where a look at ``/proc`` may miss what forks on and on.
+        """
+        try:
+            return self._reader >= 0 and os.read(self._reader, 1) != b""
+        except BlockingIOError:
+            return True
+
+    def close(self) -> None:
+        """Give the pipe back."""
+        if self._reader >= 0:
+            os.close(self._reader)
+            self._reader = -1
+
     def is_settled(self, seen: list[dict[str, Any]]) -> bool:
         """Whether it has become what it is to be."""
         others = [
@@ -138,9 +119,12 @@ class Specimen:
             for process in seen
             if process["pid"] != self.pid
             and (
-                process["program"] == "sleep"
-                or process["state"] in "tT"
-                or (process["program"].startswith("python") and not process["marked"])
+                process["state"] in "tT"
+                or not process["program"].startswith(LAUNCHERS)
+                or (
+                    process["program"].startswith("python")
+                    and (self.animal.marked or not process["marked"])
+                )
             )
         ]
         return self.ready.exists() and len(others) >= self.animal.others

@@ -4,14 +4,19 @@ Each animal is a real process tree that leaves its task in some way. Each way is
 a way in which the task, or the runtime, or its guardian ends. An observer, a
 process of its own that reads ``/proc`` and nothing of ours, says what is left:
 a single process, or a task that does not tell the truth, is a miss.
+
+``--slow`` holds the guardians up (`_slow_guardian`), ``--busy N`` starts as many
+busy loops beside them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
+import shutil
 import signal
 import statistics
 import subprocess
@@ -19,8 +24,10 @@ import sys
 import tempfile
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 import trio
@@ -29,21 +36,30 @@ from actors import TaskStatus
 from actors.shell import Shell
 from supervisor.runtime import Runtime, TaskHandle, TaskSnapshot, open_runtime
 
-from ._animals import ANIMALS, Animal, Specimen
-from ._observer import SETTLING, Observer, open_observer, settle
+from ._animals import Animal, Specimen
+from ._kinds import ANIMALS
+from ._observer import SETTLING, Observer, bear_mark, end_marked, open_observer, settle
+from ._slow_guardian import hold_up_guardians
+
+T = TypeVar("T")
 
 GRACE = 0.4
 LINGER = 0.2
 RUNTIME_DEATH = 2.0
 """Seconds after which nothing may be left of a runtime that was killed."""
+PATIENCE = 15.0
+"""Seconds after which a task has ended, however its guardian was attacked."""
 
 _HOST = """
 import json, sys, trio
 from actors.shell import Shell
+from bench._slow_guardian import hold_up_guardians
 from supervisor.runtime import open_runtime
 
 async def main():
     order = json.loads(sys.stdin.readline())
+    if order["slow"]:
+        hold_up_guardians()
     async with open_runtime(order["directory"]) as runtime:
         tasks = [await runtime.launch(Shell(command)) for command in order["commands"]]
         while any(task.snapshot().pid is None for task in tasks):
@@ -123,11 +139,20 @@ def _by_signal(began: float) -> str:
     return "SIGTERM" if trio.current_time() - began < GRACE else "SIGKILL"
 
 
-def _expect_stopped(it: Loose, snapshot: TaskSnapshot, *signals: int) -> None:
-    it.specimen.expect("status", snapshot.status, TaskStatus.KILLED)
-    it.specimen.expect("exit code", snapshot.exit_code, None)
-    it.specimen.expect("signal", snapshot.signal, *signals)
+End = tuple[TaskStatus, int | None, int | None]
+
+
+def _expect_end(it: Loose, snapshot: TaskSnapshot, *ends: End) -> None:
+    """Note a miss unless it ended in one of these ways, or by its own attack."""
+    end = snapshot.status, snapshot.exit_code, snapshot.signal
+    if it.specimen.animal.attacks:
+        ends = *ends, (TaskStatus.FAILED, None, None), (TaskStatus.KILLED, None, None)
+    it.specimen.expect("the end", end, *ends)
     it.specimen.expect("the task's status", it.task.status, snapshot.status)
+
+
+def _expect_stopped(it: Loose, snapshot: TaskSnapshot, *signals: int) -> None:
+    _expect_end(it, snapshot, *[(TaskStatus.KILLED, None, one) for one in signals])
 
 
 Outcome = list[tuple[str, float]]
@@ -221,15 +246,13 @@ async def stop_as_it_ends(
             ended_by = _by_signal(began)
             await observers.check(it)
             it.specimen.expect("survivors", result.survivors, ())
-            snapshot = result.snapshot
-            ends = {
+            _expect_end(
+                it,
+                result.snapshot,
                 (TaskStatus.FAILED, 3, None),
                 (TaskStatus.KILLED, 3, None),
                 (TaskStatus.KILLED, None, 15),
                 (TaskStatus.KILLED, None, 9),
-            }
-            it.specimen.expect(
-                "the end", (snapshot.status, snapshot.exit_code, snapshot.signal), *ends
             )
             return ended_by
 
@@ -277,9 +300,7 @@ async def end_of_the_leader(
             snapshot = await it.task.wait()
             seconds = trio.current_time() - began
             await observer.check_gone([specimen])
-            specimen.expect("status", snapshot.status, TaskStatus.FAILED)
-            specimen.expect("exit code", snapshot.exit_code, 3)
-            specimen.expect("signal", snapshot.signal, None)
+            _expect_end(it, snapshot, (TaskStatus.FAILED, 3, None))
             outcome.append(("exit" if seconds < LINGER else "SIGKILL", seconds))
     return outcome
 
@@ -301,15 +322,20 @@ async def end_of_the_block(
 
 
 async def _kill_guardian(
-    directory: Path, specimens: list[Specimen], observer: Observer, *, outer: bool
+    directory: Path,
+    specimens: list[Specimen],
+    observer: Observer,
+    *,
+    inner: bool = False,
+    outer: bool = False,
 ) -> Outcome:
     async with open_runtime(directory) as runtime:
         loose = await let_loose(runtime, specimens, observer)
         guardian = _parent(specimens[0].pid)
-        if outer:
-            guardian = _parent(guardian)
-        assert guardian not in (os.getpid(), 1)
-        os.kill(guardian, signal.SIGKILL)
+        other = _parent(guardian)
+        assert not {guardian, other} & {os.getpid(), 1}
+        for pid in [guardian] * inner + [other] * outer:
+            os.kill(pid, signal.SIGKILL)
 
         async def end(it: Loose) -> str:
             snapshot = await it.task.wait()
@@ -335,7 +361,7 @@ async def kill_guardian(
     directory: Path, specimens: list[Specimen], observer: Observer
 ) -> Outcome:
     """kill -9 of the working guardian."""
-    return await _kill_guardian(directory, specimens, observer, outer=False)
+    return await _kill_guardian(directory, specimens, observer, inner=True)
 
 
 async def kill_outer_guardian(
@@ -343,6 +369,13 @@ async def kill_outer_guardian(
 ) -> Outcome:
     """kill -9 of the guardian's outer process."""
     return await _kill_guardian(directory, specimens, observer, outer=True)
+
+
+async def kill_both_guardians(
+    directory: Path, specimens: list[Specimen], observer: Observer
+) -> Outcome:
+    """kill -9 of both, so that only the runtime is left to end anything."""
+    return await _kill_guardian(directory, specimens, observer, inner=True, outer=True)
 
 
 async def kill_runtime(
@@ -359,6 +392,7 @@ async def kill_runtime(
     try:
         order = {
             "directory": str(directory),
+            "slow": observer.slow,
             "commands": [it.command(leader_ends=False) for it in specimens],
         }
         await host.stdin.send_all(json.dumps(order).encode() + b"\n")
@@ -377,7 +411,7 @@ async def kill_runtime(
             found = await observer.look(it.word for it in left)
             for it in left:
                 seconds[it.word] = trio.current_time() - began
-            left = [it for it in left if found[it.word]]
+            left = [it for it in left if found[it.word] or it.is_held()]
         await observer.check_gone(specimens)
         return [("the guardian", seconds[it.word]) for it in specimens]
     finally:
@@ -404,7 +438,16 @@ WAYS = {
     "kill -9 of the runtime": kill_runtime,
     "kill -9 of the guardian": kill_guardian,
     "kill -9 of the outer guardian": kill_outer_guardian,
+    "kill -9 of both guardians": kill_both_guardians,
 }
+OF_ATTACKERS = [
+    "stop",
+    "stop now",
+    "end of the leader",
+    "end of the block",
+    "kill -9 of the runtime",
+]
+"""The ways that those meet who attack their guardian themselves."""
 
 
 async def meet(
@@ -413,8 +456,16 @@ async def meet(
     """Let all ``animals`` loose at the same time and end them in this ``way``."""
     here = directory / f"z{uuid.uuid4().hex}"
     here.mkdir(parents=True)
-    specimens = [Specimen(animal, here) for animal in animals]
-    outcome = await WAYS[way](here, specimens, observer)
+    here.chmod(0o755)
+    specimens = [Specimen(animal, here, observer.beast) for animal in animals]
+    try:
+        outcome = await WAYS[way](here, specimens, observer)
+    finally:
+        for specimen in specimens:
+            specimen.close()
+    for specimen, (_, seconds) in zip(specimens, outcome, strict=True):
+        if specimen.animal.attacks and seconds > PATIENCE:
+            specimen.misses.append(f"it took {seconds:.1f} s")
     return [
         Meeting(
             animal=specimen.animal.name,
@@ -451,34 +502,142 @@ def format_meetings(meetings: list[Meeting]) -> str:
     return "\n".join(lines)
 
 
-async def _all(times: int, directory: Path, meetings: list[Meeting]) -> None:
-    async with open_observer() as observer:
-        for _ in range(times):
-            for way in WAYS:
-                meetings += await meet(way, ANIMALS, observer, directory)
+def bound(missed: int, meetings: int, confidence: float = 0.95) -> float:
+    """Return the share of misses that is not exceeded, with this confidence.
+
+    The one at which so few would be missed with a probability of 5 %.
+    """
+    if missed >= meetings:
+        return 1.0
+    low, high = missed / meetings, 1.0
+    for _ in range(60):
+        share = (low + high) / 2
+        few = math.fsum(
+            math.exp(
+                math.lgamma(meetings + 1)
+                - math.lgamma(n + 1)
+                - math.lgamma(meetings - n + 1)
+                + n * math.log(share)
+                + (meetings - n) * math.log1p(-share)
+            )
+            for n in range(missed + 1)
+        )
+        low, high = (share, high) if few > 1 - confidence else (low, share)
+    return high
+
+
+def format_bound(missed: int, meetings: int) -> str:
+    """Return what so many meetings show: ``0 of 300: below 1 % at 95 %``."""
+    percent = 100 * bound(missed, meetings)
+    scale = 10 ** (math.floor(math.log10(percent)) - 1)
+    return (
+        f"{missed} of {meetings}: below"
+        f" {math.ceil(percent / scale - 1e-6) * scale:.2g} % at 95 %"
+    )
+
+
+def select(what: str, wanted: str | None, known: dict[str, T]) -> list[T]:
+    """Return those whose name is, or else contains, one of the words between commas.
+
+    Raises:
+        ValueError: for a word that none contains; it names them all.
+    """
+    if wanted is None:
+        return [*known.values()]
+    chosen: set[str] = set()
+    for word in map(str.strip, wanted.split(",")):
+        found = {word} & {*known} or {name for name in known if word in name}
+        if not found:
+            raise ValueError(f"no {what} {word!r}, only {'; '.join(known)}")
+        chosen |= found
+    return [it for name, it in known.items() if name in chosen]
+
+
+@contextmanager
+def _busy(loops: int) -> Generator[None]:
+    program = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+    busy = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+async def _all(
+    rounds: int,
+    animals: list[Animal],
+    ways: list[str],
+    slow: bool,
+    directory: Path,
+    meetings: list[Meeting],
+) -> None:
+    together = [animal for animal in animals if not animal.attacks]
+    alone = [animal for animal in animals if animal.attacks]
+    async with open_observer(directory, slow=slow) as observer:
+        for _ in range(rounds):
+            for way in ways:
+                if together:
+                    meetings += await meet(way, together, observer, directory)
+                for animal in alone if way in OF_ATTACKERS else []:
+                    meetings += await meet(way, [animal], observer, directory)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Be the command; the exit code is 1 if anything was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.zoo")
     parser.add_argument(
-        "--times", type=int, default=10, metavar="N", help="rounds (10)"
+        "--rounds", type=int, default=10, metavar="N", help="meetings of each (10)"
+    )
+    parser.add_argument(
+        "--kinds", metavar="A,B", help="those whose name is or contains A or B"
+    )
+    parser.add_argument("--ways", metavar="A,B", help="likewise")
+    parser.add_argument("--slow", action="store_true", help="hold the guardians up")
+    parser.add_argument(
+        "--busy", type=int, default=0, metavar="N", help="busy loops beside them (0)"
     )
     options = parser.parse_args(arguments)
-    if options.times < 1:
-        parser.error(f"--times must be 1 or more, not {options.times}")
+    if options.rounds < 1:
+        parser.error(f"--rounds must be 1 or more, not {options.rounds}")
+    if options.busy < 0:
+        parser.error(f"--busy must be 0 or more, not {options.busy}")
+    try:
+        animals = select("kind", options.kinds, {it.name: it for it in ANIMALS})
+        ways = select("way", options.ways, {way: way for way in WAYS})
+    except ValueError as error:
+        parser.error(str(error))
+    skipped = {it.name: reason for it in animals if (reason := it.missing())}
+    animals = [animal for animal in animals if animal.name not in skipped]
     meetings: list[Meeting] = []
-    with tempfile.TemporaryDirectory() as directory:
-        try:
-            trio.run(_all, options.times, Path(directory), meetings)
-        except* KeyboardInterrupt:
-            print("interrupted; this is what there was until then")
+    mark = bear_mark()
+    if options.slow:
+        hold_up_guardians()
+    # Where another user may go, too.
+    place = Path(tempfile.mkdtemp())
+    place.chmod(0o755)
+    try:
+        with _busy(options.busy):
+            trio.run(_all, options.rounds, animals, ways, options.slow, place, meetings)
+    except* KeyboardInterrupt:
+        print("interrupted; this is what there was until then")
+    finally:
+        strays = end_marked(mark)
+        shutil.rmtree(place, ignore_errors=True)
     print(format_meetings(meetings))
     missed = [meeting for meeting in meetings if meeting.misses]
     for meeting in missed:
         print(meeting.animal, "/", meeting.way, ":", *meeting.misses)
-    print(f"{len(meetings)} meetings, {len(missed)} missed")
-    return 1 if missed else 0
+    for name, reason in skipped.items():
+        print(f"left out: {name}: {reason}")
+    for stray in strays:
+        print(f"left at the end: {stray}")
+    kinds = len({meeting.animal for meeting in meetings})
+    print(f"{len(meetings)} meetings of {kinds} kinds, {len(skipped)} kinds left out")
+    if meetings:
+        print(f"missed: {format_bound(len(missed), len(meetings))}")
+    return 1 if missed or strays else 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ import trio
 
 from actors.shell import Shell
 from bench import zoo
-from bench._animals import ANIMALS, Animal, Specimen
+from bench._animals import Animal, Specimen
+from bench._kinds import ANIMALS, PLAIN, WILD
 from bench._observer import open_observer
 from supervisor.runtime import open_runtime
 
@@ -28,12 +29,12 @@ PATIENCE = 120
 
 async def meet(way: str, animals: list[Animal], directory: Path) -> list[zoo.Meeting]:
     with trio.fail_after(PATIENCE):
-        async with open_observer() as observer:
+        async with open_observer(directory) as observer:
             return await zoo.meet(way, animals, observer, directory)
 
 
 @pytest.mark.parametrize("way", zoo.WAYS)
-@pytest.mark.parametrize("animal", ANIMALS, ids=lambda animal: animal.name)
+@pytest.mark.parametrize("animal", PLAIN, ids=lambda animal: animal.name)
 async def test_nothing_is_left_and_the_truth_is_told(
     tmp_path: Path, animal: Animal, way: str
 ) -> None:
@@ -46,9 +47,27 @@ async def test_nothing_is_left_and_the_truth_is_told(
 @pytest.mark.parametrize("way", zoo.WAYS)
 async def test_all_of_them_at_once_are_ended_too(tmp_path: Path, way: str) -> None:
     """P1, P2: beside each other, in one runtime."""
-    meetings = await meet(way, ANIMALS, tmp_path)
-    assert [meeting.animal for meeting in meetings] == [it.name for it in ANIMALS]
+    meetings = await meet(way, PLAIN, tmp_path)
+    assert [meeting.animal for meeting in meetings] == [it.name for it in PLAIN]
     assert [meeting.misses for meeting in meetings if meeting.misses] == []
+
+
+@pytest.mark.parametrize("way", ["stop", "kill -9 of the runtime"])
+async def test_the_wilder_ones_are_ended_too(tmp_path: Path, way: str) -> None:
+    """P1, P2: those that this machine has the tools for; `bench.zoo` says which."""
+    animals = [animal for animal in WILD if animal.missing() is None]
+    meetings = await meet(way, animals, tmp_path)
+    assert [meeting for meeting in meetings if meeting.misses] == []
+
+
+def test_what_cannot_be_let_loose_here_says_why() -> None:
+    lacking = [
+        Animal(name="a", setup="true", others=0, needs=("a-tool-that-is-not",)),
+        Animal(name="b", setup="true", others=0, needs=("sh",)),
+    ]
+    reasons = [animal.missing() for animal in lacking]
+    assert reasons == ["there is no a-tool-that-is-not", None]
+    assert len({animal.name for animal in ANIMALS}) == len(ANIMALS)
 
 
 ESCAPES = {
@@ -69,17 +88,17 @@ async def test_the_animals_escape_as_they_should(tmp_path: Path) -> None:
     # The observer may look at one that is still on its way out.
     for attempt in range(5):
         if missing:
-            for meeting in await meet("stop", ANIMALS, tmp_path / str(attempt)):
+            for meeting in await meet("stop", PLAIN, tmp_path / str(attempt)):
                 missing -= {(meeting.animal, way) for way in meeting.escaped}
     assert missing == set()
 
 
-@pytest.mark.parametrize("animal", ANIMALS, ids=lambda animal: animal.name)
+@pytest.mark.parametrize("animal", PLAIN, ids=lambda animal: animal.name)
 async def test_a_stop_touches_no_other_task(tmp_path: Path, animal: Animal) -> None:
     """P8: not even one of the same kind."""
     with trio.fail_after(PATIENCE):
         async with (
-            open_observer() as observer,
+            open_observer(tmp_path) as observer,
             open_runtime(tmp_path) as runtime,
         ):
             one, other = await zoo.let_loose(
@@ -99,11 +118,11 @@ async def test_a_stop_touches_no_other_task(tmp_path: Path, animal: Animal) -> N
 
 async def test_what_is_left_is_seen(tmp_path: Path) -> None:
     """The observer would tell of a miss, and ends what it finds."""
-    specimen = Specimen(ANIMALS[0], tmp_path)
+    specimen = Specimen(PLAIN[0], tmp_path)
     stray = await trio.lowlevel.open_process(["sleep", specimen.word])
     try:
         with trio.fail_after(PATIENCE):
-            async with open_observer() as observer:
+            async with open_observer(tmp_path) as observer:
                 await observer.check_gone([specimen])
             (miss,) = specimen.misses
             assert f"'pid': {stray.pid}" in miss
@@ -122,7 +141,7 @@ async def test_a_thousand_forks_a_second_do_not_keep_a_stop_waiting(
     program = "import os\nwhile True:\n    if os.fork(): os._exit(0)\n    os.setsid()"
     with trio.fail_after(PATIENCE):
         async with (
-            open_observer() as observer,
+            open_observer(tmp_path) as observer,
             open_runtime(tmp_path) as runtime,
         ):
             command = (
@@ -157,13 +176,99 @@ def test_the_table_has_a_line_for_each_animal_and_way() -> None:
     )
 
 
-def test_no_rounds_are_no_zoo() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.zoo", "--times", "0"],
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench.zoo", *arguments],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,
         timeout=PATIENCE,
     )
-    assert done.returncode == 2 and "--times must be 1 or more" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--rounds", "0"], "--rounds must be 1 or more, not 0"),
+        (["--busy", "-1"], "--busy must be 0 or more, not -1"),
+        (["--kinds", "a unicorn"], "no kind 'a unicorn', only a plain command; "),
+        (["--ways", "stop,flee"], "no way 'flee', only stop; stop now; "),
+    ],
+)
+def test_what_makes_no_zoo_is_refused_by_name(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        zoo.main(arguments)
+    assert caught.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_slow_guardians_beside_a_busy_loop_miss_nothing() -> None:
+    """P1: the switches are the zoo's, and the guardian's delays are real."""
+    ways = "stop,kill -9 of the runtime"
+    done = command(
+        "--rounds",
+        "1",
+        "--slow",
+        "--busy",
+        "1",
+        "--kinds",
+        "double fork",
+        "--ways",
+        ways,
+    )
+    assert "left out" in done.stdout
+    assert "missed: 0 of " in done.stdout
+    assert done.returncode == 0, done.stdout
+
+
+def test_how_many_meetings_there_were_bounds_the_misses() -> None:
+    assert zoo.format_bound(0, 300) == "0 of 300: below 1 % at 95 %"
+    assert zoo.format_bound(0, 41) == "0 of 41: below 7.1 % at 95 %"
+    assert zoo.format_bound(2, 211) == "2 of 211: below 3 % at 95 %"
+    assert zoo.format_bound(3, 3) == "3 of 3: below 1e+02 % at 95 %"
+    assert zoo.bound(0, 20) == pytest.approx(1 - 0.05 ** (1 / 20))
+
+
+async def test_a_process_that_no_look_can_name_is_seen_by_its_pipe(
+    tmp_path: Path,
+) -> None:
+    specimen = Specimen(PLAIN[0], tmp_path)
+    specimen.command(leader_ends=False)
+    assert not specimen.is_held()
+    stray = await trio.lowlevel.open_process(
+        ["sh", "-c", f"exec 9>{specimen.pipe}; kill -STOP $$"]
+    )
+    try:
+        with trio.fail_after(PATIENCE):
+            while not specimen.is_held():
+                await trio.sleep(0.005)
+        stray.kill()
+        await stray.wait()
+        assert not specimen.is_held()
+    finally:
+        stray.kill()
+        specimen.close()
+        with trio.CancelScope(shield=True):
+            await stray.wait()
+
+
+def test_what_was_missed_is_found_by_its_mark() -> None:
+    """However it is called and whatever it has given up."""
+    program = (
+        "import subprocess\n"
+        "from bench._observer import bear_mark, end_marked\n"
+        "mark = bear_mark()\n"
+        "stray = subprocess.Popen('env -i setsid sleep 600 & exec sleep 600', shell=True)\n"
+        "while len(found := end_marked(mark)) < 1: pass\n"
+        "assert stray.wait() == -9\n"
+        "assert end_marked(mark) == []\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parents[2],
+        check=True,
+        timeout=PATIENCE,
+    )
