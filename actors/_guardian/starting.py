@@ -2,7 +2,7 @@
 
 An ordinary one is started by ``posix_spawn``, which copies nothing of the
 guardian. What ``posix_spawn`` cannot set, niceness and limits, and a terminal,
-takes a fork.
+takes a fork; so does each one beyond as many as the host's limit of files allows.
 
 The leader of a tree with a terminal does not lead its session: when the leader
 of a session ends, the kernel takes the terminal from everybody else in it. A
@@ -110,7 +110,10 @@ def start(request: Request, env: dict[bytes, bytes], mark: int) -> Started:
 def _start_here(
     request: Request, env: dict[bytes, bytes], streams: _Streams
 ) -> tuple[int, int | None]:
-    if request.terminal is None and request.nice is None and not request.limits:
+    plain = request.terminal is None and request.nice is None and not request.limits
+    # posix_spawn refuses to move a descriptor from above the limit of programs.
+    highest = max(streams.input or 0, streams.output, streams.errors)
+    if plain and (_FILES[0] == _FILES[1] or highest < _FILES[0]):
         with _Failing("program"):
             return _spawn(request, env, streams), None
     return _fork(request, env, streams)
