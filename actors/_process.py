@@ -108,7 +108,13 @@ class PosixProcess:
     # Starting
 
     def ask(self, data: bytes) -> None:
-        """Queue bytes for the guardian, and send what goes without waiting."""
+        """Queue bytes for the guardian, and send what goes without waiting.
+
+        Raises:
+            trio.ClosedResourceError: after `aclose`.
+        """
+        if self._closed:
+            raise trio.ClosedResourceError
         self._unsent += data
         try:
             while self._unsent:
@@ -183,7 +189,9 @@ class PosixProcess:
 
     def usage(self) -> ProcessUsage | None:
         """Return what the tree uses now; see `actors.env.Process.usage`."""
-        if not self._gone and (self._lost or sys.platform != "linux"):
+        from ._guardian.proc import HAS_PROC
+
+        if not self._gone and (self._lost or not HAS_PROC):
             return None
         ended = self._exit.cpu_seconds if self._exit is not None else None
         usage = ProcessUsage(
@@ -318,10 +326,13 @@ class PosixProcess:
             try:
                 with trio.move_on_after(PATIENCE):
                     await trio.lowlevel.wait_readable(self._channel)
-                    self._hear()
+                    if not self._closed:
+                        self._hear()
                     continue
                 # No event tells that a command has stopped the guardian.
                 self._guardian.wake()
+            except trio.ClosedResourceError:
+                pass  # Whoever closed it may have heard what we wait for.
             finally:
                 self._reading = False
                 self._announce()
@@ -403,13 +414,14 @@ class PosixProcess:
     def _find_lost(self) -> list[int]:
         """Return what can be found of the tree when no guardian knows more."""
         from ._guardian.proc import (
+            HAS_PROC,
             group_exists,
             look_at_processes,
             mark_of,
             variable_of,
         )
 
-        if sys.platform != "linux":
+        if not HAS_PROC:
             return [-self._pid] if self._pid and group_exists(self._pid) else []
         members: set[int] = set()
         seen = {process.pid: process for process in look_at_processes()}

@@ -4,11 +4,13 @@ one another. See `process_trees.ESCAPES` for the ones that only leave."""
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 
 import pytest
 import trio
+import trio.testing
 
 from actors._posix import PosixProcess, PosixProcesses
 from tests.actors.process_trees import (
@@ -132,6 +134,45 @@ async def test_two_stops_at_once_are_one() -> None:
         exit = await tree.wait_exit()
         assert exit.after_stop
         assert exit.signal is not None
+
+
+@pytest.mark.parametrize("same_turn", [False, True])
+async def test_whoever_waits_for_the_end_is_told_though_another_closes(
+    same_turn: bool,
+) -> None:
+    """SD7: the other hears of the end, and closes, while the one that reads for
+    both is still asleep, or is awake and has not read yet."""
+    async with open_processes() as processes:
+        # The order of tasks in one turn is trio's dice.
+        for _ in range(10 if same_turn else 1):
+            tree = await processes.spawn(
+                ["sh", "-c", "read x"],
+                cwd=None,
+                env=os.environ,
+                marker="m",
+                stdin="pipe",
+            )
+            again = os.dup(tree._channel.fileno())
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(tree.wait_gone)
+                    await trio.testing.wait_all_tasks_blocked()
+                    await tree.send(b"\n")
+                    if same_turn:
+                        await trio.lowlevel.wait_readable(again)
+                    until_closed(again)
+                    tree.kill()  # It is no longer heard, so all is read.
+                    assert tree._gone
+                    await tree.aclose()
+            finally:
+                os.close(again)
+
+
+def until_closed(channel: int) -> None:
+    """Wait, and let no other task run, until the guardian has closed its end."""
+    poll = select.poll()
+    poll.register(channel, 0)
+    assert poll.poll(20_000)
 
 
 async def test_a_stop_during_the_spawn_leaves_nothing() -> None:
