@@ -28,8 +28,8 @@ do not matter, nor whether ``/proc`` shows them. All of ``/proc`` is read to fin
 who carries a tree's variable and descends from none: at each stop, and once more
 when nothing else of it is left.
 
-Where there is no ``/proc`` and no subreaper (macOS), a tree is the process
-group of its leader, the guardian is one process, and the end of the control
+Where there is no ``/proc`` of our own processes (macOS; a PID namespace that still
+shows another one's), a tree is the process group of its leader, the guardian is one process, and the end of the control
 socket alone tells of the parent's death.
 
 The protocol. On the control socket each byte carries the descriptor of one

@@ -107,6 +107,9 @@ def main() -> None:
         outer = _begin_inner(variable) if HAS_PROC else None
     except ProcessLookupError:
         return
+    if not HAS_PROC and sys.platform == "linux":
+        # Not to find orphans, but to reap them: a group of the dead is still one.
+        _become_subreaper()
     control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=0)
     control.setblocking(False)
     server = Server(control, variable, runtime, outer)

@@ -131,7 +131,7 @@ class Members:
         owner = self._owners.get(pid)
         if owner is None:
             owner = self._by_mark.get(mark_of(pid) or 0)
-            if owner is None:
+            if owner is None and HAS_PROC:
                 owner = self._likely_owner(pid)
             self._owners[pid] = owner
         return owner

@@ -8,7 +8,28 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
-HAS_PROC = sys.platform == "linux"
+
+def _has_proc() -> bool:
+    try:
+        # In a PID namespace there may be the /proc of another one.
+        return sys.platform == "linux" and os.readlink("/proc/self") == str(os.getpid())
+    except OSError:
+        return False
+
+
+def _has_children() -> bool:
+    me = os.getpid()
+    try:
+        os.close(os.open(f"/proc/{me}/task/{me}/children", os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+HAS_PROC = _has_proc()
+"""Whether ``/proc`` shows the processes that we know by their pids."""
+HAS_CHILDREN = HAS_PROC and _has_children()
+"""Whether it tells the children of one: some kernels are built without that."""
 _RLIMIT_LOCKS = 10
 _LOCKS_LINE = b"Max file locks"
 
@@ -87,15 +108,13 @@ class Children:
 
     def __init__(self) -> None:
         self._me = os.getpid()
-        path = f"/proc/{self._me}/task/{self._me}/children"
         self._file: int | None = None
-        try:
+        if HAS_CHILDREN:
+            path = f"/proc/{self._me}/task/{self._me}/children"
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:  # A kernel that was built without it.
-            pass
 
     def __call__(self) -> list[int]:
-        """Return the children, in the order in which they became ours."""
+        """Return the children, nearly in the order in which they became ours."""
         if self._file is None:
             # As exact: a child of ours is there during the whole look.
             seen = [it for it in look_at_processes() if it.parent == self._me]
@@ -133,7 +152,7 @@ def descendants_of(pids: Iterable[int]) -> list[int]:
 
 
 def _children_at_once() -> Callable[[int], list[int]]:
-    if os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+    if HAS_CHILDREN:
         return children_of
     found: defaultdict[int, list[int]] = defaultdict(list)
     for seen in look_at_processes():
@@ -157,7 +176,7 @@ def set_mark(mark: int) -> None:
     one for file locks, stays with a process and its descendants, whatever else
     they give up: their parent, session, environment and files.
     """
-    if HAS_PROC:
+    if sys.platform == "linux":
         import resource
 
         hard = resource.getrlimit(_RLIMIT_LOCKS)[1]
@@ -177,7 +196,7 @@ def mark_of(pid: int) -> int | None:
     except ProcessLookupError:
         return None
     except OSError:
-        limits = read(f"/proc/{pid}/limits", 4096)
+        limits = read(f"/proc/{pid}/limits", 4096) if HAS_PROC else b""
         _, _, line = limits.partition(_LOCKS_LINE)
         word = line.split(None, 1)[0] if line else b""
         return int(word) if word.isdigit() else None

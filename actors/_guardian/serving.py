@@ -120,7 +120,8 @@ class Server:
             )
             return
         pause = 0.001
-        while self._reap() or self._members.ended:
+        while self._members.leaders or self._members.ended:
+            self._reap()
             self._settle()
             self._wait(pause)
             pause = min(pause * 2, 0.5)
