@@ -278,6 +278,7 @@ class RuntimeHost:
 
     async def starting(self) -> str | None:
         self._tell_missing_tools()
+        self._hooks.tell_unmatched(self._there)
         return await self._hooks.on_start()
 
     async def finishing(self, answer: str, attempt: int) -> str | None:

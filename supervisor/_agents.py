@@ -135,7 +135,7 @@ class Agents:
         )
         self.write_meta(task)
         hooks = AgentHooks(
-            self._hooks_of(agent.type),
+            self._hooks_of(task),
             self._life.env,
             self._facts_of(task),
             on_warning=task.warn,
@@ -157,12 +157,27 @@ class Agents:
             self.approvals.close(task.task_id, "the run of the agent has ended")
             task.transcript.close()
 
-    def _hooks_of(self, agent_type: str) -> Hooks:
-        """Return the hooks of all agents, and then those of this kind."""
-        definition = self.policy.definitions.get(agent_type)
-        if definition is None or definition.hooks is None:
-            return self.policy.hooks
-        return self.policy.hooks.with_more(definition.hooks)
+    def _hooks_of(self, task: AgentTask) -> Hooks:
+        """Return the hooks of all agents, those before tool calls of the kinds of
+        agents above it, and those of its own kind.
+
+        What watches an agent watches whom it starts, or it would start others for
+        what it must not do.
+        """
+        kinds = [task.recipe.type]
+        above = task.parent
+        while above is not None:
+            kinds.append(above.recipe.type)
+            above = above.parent
+        hooks = self.policy.hooks
+        for kind in reversed(dict.fromkeys(kinds)):
+            definition = self.policy.definitions.get(kind)
+            if definition is not None and definition.hooks is not None:
+                own = definition.hooks
+                if kind != task.recipe.type:
+                    own = Hooks(pre_tool=own.pre_tool, timeout=own.timeout)
+                hooks = hooks.with_more(own)
+        return hooks
 
     def _facts_of(self, task: AgentTask) -> HookFacts:
         agent, outermost = task.recipe, task

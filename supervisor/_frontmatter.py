@@ -2,13 +2,15 @@
 
 The head is YAML, as people write it: where YAML refuses it, for a bare colon, a
 tab or an open quote, it is read line by line. All values are text or lists of
-text: ``no`` is no False, and ``1.0`` no number.
+text: ``no`` is no False, and ``1.0`` no number; only within a mapping they are what
+JSON would have.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from typing import Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import attrs
 
@@ -22,6 +24,10 @@ _KEY: Final = re.compile(r"(?P<key>[^\W\d][\w .-]{0,63}?)[ \t]*:(?:[ \t]+|$)")
 _BLOCK: Final = re.compile(r"[|>][-+0-9]{0,2}")
 _COMMENT: Final = re.compile(r"[ \t]#.*")
 _QUOTES: Final = ("'", '"')
+_WHOLE: Final = re.compile("-?[0-9]{1,15}")
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}")
+_DEPTH: Final = 8
+"""How deep a field may be that is no text."""
 
 
 class BadHead(Exception):
@@ -41,6 +47,12 @@ class HeadField:
     value: Value
     line: int
     """Where it stands, from 1."""
+    tree: object = None
+    """All of it, as JSON would have it, if it is no text or list of text; None also
+    where it cannot be read so."""
+    within: tuple[tuple[str, int], ...] = ()
+    """What looks like fields in the lines that belong to it, if it is text: the key
+    and the line of each."""
 
 
 @attrs.frozen
@@ -85,7 +97,27 @@ def split_page(text: str) -> Page:
     fields = _by_yaml(head, first + 2)
     if not isinstance(fields, list):
         fields = _by_line(head, first + 2, fields)
+    fields = _with_lines(fields, head, first + 2)
     return Page(tuple(fields), "\n".join(lines[number + 1 :]).strip())
+
+
+def _with_lines(
+    fields: list[HeadField], head: list[str], first: int
+) -> list[HeadField]:
+    """Note what looks like a field of its own in the lines of another one."""
+    starts = [field.line for field in fields]
+    found: list[HeadField] = []
+    for field, end in zip(fields, [*starts[1:], math.inf], strict=False):
+        inner = [
+            (match["key"], number)
+            # What YAML takes for a line break an editor need not.
+            for number in range(field.line + 1, first + len(head))
+            if number < end and (match := _KEY.match(head[number - first].strip()))
+        ]
+        if inner and field.value is not None:
+            field = attrs.evolve(field, within=tuple(inner))
+        found.append(field)
+    return found
 
 
 def _is_fence(line: str) -> bool:
@@ -126,11 +158,10 @@ def _by_yaml(head: list[str], first: int) -> list[HeadField] | str:
             and any(_KEY.match(line) for line in head[begin + 1 : end + 1])
         ):
             return "a quote that is never closed runs over the next field"
-        fields.append(
-            HeadField(
-                str(key.value), _plain(value), first + cast("int", key.start_mark.line)
-            )
-        )
+        plain = _plain(value)
+        line = first + cast("int", key.start_mark.line)
+        tree = _tree(value, _DEPTH) if plain is None else None
+        fields.append(HeadField(str(key.value), plain, line, tree))
     return fields
 
 
@@ -145,6 +176,37 @@ def _plain(node: object) -> Value:
         if len(texts) == len(items):
             return tuple(texts)
     return None
+
+
+def _tree(node: object, depth: int) -> object:
+    """Return what JSON would have for a node; None if it has nothing for it."""
+    import yaml
+
+    if depth == 0:  # An alias may lead back to where it stands.
+        return None
+    if isinstance(node, yaml.ScalarNode):
+        return _scalar(str(node.value)) if node.style is None else str(node.value)
+    if isinstance(node, yaml.SequenceNode):
+        items = cast("list[object]", node.value)
+        return [_tree(item, depth - 1) for item in items]
+    if isinstance(node, yaml.MappingNode):
+        tree: dict[str, object] = {}
+        for key, value in cast("list[tuple[Any, object]]", node.value):
+            if not isinstance(key, yaml.ScalarNode) or key.value in tree:
+                return None
+            tree[str(key.value)] = _tree(value, depth - 1)
+        return tree
+    return None
+
+
+def _scalar(text: str) -> object:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if text.lower() in ("", "~", "null"):
+        return None
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    return float(text) if _DECIMAL.fullmatch(text) else text
 
 
 @attrs.define

@@ -12,6 +12,7 @@ from actors import TaskStatus
 from actors.work import Input
 
 from ._errors import InputClosed
+from ._fair import fair
 from ._table import Task, TaskSnapshot
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class TaskHandle:
         await self._runtime.wait_ended(self._task)
         return self._task.snapshot()
 
+    @fair
     async def stop(self, reason: str | None = None, *, now: bool = False) -> StopResult:
         """See `Runtime.stop`."""
         return await self._runtime.stop_task(self._task, reason, now=now)
@@ -129,6 +131,7 @@ class TaskHandle:
 
     # Its input
 
+    @fair
     async def write(self, data: str | bytes) -> None:
         """Write to the standard input of the task; text as UTF-8.
 
@@ -211,6 +214,7 @@ class TaskHandle:
 
         return follow(self._task, offset)
 
+    @fair
     async def wait_output(self, pattern: str | re.Pattern[str]) -> re.Match[str]:
         r"""Wait until the output holds ``pattern``, for instance that a server is
         ready, and return the match::

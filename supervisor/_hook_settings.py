@@ -12,7 +12,8 @@ import attrs
 
 from ._hook_command import PROJECT_DIR
 from ._line import one_line
-from .hooks import Hook, Hooks
+from ._tool_names import known_spelling
+from .hooks import NAMES, Hook, Hooks
 from .permissions import Rule
 
 TIMEOUT: Final = 600.0
@@ -124,12 +125,25 @@ class HookReader:
             matcher = fields.get("matcher")
             if matcher is None or event == "Stop":
                 matcher = "*"
+            if event in _OF_CALLS:
+                self._check_matcher(matcher, f"{where}.matcher")
             handlers = self._list(fields.get("hooks", []), f"{where}.hooks")
             for index, handler in enumerate(handlers):
                 hook = self._handler(event, matcher, handler, f"{where}.hooks[{index}]")
                 if hook is not None:
                     hooks.append(hook)
         return hooks
+
+    def _check_matcher(self, matcher: object, place: str) -> None:
+        """Refuse the names of tools that nothing is called by."""
+        if not isinstance(matcher, str) or not NAMES.fullmatch(matcher):
+            return
+        for name in (one.strip() for one in re.split("[|,]", matcher)):
+            right = known_spelling(name)
+            if name.startswith("mcp__") and "__" not in name.removeprefix("mcp__"):
+                right = f"{name}__.*"
+            if right is not None:
+                self._bad(place, f"no tool is called {shown(name)}: write {right}")
 
     def _handler(
         self, event: str, matcher: Any, value: object, place: str

@@ -65,11 +65,11 @@ class Notifications:
             trio.EndOfChannel: if the runtime has ended and everything was read.
             ValueError: if ``limit`` is not 1 or more.
         """
+        await checkpoint()
         if limit is not None and (
             isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
         ):
             raise ValueError(f"limit must be 1 or more, or None, not {limit!r}")
-        await checkpoint()
         while (first := self._outbox.take(self._ready, deferred=False)) is None:
             if not await self._outbox.wait(self._ready):
                 raise trio.EndOfChannel

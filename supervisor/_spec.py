@@ -25,6 +25,9 @@ M = TypeVar("M")
 M_co = TypeVar("M_co", covariant=True)
 R_co = TypeVar("R_co", covariant=True)
 Ts = TypeVarTuple("Ts")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 
 Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
 Shutdown: TypeAlias = float | Literal["brutal_kill", "infinity"]
@@ -131,8 +134,16 @@ def _budget(spec: ChildSpec[Any]) -> float:
     return 0.0 if spec.shutdown == "brutal_kill" else spec.shutdown
 
 
+class ChildTemplate(Generic[M_co]):
+    """What `open_dynamic_supervisor` makes children from, to type checkers: a
+    `ChildSpec`, or one that lacks the last arguments of its function, up to
+    three, which `start_child` appends. At run time each is a `ChildSpec`."""
+
+    __slots__ = ()
+
+
 @attrs.frozen
-class ChildSpec(Generic[M_co]):
+class ChildSpec(ChildTemplate[M_co]):
     """A child of a supervisor. Made with `child`, which checks the types of the
     function's arguments."""
 
@@ -238,6 +249,48 @@ def child(
     drain: float = 0.0,
     mailbox: int | None = None,
 ) -> ChildSpec[Any]: ...
+@overload
+def child(
+    id: str,
+    fn: Callable[[Context[M], *Ts, A], Awaitable[object]],
+    *args: *Ts,
+    restart: Restart = "permanent",
+    shutdown: Shutdown | None = None,
+    significant: bool = False,
+    kind: Kind = "worker",
+    backoff: Backoff | None = None,
+    wait_started: bool = False,
+    drain: float = 0.0,
+    mailbox: int | None = None,
+) -> ChildTemplate[M]: ...
+@overload
+def child(
+    id: str,
+    fn: Callable[[Context[M], *Ts, A, B], Awaitable[object]],
+    *args: *Ts,
+    restart: Restart = "permanent",
+    shutdown: Shutdown | None = None,
+    significant: bool = False,
+    kind: Kind = "worker",
+    backoff: Backoff | None = None,
+    wait_started: bool = False,
+    drain: float = 0.0,
+    mailbox: int | None = None,
+) -> ChildTemplate[M]: ...
+@overload
+def child(
+    id: str,
+    fn: Callable[[Context[M], *Ts, A, B, C], Awaitable[object]],
+    *args: *Ts,
+    restart: Restart = "permanent",
+    shutdown: Shutdown | None = None,
+    significant: bool = False,
+    kind: Kind = "worker",
+    backoff: Backoff | None = None,
+    wait_started: bool = False,
+    drain: float = 0.0,
+    mailbox: int | None = None,
+) -> ChildTemplate[M]: ...
 def child(  # type: ignore[misc] # mypy does not see that *Any takes *Ts
     id: str,
     fn: Callable[..., Any],

@@ -29,7 +29,7 @@ from ._errors import (
     MaxChildrenReached,
 )
 from ._events import EventStream
-from ._spec import AutoShutdown, ChildSpec, Flags, Strategy
+from ._spec import AutoShutdown, ChildSpec, ChildTemplate, Flags, Strategy
 
 M = TypeVar("M")
 
@@ -465,7 +465,7 @@ class open_dynamic_supervisor(Block):
 
     def __init__(
         self,
-        template: ChildSpec[Any] | None = None,
+        template: ChildTemplate[Any] | None = None,
         *,
         max_children: int | None = None,
         intensity: int = 1,
@@ -480,21 +480,23 @@ class open_dynamic_supervisor(Block):
 
     @enable_ki_protection
     async def __aenter__(self) -> DynamicSupervisor:
-        if self._template is not None:
-            try:
-                _check_spec(self._template)
-                _check_dynamic(self._template)
-            except Exception:
-                await _yield_before_raising()  # noqa: ASYNC120 - see there
-                raise
-        return DynamicSupervisor(await self._enter(), self._template)
+        template = self._template
+        try:
+            if template is not None:
+                template = _check_spec(template)
+                _check_dynamic(template)
+        except Exception:
+            await _yield_before_raising()  # noqa: ASYNC120 - see there
+            raise
+        return DynamicSupervisor(await self._enter(), template)
 
 
-def _check_spec(spec: object) -> None:
+def _check_spec(spec: ChildTemplate[Any]) -> ChildSpec[Any]:
     if not isinstance(spec, ChildSpec):
         raise InvalidChildSpec(
             f"a child spec is wanted, made with child(...), not {spec!r}"
         )
+    return spec
 
 
 def _check_dynamic(spec: ChildSpec[Any]) -> None:

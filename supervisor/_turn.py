@@ -169,6 +169,7 @@ class Turn:
     @enable_ki_protection
     async def __aenter__(self) -> Self:
         if self._is_under_way:
+            await trio.lowlevel.checkpoint()
             raise SupervisorError("the block of a turn that is under way is entered")
         parent = self._parent
         if parent.wake is None or parent.wake.mark not in _inside.get():

@@ -126,8 +126,8 @@ class TaskSet:
         Raises:
             WouldDeadlock: if the task that asks is a member itself.
         """
-        self._runtime.refuse_own_end(self._unfinished)
         await trio.lowlevel.checkpoint()
+        self._runtime.refuse_own_end(self._unfinished)
         while self and not self._ended:
             # One wait each time, for another reader may be faster.
             await self._runtime.wait_for(self._readers.park, self)

@@ -16,6 +16,7 @@ from trio.lowlevel import checkpoint, enable_ki_protection
 
 from ._display import cap_lines
 from ._errors import SupervisorError
+from ._fair import fair
 from ._outbox import Notification
 from ._turn import TOLD_AT_ONCE, Parent, Turn
 
@@ -93,6 +94,7 @@ class Wake:
     @enable_ki_protection
     async def __aenter__(self) -> Turn:
         if not self._turn.is_under_way or self._turn.task is not None:
+            await checkpoint()
             raise SupervisorError(
                 "the block of a wake is entered once, and before the next wake is "
                 "asked for"
@@ -132,6 +134,7 @@ class Wakes:
         return self
 
     # What was taken must reach the reader, interrupt or not.
+    @fair
     @enable_ki_protection
     async def __anext__(self) -> Wake:
         """Wait until there is something to tell and the parent is free, and take

@@ -42,11 +42,19 @@ The fields:
 - ``permission-mode``: see `supervisor.permissions`.
 - ``restart``: ``temporary``, ``transient`` or ``permanent``, in the background.
 - ``max-turns``: how many rounds of tool calls it has.
+- ``hooks``: what is called round its runs and its tool calls, as in a settings
+  file: see `supervisor.settings_file`. Its ``Stop`` is ``SubagentStop``; what it
+  calls before tool calls is called before those of the agents that it starts, too.
 
-A field may be written as ``max-turns``, ``max_turns`` or ``maxTurns``. Others are
-ignored, since other programs read the same files, unless it looks as if one of
-those that restrict an agent was meant. YAML that is broken in one of the usual
-ways is read all the same; what could mean two things is an error.
+A field may be written as ``max-turns``, ``max_turns`` or ``maxTurns``. What else
+Claude Code has is not there, and is a problem: ``isolation`` and ``forkContext``,
+without which an agent would be another one, so that it is none; ``skills``,
+``mcpServers``, ``memory`` and ``effort``, without which it merely can less, so that
+`read_definitions` gives it all the same. ``color`` and ``initialPrompt`` mean nothing
+here. Any other field is ignored, since other programs read the same files, unless it
+looks as if one of these was meant, or as if it was to restrict the agent. YAML that
+is broken in one of the usual ways is read all the same; what could mean two things
+is an error.
 """
 
 from __future__ import annotations
@@ -65,6 +73,7 @@ import attrs
 from actors.envelope import clean_text
 
 from ._frontmatter import BadHead, HeadField, Value, split_page
+from ._hook_settings import HookReader
 from ._spec import Restart
 from ._text_file import BadFile, read_text
 from .hooks import Hooks
@@ -108,8 +117,9 @@ class DefinitionError(Exception):
         line: int | None,
         text: str,
         more: Sequence[tuple[int | None, str]] = (),
+        definition: AgentDefinition | None = None,
     ) -> None:
-        super().__init__(source, line, text, more)
+        super().__init__(source, line, text, more, definition)
         self.source = source
         """The file; None for a text that came from none."""
         self.line = line
@@ -118,6 +128,9 @@ class DefinitionError(Exception):
         """What is wrong."""
         self.more = tuple(more)
         """What else is: line and text of each."""
+        self.definition = definition
+        """The agent without all that, if it can only do less; None if it must not be
+        used."""
 
     def __str__(self) -> str:
         faults = [(self.line, self.text), *self.more]
@@ -368,9 +381,30 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[Value], object]]]] = {
     "permissionmode": ("permission_mode", _to_mode),
     "restart": ("restart", _to_restart),
     "maxturns": ("max_turns", _to_turns),
+    "hooks": ("hooks", lambda value: value),
 }
-# A misspelt one of these would grant what it was to forbid.
-_RESTRICTING: Final = ("tools", "allowedtools", "disallowedtools", "permissionmode")
+# Indented by mistake they would belong to the field above, and restrict nothing.
+_GUARDS: Final = (
+    *("tools", "allowedtools", "disallowedtools", "permissionmode", "hooks"),
+    *("isolation", "maxturns"),
+)
+_MISSING: Final[Mapping[str, tuple[str, bool]]] = {
+    "isolation": ("isolation is not there: give the agent a directory (cwd)", True),
+    "forkcontext": ("forks are not started by definitions: remove the line", True),
+    "skills": ("skills are not there: write them into the prompt", False),
+    "mcpservers": ("servers are not started: AgentPolicy.tools adds tools", False),
+    "memory": ("there is no memory of its own", False),
+    "effort": ("no model is told of an effort", False),
+}
+"""What other programs have, what to do, and whether the agent would be another one
+without it."""
+_NOTHING: Final = ("", "none", "false", "no", "off", "inherit", "default")
+_REQUIRED: Final = ("name", "description")
+_MEANINGLESS: Final = ("color", "initialprompt")
+_SUSPICIOUS: Final = re.compile(
+    "tool|permi|allow|den[iy]|forbid|block|exclude|restrict|sandbox|readonly|hook|guard"
+    "|isolat|fork|turns|^mode$"
+)
 # What YAML puts other fields in the place of, such as one that restricts.
 _MERGE: Final = "<<"
 
@@ -395,13 +429,19 @@ def parse_definition(text: str, source: Path | None = None) -> AgentDefinition:
     except BadHead as error:
         raise DefinitionError(source, error.line, error.text) from None
     faults = [*_faults_of_keys(page.fields)]
+    less: list[Fault] = []
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     for field in page.fields:
-        name, convert = _FIELDS.get(_normal(field.key), ("", None))
+        normal = _normal(field.key)
+        name, convert = _FIELDS.get(normal, ("", None))
         if convert is None or name in lines:
+            less += _faults_of_missing(field, normal, is_fatal=False)
             continue
         lines[name] = field.line
+        if name == "hooks":
+            values[name] = _read_hooks(field, faults, less)
+            continue
         try:
             values[name] = convert(field.value)
         except ValueError as error:
@@ -410,30 +450,59 @@ def parse_definition(text: str, source: Path | None = None) -> AgentDefinition:
         values["prompt"] = page.body
     faults += _faults_of_values(values, lines)
     # In the order of the lines, and then what is not there.
-    faults.sort(key=lambda fault: fault[0] or math.inf)
-    for name in ("name", "description"):
+    faults.sort(key=_place)
+    for name in _REQUIRED:
         if name not in lines:
             faults.append((1, f"there is no {name}: add a line '{name}: ...'"))
     if not page.body:
         text = "there is no prompt: write it below the frontmatter"
         faults.append((None, text))
-    if faults:
-        (line, text), *more = faults
-        raise DefinitionError(source, line, text, more)
-    return AgentDefinition(**values, source=source)
+    definition = None if faults else AgentDefinition(**values, source=source)
+    if faults or less:
+        (line, text), *more = sorted(less, key=_place) if definition else faults + less
+        raise DefinitionError(source, line, text, more, definition)
+    assert definition is not None
+    return definition
 
 
 Fault: TypeAlias = tuple[int | None, str]
 """The line, if it is one, and what is wrong there."""
 
 
+def _place(fault: Fault) -> float:
+    return fault[0] or math.inf
+
+
+def _read_hooks(
+    field: HeadField, faults: list[Fault], less: list[Fault]
+) -> Hooks | None:
+    if field.tree is None:
+        text = f"{field.key} must be a mapping of events, as in a settings file"
+        faults.append((field.line, text))
+        return None
+    reader = HookReader(in_agent=True)
+    hooks = reader.read(field.tree)
+    for problem in reader.problems:
+        (faults if problem.is_fatal else less).append((field.line, str(problem)))
+    return hooks
+
+
 def _faults_of_keys(fields: Sequence[HeadField]) -> Iterator[Fault]:
     seen: dict[str, HeadField] = {}
     for field in fields:
         normal = _normal(field.key)
+        for key, line in field.within:
+            if _normal(key) in _GUARDS:
+                text = (
+                    f"{_shown(key)} is indented, so that it belongs to {field.key}: "
+                    "begin the line with it, or write it otherwise"
+                )
+                yield line, text
         if normal == _MERGE:
             text = f"{_MERGE} is not read: write the fields themselves"
             yield field.line, text
+        elif normal in _MISSING:
+            yield from _faults_of_missing(field, normal, is_fatal=True)
         elif normal not in _FIELDS:
             yield from _faults_of_unknown(field, normal)
         elif (first := seen.setdefault(_FIELDS[normal][0], field)) is not field:
@@ -441,12 +510,36 @@ def _faults_of_keys(fields: Sequence[HeadField]) -> Iterator[Fault]:
             yield field.line, text + "remove one of them"
 
 
+def _faults_of_missing(
+    field: HeadField, normal: str, *, is_fatal: bool
+) -> Iterator[Fault]:
+    text, another = _MISSING.get(normal, ("", not is_fatal))
+    value = field.value
+    if isinstance(value, str) and value.strip().lower() in _NOTHING:
+        return
+    if another == is_fatal and value != () and field.tree != {}:
+        yield field.line, f"{field.key} is not honoured: {text}"
+
+
 def _faults_of_unknown(field: HeadField, normal: str) -> Iterator[Fault]:
-    near = get_close_matches(normal[:_SHOWN], _RESTRICTING, n=1, cutoff=0.85)
+    if normal in _MEANINGLESS:
+        return
+    # Without a name or a description it is no agent anyway.
+    known = [key for key in (*_FIELDS, *_MISSING) if key not in _REQUIRED]
+    restricts = _SUSPICIOUS.search(normal) is not None
+    cutoff = 0.6 if restricts else 0.8
+    near = get_close_matches(normal[:_SHOWN], known, n=1, cutoff=cutoff)
     if near:
+        meant = _FIELDS.get(near[0], (near[0],))[0]
         text = (
-            f"{_shown(field.key)} is unknown, and {_FIELDS[near[0]][0]} may be meant, "
+            f"{_shown(field.key)} is unknown, and {meant} may be meant, "
             "without which the agent may do more: correct the name or remove the line"
+        )
+        yield field.line, text
+    elif restricts:
+        text = (
+            f"{_shown(field.key)} is unknown, and looks as if it was to restrict the "
+            "agent: write tools, disallowed-tools or permission-mode, or remove the line"
         )
         yield field.line, text
 
@@ -483,12 +576,14 @@ def read_definition(path: str | os.PathLike[str]) -> AgentDefinition:
 def read_definitions(
     directory: str | os.PathLike[str],
 ) -> tuple[dict[str, AgentDefinition], list[DefinitionError]]:
-    """Return the agents that the ``.md`` files of a directory define, by name,
-    and what is wrong with the others.
+    """Return the agents that the ``.md`` files of a directory and of those below it
+    define, by name, and what is wrong with them and with the others.
 
-    The files are read in the order of their names; hidden ones and directories
-    below are not. Of two agents whose names differ at most in capitals or in how
-    a character is written, the second is a problem.
+    The files are read in the order of their names, those of a directory before those
+    below; hidden ones are not, and links to directories are a problem. Of two agents
+    whose names differ at most in capitals or in how a character is written, the
+    second is a problem. An agent that merely can less than its file says is given,
+    and is a problem as well.
 
     Raises:
         OSError: if the directory cannot be read.
@@ -497,15 +592,14 @@ def read_definitions(
     found: dict[str, AgentDefinition] = {}
     problems: list[DefinitionError] = []
     taken: dict[str, AgentDefinition] = {}
-    for name in sorted(os.listdir(directory)):
-        if name.startswith(".") or not name.lower().endswith(".md"):
-            continue
-        path = Path(directory, name)
+    for path in _files_below(Path(directory), problems):
         try:
             definition = read_definition(path)
         except DefinitionError as problem:
             problems.append(problem)
-            continue
+            if problem.definition is None:
+                continue
+            definition = problem.definition
         same = unicodedata.normalize("NFKC", definition.name).casefold()
         if (first := taken.get(same)) is not None:
             problems.append(
@@ -519,3 +613,25 @@ def read_definitions(
             continue
         taken[same] = found[definition.name] = definition
     return found, problems
+
+
+def _files_below(directory: Path, problems: list[DefinitionError]) -> Iterator[Path]:
+    folders: list[Path] = []
+    for name in sorted(os.listdir(directory)):
+        path = Path(directory, name)
+        if name.startswith("."):
+            continue
+        if name.lower().endswith(".md"):
+            yield path
+        elif path.is_symlink() and path.is_dir():
+            # It may lead back to where it stands, or anywhere.
+            text = "it is a link to a directory, which is not followed: copy the files"
+            problems.append(DefinitionError(path, None, text))
+        elif path.is_dir():
+            folders.append(path)
+    for folder in folders:
+        try:
+            yield from _files_below(folder, problems)
+        except OSError as error:
+            text = f"it cannot be read: {error.strerror}"
+            problems.append(DefinitionError(folder, None, text))

@@ -102,7 +102,7 @@ import copy
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, cast
 
@@ -115,6 +115,7 @@ from actors.env import Env
 from ._hook_answer import Answer, Event, read_object, read_output
 from ._hook_command import CommandEnd, run_hook_command
 from ._line import one_line
+from ._tool_names import all_names, is_of_server
 from .permissions import (
     Decision,
     Mode,
@@ -144,7 +145,8 @@ END_BUDGET: Final = 3.0
 """Seconds that stop hooks have on a path on which they cannot make it go on."""
 
 _BLOCKED: Final = 2
-_NAMES: Final = re.compile(r"[A-Za-z0-9_ ,|-]*")
+NAMES: Final = re.compile(r"[A-Za-z0-9_ ,|-]*")
+"""A matcher that is names, and no regular expression."""
 _TOOL_LISTS: Final = (
     "pre_tool",
     "permission_request",
@@ -223,20 +225,38 @@ class Hook:
         """Tell whether it is for this type of agent, or this tool."""
         if self.matcher.strip() in ("", "*"):
             return True
-        if _NAMES.fullmatch(self.matcher):
+        if NAMES.fullmatch(self.matcher):
             return name in [one.strip() for one in re.split("[|,]", self.matcher)]
         return re.search(self.matcher, name) is not None
 
     def matches_call(self, request: ToolRequest) -> bool:
         """Tell whether it is for this tool call."""
         use = request.tool_use
-        if not self.matches(use.name):
+        # Under whatever name the model has called it.
+        if not any(self.matches(name) for name in all_names(use.name)):
             return False
         if self.only is None:
             return True
         # As wide as a denial: rather once too often than once too seldom.
         only = attrs.evolve(self.only, effect="deny")
         return only.matches(use.name, use.input, request.cwd)
+
+    def meant(self, tools: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Return names in the matcher that are those of no tool, for nearly being
+        that of one of ``tools``, each with what to write."""
+        if not NAMES.fullmatch(self.matcher):
+            return
+        there = [*tools]
+        for name in [one.strip() for one in re.split("[|,]", self.matcher)]:
+            if not name or any(name in all_names(tool) for tool in there):
+                continue
+            for tool in there:
+                if is_of_server(name, tool):
+                    yield name, f"{name}__.*"
+                    break
+                if tool.casefold() == name.casefold():
+                    yield name, tool
+                    break
 
 
 def _check_hooks(_: object, field: Any, hooks: object) -> None:
@@ -257,6 +277,10 @@ def _check_hooks(_: object, field: Any, hooks: object) -> None:
             raise ValueError(
                 f"{name} is not about tool calls, so its hooks have no only: {hook!r}"
             )
+
+
+def _as_hooks(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
+    return as_tuple(hooks)
 
 
 def _check_seconds(seconds: object) -> None:
@@ -289,25 +313,25 @@ class Hooks:
     """
 
     start: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     stop: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     main_stop: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     pre_tool: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     permission_request: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     post_tool: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     post_tool_failure: tuple[Hook, ...] = attrs.field(
-        default=(), converter=as_tuple, validator=_check_hooks
+        default=(), converter=_as_hooks, validator=_check_hooks
     )
     timeout: float = attrs.field(
         default=60.0, validator=lambda _, __, seconds: _check_seconds(seconds)
@@ -446,6 +470,17 @@ class AgentHooks:
         self._blocks = 0
         self._owes_stop = False
         return None
+
+    def tell_unmatched(self, tools: Callable[[], Iterable[str]]) -> None:
+        """Warn of hooks that are for no tool, but may be meant for one of those that
+        ``tools`` returns."""
+        for field in _TOOL_LISTS:
+            for hook in getattr(self._hooks, field):
+                for name, tool in hook.meant(tools()):
+                    self._warn(
+                        f"the {field} hook {hook.name!r} is never called: no tool is "
+                        f"called {name!r}; write {tool}"
+                    )
 
     def went_on(self) -> None:
         """The agent goes on although `on_stop` has let it end: a message came."""

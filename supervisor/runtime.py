@@ -57,6 +57,7 @@ from ._events import TaskResumed as TaskResumed
 from ._events import TaskStarted as TaskStarted
 from ._events import TaskStopRequested as TaskStopRequested
 from ._events import Warned as Warned
+from ._fair import fair
 from ._handles import StopResult as StopResult
 from ._handles import TaskHandle as TaskHandle
 from ._life import Life
@@ -274,16 +275,21 @@ class Runtime:
             TypeError, ValueError, InvalidChildSpec, InvalidSupervisorFlags: for
                 bad arguments. Whatever fails later is a ``failed`` task.
         """
-        policy = check_policy(restart, intensity, period, backoff)
-        order = check_order(work, description, owner, tool_use_id, policy, notify)
-        # As a mailbox does: others run at least once in so many launches.
-        self._launches += 1
-        if self._launches % _CHECKPOINT_EVERY == 0:
-            await trio.lowlevel.checkpoint()
-        else:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        self.check_open()
-        return TaskHandle(self, self._life.enter(order, background=True))
+        try:
+            policy = check_policy(restart, intensity, period, backoff)
+            order = check_order(work, description, owner, tool_use_id, policy, notify)
+            # As a mailbox does: others run at least once in so many launches.
+            self._launches += 1
+            if self._launches % _CHECKPOINT_EVERY == 0:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.checkpoint_if_cancelled()
+            self.check_open()
+            return TaskHandle(self, self._life.enter(order, background=True))
+        except Exception:
+            # As in `fair`, which would cost each launch a frame.
+            await trio.lowlevel.checkpoint()  # noqa: ASYNC120
+            raise
 
     def check_open(self) -> None:
         """Raise RuntimeStopping if nothing can be started any more."""
@@ -315,8 +321,8 @@ class Runtime:
         Raises:
             RuntimeStopping, DepthExceeded, TypeError, ValueError: as `launch`.
         """
-        order = check_order(work, description, owner, tool_use_id, None, "wake")
         await trio.lowlevel.checkpoint()
+        order = check_order(work, description, owner, tool_use_id, None, "wake")
         self.check_open()
         task = self._life.enter(order, background=False)
         try:
@@ -383,6 +389,7 @@ class Runtime:
 
     # Talking to agents, and going on with them
 
+    @fair
     async def send(
         self,
         agent: TaskHandle | str,
@@ -418,6 +425,7 @@ class Runtime:
         sender = check_text("sender", sender) or self._calling_agent()
         return await send(self._resumes, agent_id, text, sender=sender, run_id=run_id)
 
+    @fair
     async def resume(
         self,
         task: TaskHandle | str,
@@ -579,11 +587,12 @@ class Runtime:
 
     async def wait_ended(self, task: Task) -> None:
         """See `TaskHandle.wait`."""
-        self.refuse_own_end((task,))
         await trio.lowlevel.checkpoint()
+        self.refuse_own_end((task,))
         if task.ended_at is None:
             await self._life.wait_for(task.wait_ended, task)
 
+    @fair
     async def wait_any(self, tasks: Iterable[TaskHandle | str]) -> TaskSnapshot:
         """Wait until one of ``tasks``, handles or ids, has ended, and return it;
         of several that have, the first to end.
@@ -602,6 +611,7 @@ class Runtime:
             raise ValueError("tasks must not be empty: none of them would ever end")
         return await wait_any(self, members)
 
+    @fair
     async def wait_all(self, tasks: Iterable[TaskHandle | str]) -> list[TaskSnapshot]:
         """Wait until all of ``tasks``, handles or ids, have ended, and return
         them in the order given; at once if there are none.
@@ -665,10 +675,10 @@ class Runtime:
         Raises:
             WouldDeadlock: if a task waits, which is not finished itself.
         """
+        await trio.lowlevel.checkpoint()
         task = self._life.current_task()
         if task is not None:
             raise WouldDeadlock(f"task {task.task_id} would wait for its own end")
-        await trio.lowlevel.checkpoint()
         await self._life.wait_idle()
 
     def turn(self, owner: str | None = None) -> Turn:
@@ -733,6 +743,7 @@ class Runtime:
         found = self._asked(task)
         return found is not None and self._progress_notes.tell(found, notify)
 
+    @fair
     async def schedule(
         self,
         expression: str,
@@ -774,6 +785,7 @@ class Runtime:
 
     # Stopping
 
+    @fair
     async def stop(
         self,
         task: TaskHandle | str,
@@ -816,6 +828,7 @@ class Runtime:
         (result,) = await stop(self._life, [task], reason, now=now, notify=notify)
         return result
 
+    @fair
     async def stop_all(
         self,
         owner: str | None = None,
@@ -837,6 +850,7 @@ class Runtime:
         tasks = [t for t in live if owner is None or t.owner == owner]
         return await stop(self._life, tasks, reason, now=now)
 
+    @fair
     async def stop_foreground(self, owner: str | None = None) -> list[StopResult]:
         """Stop the foreground tasks, those of ``owner`` or, with None, all but the
         agents' own, and keep those in the background: what a host does when its

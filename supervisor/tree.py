@@ -36,6 +36,7 @@ from ._events import Subscription as Subscription
 from ._events import SupervisorEnded as SupervisorEnded
 from ._spec import Backoff as Backoff
 from ._spec import ChildSpec as ChildSpec
+from ._spec import ChildTemplate as ChildTemplate
 from ._spec import child as child
 from ._tree import DynamicSupervisor as DynamicSupervisor
 from ._tree import Supervisor as Supervisor
@@ -56,6 +57,7 @@ __all__ = [
     "ChildRunning",
     "ChildSpec",
     "ChildStarted",
+    "ChildTemplate",
     "DynamicSupervisor",
     "Event",
     "EventStream",

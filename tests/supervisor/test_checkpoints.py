@@ -26,6 +26,19 @@ from actors import (
     Mailbox,
     MailboxClosed,
 )
+from actors.shell import Shell
+from actors.testing import fake_env
+from supervisor.runtime import (
+    BacklogFull,
+    InputClosed,
+    Limits,
+    OutputEnded,
+    ResumeRefused,
+    RuntimeStopping,
+    SupervisorError,
+    UnknownTask,
+    open_runtime,
+)
 from supervisor.tree import (
     AlreadyPresent,
     AlreadyStarted,
@@ -43,6 +56,7 @@ from supervisor.tree import (
     open_dynamic_supervisor,
     open_supervisor,
 )
+from tests.supervisor.jobs import COMPLETED, Job
 
 
 async def reads(ctx):
@@ -161,6 +175,75 @@ async def test_a_block_that_is_refused_makes_a_checkpoint_first(error):
     ):
         with assert_checkpoints(), pytest.raises(error):
             await block.__aenter__()
+
+
+async def test_whatever_fails_at_once_in_a_runtime_makes_a_checkpoint_first(tmp_path):
+    """P9: every awaited operation of runtimes, handles, sets, readers, turns."""
+
+    async def hangs(_):
+        await trio.sleep_forever()
+
+    env = fake_env({"hang": hangs, "quick": ""})
+    limits = Limits(backlog=1)
+    async with open_runtime(tmp_path, env=env, limits=limits) as runtime:
+        task = await runtime.launch(Shell("hang"))
+        ended = await runtime.launch(Shell("quick"), notify="silent")
+        await ended.wait()
+        calls = [
+            (TypeError, partial(runtime.launch, "no work")),
+            (ValueError, partial(runtime.launch, Shell("quick"), notify="x")),
+            (TypeError, partial(runtime.run, "no work")),
+            (TypeError, partial(runtime.send, 7, "text")),
+            (TypeError, partial(runtime.send, task, 7)),
+            (UnknownTask, partial(runtime.send, "unknown", "text")),
+            (TypeError, partial(runtime.resume, task, agent=7)),
+            (ResumeRefused, partial(runtime.resume, task)),
+            (ValueError, partial(runtime.wait_any, [])),
+            (UnknownTask, partial(runtime.wait_any, ["unknown"])),
+            (UnknownTask, partial(runtime.wait_all, ["unknown"])),
+            (ValueError, partial(runtime.schedule, "no cron", "text")),
+            (UnknownTask, partial(runtime.stop, "unknown")),
+            (TypeError, partial(runtime.stop, task, now=1)),
+            (TypeError, partial(runtime.stop_all, 7)),
+            (TypeError, partial(runtime.stop_foreground, 7)),
+            (TypeError, partial(task.write, 7)),
+            (InputClosed, partial(task.write, "x")),
+            (InputClosed, task.close_input),
+            (ValueError, partial(task.wait_output, "")),
+            (OutputEnded, partial(ended.wait_output, "x")),
+            (ValueError, partial(runtime.notifications.receive_batch, 0)),
+        ]
+        for error, call in calls:
+            await fails(error, call)
+        turn = runtime.turn("o")
+        async with turn:
+            await fails(SupervisorError, turn.__aenter__)
+            await fails(WouldDeadlock, runtime.wakes("o").__anext__)
+
+        async def asks(ctx, report):
+            own = handles[0]
+            for call in (
+                own.wait,
+                own.stop,
+                runtime.stop_all,
+                runtime.wait_idle,
+                partial(runtime.wait_any, [own]),
+                runtime.task_set(own).__anext__,
+            ):
+                await fails(WouldDeadlock, call)
+
+        handles = [await runtime.launch(Job(asks))]
+        snapshot = await handles[0].wait()
+        assert snapshot.status is COMPLETED, snapshot.error
+        while True:
+            try:
+                await runtime.launch(Shell("quick"))
+                await wait_all_tasks_blocked()
+            except BacklogFull:
+                break
+        await fails(BacklogFull, partial(runtime.launch, Shell("quick")))
+    await fails(RuntimeStopping, partial(runtime.launch, Shell("quick")))
+    await fails(RuntimeStopping, partial(runtime.run, Shell("quick")))
 
 
 async def test_asking_again_and_again_while_an_actor_restarts_holds_nobody_up(

@@ -23,6 +23,7 @@ from supervisor.definitions import (
     read_definition,
     read_definitions,
 )
+from supervisor.hooks import Hook, Hooks
 
 HEAD = "name: reviewer\ndescription: Reads changes\n"
 
@@ -575,3 +576,148 @@ def test_without_pyyaml_the_error_names_the_extra(
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(ImportError, match=r"trio-supervisor\[agents\]"):
         parse_definition(page(HEAD))
+
+
+# Fields that guard, and fields that are not there
+
+
+GUARD = """hooks:
+  PreToolUse:
+    - matcher: Bash
+      hooks:
+        - type: command
+          command: ./check.sh
+          timeout: 5
+  Stop:
+    - hooks:
+        - {type: command, command: "true"}
+"""
+
+
+def test_the_hooks_of_a_definition_are_read() -> None:
+    """A4."""
+    found = parse_definition(page(HEAD + GUARD))
+    assert found.hooks == Hooks(
+        pre_tool=[Hook("./check.sh", "Bash", timeout=5)],
+        stop=[Hook("true")],
+        timeout=600,
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "line", "words"),
+    [
+        ("hooks: [x]", 4, "hooks must be a mapping of events"),
+        ("hooks:", 4, "hooks must be a mapping of events"),
+        ("hooks: {PreToolUsage: []}", 4, "PreToolUse may be meant"),
+        ("hooks: {PreToolUse: {}}", 4, "hooks.PreToolUse: must be a list"),
+        ("hooks: {PreToolUse: [{hooks: [{type: prompt}]}]}", 4, "of the type command"),
+        (GUARD + "x: y: z", 4, "hooks must be a mapping of events"),
+        ("hooks: &a {PreToolUse: *a}", 4, "hooks"),
+        ("hook: {PreToolUse: []}", 4, "hooks may be meant"),
+        ("isolation: worktree", 4, "isolation is not honoured: "),
+        ("forkContext: true", 4, "forkContext is not honoured: "),
+        ("fork-context: yes", 4, "fork-context is not honoured: "),
+        ("tool: Read", 4, "tools may be meant"),
+        ("allowedTool: Read", 4, "tools may be meant"),
+        ("disallowed_tool: Bash", 4, "disallowed_tools may be meant"),
+        ("denied-tools: Bash", 4, "may be meant"),
+        ("deny: Bash", 4, "'deny' is unknown"),
+        ("permissions: {deny: [Bash]}", 4, "'permissions' is unknown"),
+        ("permision-mode: plan", 4, "permission_mode may be meant"),
+        ("mode: plan", 4, "'mode' is unknown"),
+        ("readonly: true", 4, "'readonly' is unknown"),
+        ("max_turn: 3", 4, "max_turns may be meant"),
+        ("backgroud: true", 4, "background may be meant"),
+        ("permissionMode: plann", 4, "permission_mode must be one of"),
+        ("permissionMode: auto", 4, "permission_mode must be one of"),
+    ],
+)
+def test_a_guard_that_cannot_be_honoured_is_no_agent(
+    tmp_path: Path, more: str, line: int, words: str
+) -> None:
+    """A4: it does not run unguarded, and the right spelling is told."""
+    path = write(tmp_path, "a.md", HEAD + more)
+    definitions, problems = read_definitions(tmp_path)
+    assert definitions == {}
+    (problem,) = problems
+    assert words in str(problem)
+    assert (problem.source, problem.line) == (path, line)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "name: a\ndescription: reads\n  tools: Read",
+        "name: a\ndescription: reads\n\ttools: Read",
+        "name: a\ndescription: >\n  reads\n  disallowedTools: Bash",
+        "name: a\ndescription: |\n  reads\n  permissionMode: plan",
+        'name: a\ndescription: "reads\n  allowed-tools: Read"',
+        "name: a\ndescription: reads: all\n  hooks:\n    PreToolUse: []",
+        "name: a\nmodel: opus\n  max-turns: 3\ndescription: x",
+        "name: a\ndescription: x\ntools:\n  - Read\n  disallowedTools: Bash",
+    ],
+)
+def test_a_restriction_that_is_indented_is_no_description(
+    tmp_path: Path, head: str
+) -> None:
+    """A4."""
+    write(tmp_path, "a.md", head)
+    definitions, problems = read_definitions(tmp_path)
+    assert definitions == {}
+    assert "is indented, so that it belongs to" in str(problems[0])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "skills: [a]",
+        "mcpServers:\n  - x:\n      command: y",
+        "memory: project",
+        "effort: high",
+    ],
+)
+def test_an_agent_that_merely_can_less_is_given_and_told_of(
+    tmp_path: Path, more: str
+) -> None:
+    """A4."""
+    path = write(tmp_path, "a.md", HEAD + more)
+    definitions, problems = read_definitions(tmp_path)
+    assert list(definitions) == ["reviewer"]
+    (problem,) = problems
+    assert str(problem).startswith(f"{path}:4: ")
+    assert "is not honoured" in str(problem)
+    with pytest.raises(DefinitionError, match="is not honoured"):
+        read_definition(path)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *("color: red", "initialPrompt: hello", "version: 2", "author: me"),
+        *("isolation: none", "forkContext: false", "skills: []", "mcpServers: {}"),
+        "description2: x",
+    ],
+)
+def test_what_means_nothing_is_no_problem(tmp_path: Path, more: str) -> None:
+    write(tmp_path, "a.md", HEAD + more)
+    definitions, problems = read_definitions(tmp_path)
+    assert (list(definitions), problems) == (["reviewer"], [])
+
+
+def test_directories_below_are_read_and_links_to_them_told_of(tmp_path: Path) -> None:
+    """C11."""
+    (tmp_path / "b" / "c").mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
+    write(tmp_path, "z.md", "name: z\ndescription: x")
+    write(tmp_path / "b", "y.md", "name: y\ndescription: x")
+    write(tmp_path / "b" / "c", "x.md", "name: x\ndescription: x")
+    write(tmp_path / "b" / "c", "z.md", "name: z\ndescription: x")
+    write(tmp_path / ".git", "w.md", "name: w\ndescription: x")
+    (tmp_path / "a").symlink_to(tmp_path)
+    definitions, problems = read_definitions(tmp_path)
+    assert list(definitions) == ["z", "y", "x"]
+    assert [str(problem).partition(": ")[2][:12] for problem in problems] == [
+        "it is a link",
+        "the name 'z'",
+    ]

@@ -28,6 +28,7 @@ from actors.agent import (
 from actors.env import Env, real_env
 from actors.testing import fake_env
 from supervisor.agents import AgentPolicy
+from supervisor.definitions import AgentDefinition
 from supervisor.hooks import AgentHooks, Hook, HookFacts, Hooks
 from supervisor.permissions import (
     MODES,
@@ -329,6 +330,114 @@ async def test_a_hook_may_be_for_some_calls_only() -> None:
         assert len(hook.told) == called
     with pytest.raises(ValueError, match="stop is not about tool calls"):
         Hooks(stop=[Hook("x", only=Rule("deny", "Bash"))])
+
+
+@pytest.mark.parametrize("matcher", ["Task", "Agent", "^Task$", "Bash|Task"])
+async def test_a_matcher_means_a_tool_by_any_of_its_names(matcher: str) -> None:
+    """A2, A6."""
+    hook = Says()
+    hooks = AgentHooks(
+        Hooks(pre_tool=[Hook(hook, matcher)]),
+        fake_env(),
+        HookFacts(agent_id="a1", agent_type="x"),
+        on_warning=lambda text: None,
+    )
+    asked = request("default", prompt="x")
+    for name in ("Agent", "Task"):
+        use = ToolUse("1", name, {"prompt": "x"})
+        await hooks.before_tool(attrs.evolve(asked, tool_use=use))
+    assert len(hook.told) == 2
+
+
+@pytest.mark.parametrize(
+    ("matcher", "told"),
+    [("bash", "write Bash"), ("Read|BASH", "write Bash"), ("Bash|Read", None)],
+)
+async def test_a_hook_that_is_never_called_is_told_of(
+    tmp_path: Path, matcher: str, told: str | None
+) -> None:
+    """A2."""
+    hooks = Hooks(pre_tool=[Hook(Says(), matcher)])
+    warned = [
+        text for text in (await play(tmp_path, hooks=hooks)).warned if "hook" in text
+    ]
+    assert len(warned) == (told is not None)
+    assert told is None or warned[0].endswith(told)
+
+
+async def test_the_hooks_of_a_kind_of_agents_are_called_for_these(
+    tmp_path: Path,
+) -> None:
+    """A4: besides those of all agents, and also for one that is resumed."""
+    everybody, guard = Says(), Says(Verdict(False, "not this kind"))
+    stop = Says()
+    guarded = AgentDefinition(
+        name="guarded",
+        description="x",
+        prompt="x",
+        hooks=Hooks(pre_tool=[Hook(guard, "Bash")], stop=[Hook(stop)]),
+    )
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        message = await context.use_tools([MAKE])
+        yield FinalResult(message.tool_answers[0].text)
+
+    policy = AgentPolicy(
+        definitions={"guarded": guarded},
+        run=loop,
+        hooks=Hooks(pre_tool=[Hook(everybody)]),
+        permissions=Permissions(mode="bypass"),
+    )
+    with trio.fail_after(60):
+        async with open_runtime(
+            tmp_path, env=fake_env({"make": "made\n"}), agents=policy
+        ) as runtime:
+            tools = {tool.name: tool for tool in runtime.tools_for("main")}
+            asked = {"description": "x", "prompt": "x"}
+            refused = await tools["Agent"].call(asked | {"subagent_type": "guarded"})
+            made = await tools["Agent"].call(asked)
+            (first, *_) = [it for it in runtime.tasks() if it.type == "local_agent"]
+            again = await (await runtime.resume(first.id, "again")).wait()
+    assert "Bash is not allowed: not this kind." in refused.text
+    assert "made" in made.text
+    assert again.result == "Bash is not allowed: not this kind."
+    assert [told["agent_type"] for told in guard.told] == ["guarded"] * 2
+    assert [told["agent_type"] for told in stop.told] == ["guarded"] * 2
+    assert len(everybody.told) == 3
+
+
+async def test_a_guard_holds_for_those_that_its_agent_starts(tmp_path: Path) -> None:
+    """A4: three generations, of which the first is guarded."""
+    guard, stop = Says(Verdict(False, "not below it")), Says()
+    guarded = AgentDefinition(
+        name="guarded",
+        description="x",
+        prompt="x",
+        hooks=Hooks(pre_tool=[Hook(guard, "Bash")], stop=[Hook(stop)]),
+    )
+    told: dict[str, str] = {}
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        message = await context.use_tools([MAKE])
+        told[f"{context.depth}"] = message.tool_answers[0].text
+        if context.depth < 2:
+            below = {"description": "x", "prompt": "x"}
+            await context.use_tools([ToolUse("2", "Agent", below)])
+        yield FinalResult("done")
+
+    policy = AgentPolicy(
+        definitions={"guarded": guarded},
+        run=loop,
+        permissions=Permissions(mode="bypass"),
+    )
+    with trio.fail_after(60):
+        async with open_runtime(
+            tmp_path, env=fake_env({"make": "made\n"}), agents=policy
+        ) as runtime:
+            task = await runtime.launch(Agent(loop, "go", type="guarded"))
+            await task.wait()
+    assert told == dict.fromkeys("012", "Bash is not allowed: not below it.")
+    assert [it["agent_type"] for it in stop.told] == ["guarded"]
 
 
 # ---- After it ----------------------------------------------------------------------

@@ -177,6 +177,18 @@ def test_what_only_takes_something_away_is_listed(
             {"hooks": {"PreToolUse": [{"matchers": "Bash", "hooks": []}]}},
             "matcher may be meant",
         ),
+        (
+            {"hooks": {"PreToolUse": [{**group(command="x")[0], "matcher": "bash|X"}]}},
+            "PreToolUse[0].matcher: no tool is called 'bash': write Bash",
+        ),
+        (
+            {
+                "hooks": {
+                    "PostToolUse": [{**group(command="x")[0], "matcher": "mcp__a"}]
+                }
+            },
+            "write mcp__a__.*",
+        ),
         ({"hooks": {"PreToolUse": group(command="")}}, "command must be a command"),
         ({"hooks": {"PreToolUse": group(cmd="x")}}, "command: must be the text"),
         ({"hooks": {"PreToolUse": group(command="x", timeout=0)}}, "timeout must be"),

@@ -11,6 +11,7 @@ from actors import ActorRef, Context, Failed, Reply, Stopped
 from supervisor.tree import (
     Backoff,
     ChildSpec,
+    ChildTemplate,
     DynamicSupervisor,
     Supervisor,
     child,
@@ -41,7 +42,6 @@ async def no_arguments(ctx: Context[str]) -> None:
 # The arguments are those of the function, in number and in type.
 assert_type(child("a", counter, 0), ChildSpec[int | Get])
 assert_type(child("a", no_arguments), ChildSpec[str])
-child("a", counter)  # type: ignore[call-arg, arg-type]
 child("a", counter, "0")  # type: ignore[arg-type]
 child("a", counter, 0, 1)  # type: ignore[call-arg, arg-type]
 child("a", no_arguments, restart="always")  # type: ignore[call-overload, call-arg]
@@ -56,6 +56,21 @@ child(
     "s", partial(open_supervisor, children, strategy="one_for_all"), kind="supervisor"
 )
 child("s", open_dynamic_supervisor, kind="supervisor")
+
+
+async def copier(ctx: Context[str], source: str, target: str, size: int) -> None:
+    await trio.sleep_forever()
+
+
+# Without the last arguments it is a template, which only a dynamic supervisor
+# takes; those that are there are checked all the same.
+assert_type(child("a", counter), ChildTemplate[int | Get])
+assert_type(child("a", copier), ChildTemplate[str])
+assert_type(child("a", copier, "from"), ChildTemplate[str])
+assert_type(child("a", copier, "from", "to"), ChildTemplate[str])
+assert_type(child("a", copier, "from", "to", 1), ChildSpec[str])
+child("a", copier, 1)  # type: ignore[arg-type]
+open_supervisor([child("a", counter)])  # type: ignore[list-item]
 
 
 async def use() -> None:
@@ -93,3 +108,11 @@ async def use_dynamic() -> None:
         assert_type(sup, DynamicSupervisor)
         ref = await sup.start_child(3)
         await sup.terminate_child(ref)
+    async with open_dynamic_supervisor(child("job", counter)) as sup:
+        ref = await sup.start_child(3)
+        assert_type(sup.child_spec(ref), ChildSpec[Any])
+    template = child("copy", copier, "from", restart="temporary", wait_started=True)
+    async with open_dynamic_supervisor(template) as sup:
+        sup.start_child_nowait("to", 1)
+    async with open_dynamic_supervisor() as sup:
+        await sup.start_child(child("job", counter), 3)
