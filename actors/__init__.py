@@ -38,6 +38,7 @@ from ._errors import ForeignThread as ForeignThread
 from ._errors import Ignore as Ignore
 from ._errors import MailboxClosed as MailboxClosed
 from ._errors import MailboxFull as MailboxFull
+from ._errors import NotInTrio as NotInTrio
 from ._exit import Completed as Completed
 from ._exit import Exit as Exit
 from ._exit import Failed as Failed
@@ -68,6 +69,7 @@ __all__ = [
     "MailboxClosed",
     "MailboxFull",
     "MailboxStatistics",
+    "NotInTrio",
     "Progress",
     "Reply",
     "Stopped",

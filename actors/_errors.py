@@ -9,6 +9,7 @@ ActorError
 |  +- ActorEnded
 +- AskUnanswered
 +- ForeignThread
++- NotInTrio (and RuntimeError)
 Ignore
 """
 
@@ -110,6 +111,27 @@ class ForeignThread(ActorError):
         return (
             f"tell() for actor {self.actor_id!r} was called from a foreign thread; "
             "use ref.from_thread(message) there"
+        )
+
+
+class NotInTrio(ActorError, RuntimeError):
+    """Raised when what works in trio only is opened where no task of trio runs, as
+    under ``asyncio.run``. Nothing was opened.
+
+    Use ``trio.run(main)``, or ``anyio.run(main, backend="trio")``; in a program that
+    must stay with asyncio, trio's guest mode (`trio.lowlevel.start_guest_run`).
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what} works in trio only, and no task of trio runs this code: call"
+            " it below trio.run(main) instead of asyncio.run(main()), below"
+            ' anyio.run(main, backend="trio"), or, where asyncio must stay, in trio\'s'
+            " guest mode (trio.lowlevel.start_guest_run)"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, cast
 
@@ -41,7 +42,7 @@ class Block:
         self._dynamic = dynamic
         self._entered = False
         self._children: Children
-        self._nursery_block = trio.open_nursery()
+        self._nursery_block: AbstractAsyncContextManager[trio.Nursery]
 
     async def _enter(self) -> Children:
         if self._entered:
@@ -55,6 +56,7 @@ class Block:
             env=self._env,
             events=self._events,
         )
+        self._nursery_block = trio.open_nursery()
         children.nursery = await self._nursery_block.__aenter__()
         children.body.__enter__()
         try:

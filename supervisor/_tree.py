@@ -15,6 +15,7 @@ from trio.lowlevel import enable_ki_protection
 
 from actors import ActorRef, Exit, Failed, Stopped
 from actors.env import Env
+from actors.lowlevel import require_trio
 
 from ._block import Block
 from ._child import Child, ChildCounts, ChildInfo
@@ -427,6 +428,7 @@ class open_supervisor(Block):
 
     @enable_ki_protection
     async def __aenter__(self) -> Supervisor:
+        require_trio("open_supervisor")
         try:
             self._check()
         except Exception:
@@ -480,6 +482,7 @@ class open_dynamic_supervisor(Block):
 
     @enable_ki_protection
     async def __aenter__(self) -> DynamicSupervisor:
+        require_trio("open_dynamic_supervisor")
         template = self._template
         try:
             if template is not None:

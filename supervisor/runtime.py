@@ -18,6 +18,7 @@ from trio.lowlevel import enable_ki_protection
 
 from actors.agent import Agent, UserMessage
 from actors.env import Env, Share, real_env
+from actors.lowlevel import require_trio
 from actors.transcript import TranscriptStore
 from actors.work import Work
 
@@ -926,6 +927,7 @@ class open_runtime:
 
     @enable_ki_protection
     async def __aenter__(self) -> Runtime:
+        require_trio("open_runtime")
         if self._tree is not None:
             raise SupervisorError("a runtime's block can be entered only once")
         env = self._env or real_env()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import attrs
 import orjson
@@ -179,14 +179,15 @@ class JsonAsker:
             {"approval_id", "allow"} <= fields.keys() <= _FIELDS
         ):
             return f"an answer must be {shape}, of which the reason may be left out"
+        given = cast("dict[str, Any]", fields)
         try:
             is_taken = self._questions.approvals.answer(
-                fields["approval_id"], fields["allow"], fields.get("reason")
+                given["approval_id"], given["allow"], given.get("reason")
             )
         except TypeError as error:
             return f"an answer must be {shape}: {error}"
         if not is_taken:
-            return f"no call waits for an answer to {fields['approval_id']!r}"
+            return f"no call waits for an answer to {given['approval_id']!r}"
         return None
 
 

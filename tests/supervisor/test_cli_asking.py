@@ -76,7 +76,9 @@ async def test_readme_line_does_its_work_and_asks_for_what_needs_asking(
     )
     (tmp_path / "README.md").write_text("all about it\n")
     async with server_of as server:
-        async with terminal(tmp_path, *shlex.split(line), **keys(server.url)) as shown:
+        async with terminal(
+            tmp_path, *shlex.split(line), more=keys(server.url)
+        ) as shown:
             await shown.read_until(b"y or n: ")
             output = shown.output.decode()
             assert "\r\n  | command: cat README.md; echo done\r\n" in output
