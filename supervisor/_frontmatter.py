@@ -27,7 +27,8 @@ _QUOTES: Final = ("'", '"')
 _WHOLE: Final = re.compile("-?[0-9]{1,15}")
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}")
 _DEPTH: Final = 8
-"""How deep a field may be that is no text."""
+"""How deep a field may be that is no text, and how large."""
+_NODES: Final = 10_000
 
 
 class BadHead(Exception):
@@ -160,7 +161,7 @@ def _by_yaml(head: list[str], first: int) -> list[HeadField] | str:
             return "a quote that is never closed runs over the next field"
         plain = _plain(value)
         line = first + cast("int", key.start_mark.line)
-        tree = _tree(value, _DEPTH) if plain is None else None
+        tree = _Tree().of(value) if plain is None else None
         fields.append(HeadField(str(key.value), plain, line, tree))
     return fields
 
@@ -178,25 +179,43 @@ def _plain(node: object) -> Value:
     return None
 
 
-def _tree(node: object, depth: int) -> object:
-    """Return what JSON would have for a node; None if it has nothing for it."""
-    import yaml
+class _Tree:
+    """Makes of one node what JSON would have for it, as far as that is bounded."""
 
-    if depth == 0:  # An alias may lead back to where it stands.
-        return None
-    if isinstance(node, yaml.ScalarNode):
-        return _scalar(str(node.value)) if node.style is None else str(node.value)
-    if isinstance(node, yaml.SequenceNode):
-        items = cast("list[object]", node.value)
-        return [_tree(item, depth - 1) for item in items]
-    if isinstance(node, yaml.MappingNode):
+    def __init__(self) -> None:
+        self._nodes = 0
+
+    def of(self, node: object) -> object:
+        """Return it; None if JSON has nothing for it, or it is too large: an alias
+        may lead back to where it stands, or stand in place of very much."""
+        try:
+            return self._of(node, 0)
+        except _NoTree:
+            return None
+
+    def _of(self, node: object, depth: int) -> object:
+        import yaml
+
+        self._nodes += 1
+        if depth == _DEPTH or self._nodes > _NODES:
+            raise _NoTree
+        if isinstance(node, yaml.ScalarNode):
+            text = str(node.value)
+            return _scalar(text) if node.style is None else text
+        if isinstance(node, yaml.SequenceNode):
+            items = cast("list[object]", node.value)
+            return [self._of(item, depth + 1) for item in items]
         tree: dict[str, object] = {}
-        for key, value in cast("list[tuple[Any, object]]", node.value):
+        pairs = node.value if isinstance(node, yaml.MappingNode) else []
+        for key, value in cast("list[tuple[Any, object]]", pairs):
             if not isinstance(key, yaml.ScalarNode) or key.value in tree:
-                return None
-            tree[str(key.value)] = _tree(value, depth - 1)
+                raise _NoTree
+            tree[str(key.value)] = self._of(value, depth + 1)
         return tree
-    return None
+
+
+class _NoTree(Exception):
+    pass
 
 
 def _scalar(text: str) -> object:

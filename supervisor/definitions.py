@@ -616,22 +616,27 @@ def read_definitions(
 
 
 def _files_below(directory: Path, problems: list[DefinitionError]) -> Iterator[Path]:
-    folders: list[Path] = []
-    for name in sorted(os.listdir(directory)):
-        path = Path(directory, name)
-        if name.startswith("."):
-            continue
-        if name.lower().endswith(".md"):
-            yield path
-        elif path.is_symlink() and path.is_dir():
-            # It may lead back to where it stands, or anywhere.
-            text = "it is a link to a directory, which is not followed: copy the files"
-            problems.append(DefinitionError(path, None, text))
-        elif path.is_dir():
-            folders.append(path)
-    for folder in folders:
+    names = sorted(os.listdir(directory))
+    # Not by recursion: there may be more of them, one in the other, than frames.
+    waiting: list[Path] = []
+    while True:
+        below: list[Path] = []
+        for path in (Path(directory, name) for name in names if name[0] != "."):
+            if path.name.lower().endswith(".md"):
+                yield path
+            elif path.is_symlink() and path.is_dir():
+                # It may lead back to where it stands, or anywhere.
+                text = "a link to a directory is not followed: copy its files"
+                problems.append(DefinitionError(path, None, text))
+            elif path.is_dir():
+                below.append(path)
+        waiting = below + waiting
+        if not waiting:
+            return
+        directory = waiting.pop(0)
         try:
-            yield from _files_below(folder, problems)
+            names = sorted(os.listdir(directory))
         except OSError as error:
             text = f"it cannot be read: {error.strerror}"
-            problems.append(DefinitionError(folder, None, text))
+            problems.append(DefinitionError(directory, None, text))
+            names = []

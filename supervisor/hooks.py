@@ -111,6 +111,7 @@ import trio
 
 from actors.agent import AgentFailed
 from actors.env import Env
+from actors.envelope import clean_text
 
 from ._hook_answer import Answer, Event, read_object, read_output
 from ._hook_command import CommandEnd, run_hook_command
@@ -671,7 +672,7 @@ class AgentHooks:
             # The boundary: a hook is a guest of the agent, not a part of it.
             answer = Answer(faults=(f"{type(error).__name__}: {error}",))
         for fault in answer.faults:
-            self._warn(f"the {event} hook {hook.name!r}: {fault}")
+            self._warn(clean_text(f"the {event} hook {hook.name!r}: {fault}"))
         if answer.message is not None:
             self._warn(f"the {event} hook {hook.name!r} says: {answer.message}")
         return answer

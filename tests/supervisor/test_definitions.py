@@ -705,6 +705,15 @@ def test_what_means_nothing_is_no_problem(tmp_path: Path, more: str) -> None:
     assert (list(definitions), problems) == (["reviewer"], [])
 
 
+def test_no_alias_makes_a_field_larger_than_the_file() -> None:
+    """A4: each stands for nine of the one before it."""
+    lines = ["a0: &a0 [{x: y}]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
+    text = page(HEAD + "\n".join([*lines, "hooks: {PreToolUse: *a29}"]))
+    with pytest.raises(DefinitionError, match="hooks must be a mapping"):
+        parse_definition(text)
+
+
 def test_directories_below_are_read_and_links_to_them_told_of(tmp_path: Path) -> None:
     """C11."""
     (tmp_path / "b" / "c").mkdir(parents=True)
@@ -718,6 +727,6 @@ def test_directories_below_are_read_and_links_to_them_told_of(tmp_path: Path) ->
     definitions, problems = read_definitions(tmp_path)
     assert list(definitions) == ["z", "y", "x"]
     assert [str(problem).partition(": ")[2][:12] for problem in problems] == [
-        "it is a link",
+        "a link to a ",
         "the name 'z'",
     ]
