@@ -238,6 +238,18 @@ class PosixFiles:
         except (OSError, ValueError):
             return False
 
+    def follow(self, path: str) -> str | None:
+        """Return where ``path`` leads once all links are followed, absolute; None if
+        that cannot be told, as of links that lead round in a circle."""
+        try:
+            where = os.path.realpath(path)
+            # In a circle that gives up, at a link or behind one.
+            return None if stat.S_ISLNK(os.lstat(where).st_mode) else where
+        except (FileNotFoundError, NotADirectoryError):
+            return where
+        except (OSError, ValueError):
+            return None
+
     def share(self, directory: Path) -> SharedDirectory:
         """Say, until that is closed, that the directory is in use."""
         return SharedDirectory(directory)

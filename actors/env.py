@@ -440,6 +440,12 @@ class Files(Protocol):
         cannot be looked at."""
         ...
 
+    def follow(self, path: str) -> str | None:
+        """Return where ``path`` leads once all links are followed, absolute, whether
+        anything is there or not; None if that cannot be told. It begins where the
+        host runs: ``"."`` is that directory."""
+        ...
+
     def share(self, directory: Path) -> Share:
         """Say, until that is closed, that the directory is in use."""
         ...

@@ -24,6 +24,7 @@ from actors.work import Work
 from ._agent_task import AgentTask
 from ._errors import RuntimeStopping
 from ._places import Wait
+from ._tool_names import is_listed, names_tool
 from .hooks import AgentHooks
 from .permissions import AskFailed, ToolRequest, with_input
 from .tools._tool import ToolResult
@@ -95,8 +96,8 @@ class RuntimeHost:
             self._tools = {
                 name: tool
                 for name, tool in self._there().items()
-                if (agent.tools is None or name in agent.tools)
-                and name not in agent.disallowed_tools
+                if (agent.tools is None or is_listed(name, agent.tools))
+                and not is_listed(name, agent.disallowed_tools)
             }
         return self._tools
 
@@ -125,7 +126,7 @@ class RuntimeHost:
         why = self._breaker.check(use)
         if why is not None:
             return _refusal(use, why)
-        request = self._request(use)
+        request = self._request(tool, use)
         advice = await self._hooks.before_tool(request)
         if advice.input is not None:
             request = with_input(request, advice.input)
@@ -190,14 +191,16 @@ class RuntimeHost:
             return
         there = self._there()
         for argument, names in named.items():
-            missing = [name for name in names if name not in there]
+            missing = [
+                name for name in names if not any(names_tool(name, it) for it in there)
+            ]
             if missing:
                 self._task.warn(
                     f"{argument} names what no tool is called: {', '.join(missing)}; "
                     f"there are: {', '.join(there) or 'none'}"
                 )
 
-    def _request(self, use: ToolUse) -> ToolRequest:
+    def _request(self, tool: Tool, use: ToolUse) -> ToolRequest:
         task = self._task
         return ToolRequest(
             agent_id=task.task_id,
@@ -205,8 +208,11 @@ class RuntimeHost:
             depth=self.depth,
             mode=task.mode,
             tool_use=use,
-            cwd=task.recipe.cwd,
+            cwd=task.home,
             background=task.background,
+            fill=tool.fill,
+            follow=self._life.env.files.follow,
+            runtime_directory=str(self._life.directory),
         )
 
     # Its own tasks

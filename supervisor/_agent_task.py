@@ -32,6 +32,8 @@ class AgentTask(Task):
     - ``pool``: the supervisor of these while the agent runs. Without one, tasks
       that are launched wait in ``early``.
     - ``depth``: how many agents are above it.
+    - ``home``: its directory, absolute; that of the host if it has no own. None if
+      that is gone.
     - ``history``: the messages of the runs before the one that is to come or is
       under way; none for a first run.
     - ``routed``: the notifications for it that are not acknowledged, by id.
@@ -43,6 +45,7 @@ class AgentTask(Task):
         "budget",
         "early",
         "history",
+        "home",
         "is_interrupted",
         "left",
         "mode",
@@ -80,6 +83,7 @@ class AgentTask(Task):
         self._limit_key = limit_key
         self.takes_messages = takes_messages
         self.history: Sequence[Message] = ()
+        self.home: str | None = None
         # How often it was resumed, and the resuming that this record is of.
         self.resumes = 0
         self.revival: Revival | None = None

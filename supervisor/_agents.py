@@ -19,9 +19,10 @@ from actors.work import Work
 from ._agent_host import RuntimeHost
 from ._agent_task import AgentTask
 from ._approvals import Approvals
+from ._path_patterns import resolve
 from .agents import AgentPolicy
 from .hooks import AgentHooks, HookFacts, Hooks
-from .permissions import resolve_mode
+from .permissions import read_mode, resolve_mode
 
 if TYPE_CHECKING:
     from ._life import Life
@@ -112,15 +113,24 @@ class Agents:
             task.budget = parent.budget.child(*own)
         above = self.policy.permissions.mode if parent is None else parent.mode
         task.mode = resolve_mode(agent.permission_mode, above)
-        if agent.permission_mode not in (None, task.mode):
+        if agent.permission_mode is not None and task.mode != read_mode(
+            agent.permission_mode
+        ):
             whose = "Permissions.mode" if parent is None else "the mode of its parent"
             task.warn(
                 f"its permission mode is {task.mode} and not {agent.permission_mode}: "
                 f"{whose} is {above}, and no agent may have more"
             )
+        task.home = self.home_of(agent.cwd)
         task.output_file = self.transcripts.link_output(task.task_id)
         task.transcript_file = self.transcripts.transcript_file(task.task_id)
         self.write_meta(task)
+
+    def home_of(self, cwd: str | None) -> str | None:
+        """Return the directory of who is in ``cwd``, absolute, which for None is the
+        host's; None if that is gone."""
+        host = self._life.env.files.follow(".")
+        return host if host is None or cwd is None else resolve(cwd, host)
 
     @asynccontextmanager
     async def host(

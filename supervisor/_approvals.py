@@ -133,6 +133,10 @@ class Approvals:
         self.close(agent_id, "the agent was started anew")
         self._agents[agent_id] = _Agent(owner, on_waiting)
 
+    def admit_host(self, name: str) -> None:
+        """Let calls of the host's own model wait, under the name of their owner."""
+        self._agents.setdefault(name, _Agent(None, None))
+
     def close(self, agent_id: str, why: str) -> None:
         """Deny whatever waits of this agent, and let no call of it wait any more.
 

@@ -369,7 +369,7 @@ def _read_pattern(
     elif pattern.startswith("/"):
         names, bases = _split(pattern), [here if root is None else resolve(root, cwd)]
         if widely:
-            bases.append("/")
+            bases += [here, "/"]
     else:
         names, bases = _split(pattern), [here]
         if widely and root is not None:

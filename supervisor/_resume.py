@@ -34,6 +34,7 @@ from ._errors import AgentRunsElsewhere, ResumeRefused
 from ._events import TaskResumed
 from ._orders import Order, check_order
 from ._revival import Revival
+from ._tool_names import names_tool
 from .permissions import recheck
 
 if TYPE_CHECKING:
@@ -349,7 +350,9 @@ class Resumes:
     def _check_tools(self, agent_id: str, names: Sequence[str]) -> None:
         """Refuse a fork whose conversation speaks of tools that are not there."""
         there = self._life.agents.tools_for(agent_id)
-        missing = ", ".join(name for name in names if name not in there)
+        missing = ", ".join(
+            name for name in names if not any(names_tool(name, it) for it in there)
+        )
         if missing:
             why = f"it is a fork, and the tools that it had are not there: {missing}"
             raise ResumeRefused(agent_id, why)

@@ -164,6 +164,9 @@ class Rule:
         parsed = _parse(self.text)
         if self.effect == "allow":
             _check_allows(self.text, parsed)
+        if parsed.kind != "path":
+            # It makes no difference, and equal rules are equal.
+            object.__setattr__(self, "root", None)
 
     def matches(
         self,

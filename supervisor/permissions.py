@@ -476,20 +476,21 @@ class Permissions:
             return _verdict(request, decision.effect == "allow", decision.reason)
         changed: Mapping[str, Any] | None = None
         for answers in (*self._functions(), *(() if hooks is None else (hooks,))):
-            verdict = await answers(request)
+            # A copy: what is judged is what is called, whatever they do with it.
+            verdict = await answers(with_input(request, request.tool_use.input))
             if verdict is None:
                 continue
             if not verdict.allowed or verdict.input is None:
                 return self._final(request, verdict, changed)
             # Another call than that of which rules and mode have spoken.
-            changed = verdict.input
-            request = with_input(request, changed)
+            request = with_input(request, verdict.input)
+            changed = request.tool_use.input
             decision = self._decide(request, Decision("allow", verdict.reason))
             if decision.effect != "ask":
                 verdict = Verdict(decision.effect == "allow", decision.reason)
                 return self._final(request, verdict, changed)
         if request.mode == "bubble":
-            verdict = await approvals.wait(request)
+            verdict = await approvals.wait(with_input(request, request.tool_use.input))
             return self._final(request, verdict, changed)
         verdict = _verdict(
             request, False, f"{decision.reason}, and nobody has allowed it"

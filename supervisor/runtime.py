@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from actors.agent import Message
     from actors.transcript import AgentMeta
 
+    from .permissions import Permissions
     from .settings import Settings
     from .tools import Tool
 
@@ -561,13 +562,23 @@ class Runtime:
         return Notifications(self.outbox, owner, everyone=False)
 
     def tools_for(
-        self, owner: str | None, settings: Settings | None = None
+        self,
+        owner: str | None,
+        settings: Settings | None = None,
+        permissions: Permissions | None = None,
     ) -> list[Tool]:
         """Return the tools with which the model of ``owner`` runs, reads and
         stops tasks: see `supervisor.tools`.
 
         Without ``settings`` they are as the variables ``TRIO_SUPERVISOR_*`` of
         the environment say, which are read at the first call.
+
+        ``AgentPolicy.permissions`` is for the calls of agents. Those of the host's
+        own model are made as they come, unless ``permissions`` are given here: then
+        each is judged by their rules, mode and functions, and in the mode ``bubble``
+        waits for an answer of `approvals`, with the owner as its agent. A call that
+        is refused answers with an error. Agents that it starts are judged by the
+        policy all the same.
 
         Raises:
             TypeError: for a bad argument.
@@ -582,7 +593,7 @@ class Runtime:
                 environ = self._env.processes.environment()
                 self._settings = read_settings(environ)
             settings = self._settings
-        return tools_for(self, owner, settings)
+        return tools_for(self, owner, settings, permissions)
 
     # Waiting
 

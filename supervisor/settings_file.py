@@ -48,6 +48,7 @@ from actors.envelope import clean_text
 
 from ._hook_settings import HookReader, near, shown
 from ._hook_settings import Problem as Problem
+from ._path_patterns import home_directory
 from ._text_file import BadFile, read_text
 from .hooks import Hooks
 from .permissions import Mode, Rule
@@ -118,7 +119,7 @@ def read_settings(path: str | os.PathLike[str]) -> FileSettings:
         SettingsError: if the file cannot be read, or must not be used in part.
     """
     source = Path(path)
-    reader = _Reader()
+    reader = _Reader(_root(source))
     found = reader.read(source, _parse(source))
     if any(problem.is_fatal for problem in reader.problems):
         raise SettingsError(source, reader.problems)
@@ -179,8 +180,21 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
+def _root(source: Path) -> str | None:
+    """Return the directory that a slash at the beginning of a path in a rule stands
+    for: that of the project, or of the file; None, for a file that is named from the
+    host's directory, is the agent's own."""
+    above = source.parent
+    if not source.is_absolute():
+        return None
+    # In the home directory it is a person's, for all of their projects.
+    is_of_project = above.name == ".claude" and str(above.parent) != home_directory()
+    return str(above.parent if is_of_project else above)
+
+
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, root: str | None) -> None:
+        self._root = root
         self.problems: list[Problem] = []
 
     def read(self, source: Path, value: Mapping[str, Any]) -> FileSettings:
@@ -234,7 +248,7 @@ class _Reader:
         rules: list[Rule] = []
         for number, text in enumerate(cast("list[object]", texts)):
             try:
-                rules.append(Rule(effect, cast("str", text)))
+                rules.append(Rule(effect, cast("str", text), root=self._root))
             except (TypeError, ValueError) as error:
                 self._add(f"{place}[{number}]", str(error), is_fatal)
         return rules

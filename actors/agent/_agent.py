@@ -77,15 +77,18 @@ class Agent:
         type: what kind of agent it is, by the name of its definition.
         description: a few words for people; the beginning of the prompt if None.
         model: which model is to be used, as ``"provider/model"`` or ``"model"``.
-        tools: the names of the tools it may use; None for all of the host's. Of
-            names that no tool has a warning is given when it runs.
+        tools: the names of the tools it may use, older ones too, or ``mcp__SERVER``
+            for those of a server; None for all of the host's. Of names that no tool
+            has a warning is given when it runs.
         disallowed_tools: the names of those it may not use anyway.
         permission_mode: how its tool calls are judged: under a runtime, a mode of
-            `supervisor.permissions`; None as the host says. It can only take
+            `supervisor.permissions`, by its name here or in Claude Code; None as the
+            host says. It can only take
             away: a mode that allows more than the host's, or than that of the
             agent above, is lowered to that, with a warning. What nothing allows is
             denied, by default also Bash: see `supervisor.agents.AgentPolicy`.
-        cwd: its working directory, for whatever cares.
+        cwd: its working directory, for whatever cares; None for the host's, as that
+            is when it is launched.
         session: the session it belongs to, for its transcript.
         deadline: the seconds after which a run of it ends with ``timeout``; None
             for never. The time in which the host was suspended counts.

@@ -177,10 +177,18 @@ class FakeFiles:
     def is_within(self, path: str, directory: str | None) -> bool:
         """Whether ``path`` is ``directory`` or below it, once all links are followed;
         None is ``/``, where relative paths begin."""
-        outer = self._followed(directory or "/")
-        return self._followed(path).is_relative_to(outer)
+        where, outer = self._followed(path), self._followed(directory or "/")
+        if where is None or outer is None:
+            return False
+        return where.is_relative_to(outer)
 
-    def _followed(self, path: str) -> Path:
+    def follow(self, path: str) -> str | None:
+        """Return where ``path`` leads once all links are followed; None for links
+        that lead round in a circle. Relative paths begin at ``/``."""
+        where = self._followed(path)
+        return None if where is None else str(where)
+
+    def _followed(self, path: str) -> Path | None:
         where = Path("/")
         left = list(reversed(Path("/", path).parts[1:]))
         for _ in range(_STEPS):
@@ -195,8 +203,7 @@ class FakeFiles:
                 first, *more = Path(where, target).parts
                 where = Path(first)
                 left += reversed(more)
-        # Links that lead round in a circle.
-        return where
+        return None  # Links that lead round in a circle.
 
     def share(self, directory: Path) -> FakeShare:
         """Say, until that is closed, that the directory is in use."""

@@ -20,7 +20,7 @@ import trio
 from .._errors import InvalidChildSpec
 from .._rules import Effect
 from .._spec import RESTARTS, Backoff, Restart
-from ..permissions import MODES, Mode, Rule
+from ..permissions import MODES, Mode, Rule, read_mode
 
 if TYPE_CHECKING:
     from actors.models.scripted import Script
@@ -114,6 +114,15 @@ def _rules(
             raise click.BadParameter(f"{error}.") from error
 
     return read
+
+
+def _mode(
+    _ctx: click.Context, _param: click.Parameter, value: str | None
+) -> Mode | None:
+    try:
+        return None if value is None else read_mode(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from error
 
 
 class _Run(click.Command):
@@ -316,7 +325,8 @@ def run(
 @click.option(
     "--permission-mode",
     "mode",
-    type=click.Choice(MODES),
+    metavar=f"[{'|'.join(MODES)}]",
+    callback=_mode,
     help="What agents may do of which no rule speaks.  [default: bypass for a script;"
     " for a model bubble, which asks, on a terminal, and default elsewhere]",
 )

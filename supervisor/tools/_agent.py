@@ -3,6 +3,8 @@ with one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from actors import TaskStatus
@@ -55,13 +57,13 @@ _Moved: TypeAlias = Literal["request", "user"]
 
 def agent(runtime: Runtime, owner: str | None, settings: Settings, loop: Run) -> Tool:
     """Return the tool for ``owner``, whose agents run ``loop``."""
-    act = _Agent(runtime, owner, settings, loop).act
+    tool = _Agent(runtime, owner, settings, loop)
     definitions = runtime.agents.definitions
     description = _DESCRIPTION
     if settings.background_tasks:
         description += _IN_BACKGROUND
     description += _types(list(definitions.values()))
-    return Tool("Agent", description, _fields(settings), act)
+    return Tool("Agent", description, _fields(settings), tool.act, tool.fill)
 
 
 def _types(definitions: list[AgentDefinition]) -> str:
@@ -145,6 +147,27 @@ class _Agent:
                 f"No agent was started: {one_line(str(error), _REFUSAL_SHOWN)}. Do it "
                 "yourself, with your other tools.",
             ) from None
+
+    def fill(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return them with what a call leaves out: the type and the model of the agent
+        that it means, and whether that runs in the background."""
+        kind = arguments.get("subagent_type") or GENERAL
+        resumed = arguments.get("resume")
+        if isinstance(resumed, str):
+            with suppress(Refused):
+                kind = self._type_of(resumed)
+        definition = (
+            self._runtime.agents.definitions.get(kind)
+            if isinstance(kind, str)
+            else None
+        )
+        filled = {**arguments, "subagent_type": kind}
+        if definition is not None and definition.background:
+            filled["run_in_background"] = True
+        if filled.get("model") is None and resumed is None:
+            model = None if definition is None else definition.model
+            filled["model"] = model or inherited(self._runtime, self._owner).model
+        return filled
 
     # Starting one
 

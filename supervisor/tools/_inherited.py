@@ -11,12 +11,27 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from .._errors import UnknownTask
+from .._tool_names import in_both
 
 if TYPE_CHECKING:
     from actors.agent import Agent
 
+    from .._agent_task import AgentTask
     from .._handles import TaskHandle
     from ..runtime import Runtime
+
+
+def record_of(runtime: Runtime, owner: str | None) -> AgentTask | None:
+    """Return the record of an owner that is an agent, None if it is none."""
+    from .._agent_task import AgentTask
+
+    if owner is None:
+        return None
+    try:
+        record = runtime.handle(owner).belongs_to(runtime)
+    except UnknownTask:
+        return None
+    return record if isinstance(record, AgentTask) else None
 
 
 def recipe_of(runtime: Runtime, task: TaskHandle) -> Agent | None:
@@ -46,7 +61,7 @@ class Inherited:
         if tools is None:
             tools = self.tools
         elif self.tools is not None:
-            tools = tuple(name for name in tools if name in self.tools)
+            tools = in_both(tools, self.tools)
         both = dict.fromkeys((*self.disallowed_tools, *disallowed))
         return {
             "tools": tools,

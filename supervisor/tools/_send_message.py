@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from .._errors import MessageRefused, UnknownTask
+from .._handles import TaskHandle
 from .._line import one_line
 from ._arguments import Field, Refused, check_words
+from ._inherited import recipe_of
 from ._owned import find_agent, unknown
 from ._tool import Call, Tool, ToolResult
 
@@ -56,8 +59,25 @@ def send_message(runtime: Runtime, owner: str | None) -> Tool:
             data={"agentId": sent.task_id, "runId": sent.run_id, "how": sent.how},
         )
 
+    def fill(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return them with the type of an agent that would go on: who may not start
+        one may not have it go on, either."""
+        agent_id = arguments.get("to")
+        if not isinstance(agent_id, str):
+            return arguments
+        try:
+            found = find_agent(runtime, owner, agent_id)
+        except Refused:
+            return arguments
+        if isinstance(found, TaskHandle):
+            recipe = recipe_of(runtime, found)
+            if recipe is None or not found.snapshot().status.is_terminal:
+                return arguments
+            return {**arguments, "subagent_type": recipe.type}
+        return {**arguments, "subagent_type": found.type}
+
     fields = (
         Field("to", "string", "The id of the agent."),
         Field("message", "string", "What to tell it."),
     )
-    return Tool("SendMessage", _DESCRIPTION, fields, act)
+    return Tool("SendMessage", _DESCRIPTION, fields, act, fill)

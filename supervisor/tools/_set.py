@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from ..permissions import Permissions
 from ..settings import Settings, read_settings
 from ._agent import agent
 from ._bash import bash
+from ._judged import guard_of
 from ._send_message import send_message
 from ._task_list import task_list
 from ._task_output import task_output
@@ -32,7 +34,10 @@ TOOL_NAMES: Final = (
 
 
 def tools_for(
-    runtime: Runtime, owner: str | None, settings: Settings | None = None
+    runtime: Runtime,
+    owner: str | None,
+    settings: Settings | None = None,
+    permissions: Permissions | None = None,
 ) -> list[Tool]:
     """Return the tools that work on the tasks of ``owner``, and on no others.
 
@@ -45,6 +50,7 @@ def tools_for(
         runtime: where the tasks are.
         owner: whose; None is one too, that of tasks without one.
         settings: None reads them from the environment, now.
+        permissions: what calls are judged by; None if they are not.
 
     Raises:
         TypeError: for a bad argument.
@@ -62,7 +68,9 @@ def tools_for(
         if loop is None
         else [agent(runtime, owner, settings, loop), send_message(runtime, owner)]
     )
-    return [
+    if permissions is not None and not isinstance(permissions, Permissions):
+        raise TypeError(f"permissions must be Permissions or None, not {permissions!r}")
+    tools = [
         bash(runtime, owner, settings),
         task_output(runtime, owner, settings),
         task_stop(runtime, owner),
@@ -71,3 +79,7 @@ def tools_for(
         kill_shell(runtime, owner),
         *agents,
     ]
+    if permissions is None:
+        return tools
+    guard = guard_of(runtime, owner, permissions)
+    return [tool.guarded(guard) for tool in tools]

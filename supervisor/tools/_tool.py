@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+import copy
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Self, TypeAlias
 
 import attrs
 import trio
@@ -36,13 +37,24 @@ class Call:
 
 
 Act: TypeAlias = Callable[[Call], Awaitable[ToolResult]]
+Fill: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Guard: TypeAlias = Callable[
+    ["Tool", Mapping[str, Any], "str | None"], Awaitable["str | None"]
+]
+"""Returns why a call of a tool may not be made, with these arguments and this id;
+None if it may."""
 
 
 class Tool:
     """One tool, for one owner. Made by `supervisor.runtime.Runtime.tools_for`."""
 
     def __init__(
-        self, name: str, description: str, fields: Sequence[Field], act: Act
+        self,
+        name: str,
+        description: str,
+        fields: Sequence[Field],
+        act: Act,
+        fill: Fill | None = None,
     ) -> None:
         self.name = name
         """What the model calls it by."""
@@ -52,9 +64,28 @@ class Tool:
         """The JSON schema of its arguments, which `call` holds to strictly."""
         self._fields = tuple(fields)
         self._act = act
+        self._fill = fill
+        self._guard: Guard | None = None
 
     def __repr__(self) -> str:
         return f"<Tool {self.name}>"
+
+    def fill(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments of a call with what holds where they leave something
+        out: for rules, which look at that."""
+        defaults = {
+            field.name: field.default
+            for field in self._fields
+            if field.default is not None
+        }
+        filled = defaults | dict(arguments)
+        return filled if self._fill is None else self._fill(filled)
+
+    def guarded(self, guard: Guard) -> Self:
+        """Return the same tool, each call of which is judged first."""
+        tool = copy.copy(self)
+        tool._guard = guard
+        return tool
 
     async def call(
         self, arguments: object, *, tool_use_id: str | None = None
@@ -75,12 +106,19 @@ class Tool:
 
         Raises:
             TypeError: if ``tool_use_id`` is no text.
+            AskFailed: if calls are judged, and who was asked has failed.
         """
         if tool_use_id is not None and not isinstance(tool_use_id, str):
             raise TypeError(f"tool_use_id must be a str or None, not {tool_use_id!r}")
         await trio.lowlevel.checkpoint()
         try:
             checked = read_arguments(self._fields, arguments)
+            if self._guard is not None:
+                # What is judged is what has been read, whatever becomes of it.
+                judged = {name: it for name, it in checked.items() if it is not None}
+                why = await self._guard(self, judged, tool_use_id)
+                if why is not None:
+                    return _refusal("not_allowed", why)
             return await self._act(Call(checked, tool_use_id))
         except Refused as error:
             return _refusal(error.code, error.text)

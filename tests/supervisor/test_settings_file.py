@@ -291,3 +291,26 @@ def test_a_file_of_hooks_alone_is_enough(tmp_path: Path) -> None:
         read_hooks(file)
     with pytest.raises(SettingsError, match=r"nothing\.json: it cannot be read"):
         read_hooks(tmp_path / "nothing.json")
+
+
+def test_a_slash_in_a_rule_is_the_directory_that_the_file_belongs_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PM1."""
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    said = '{"permissions": {"allow": ["Edit(/src/**)"]}}'
+    for file, root in (
+        ("project/.claude/settings.json", "project"),
+        ("me/.claude/settings.json", "me/.claude"),
+        ("conf/settings.json", "conf"),
+    ):
+        path = tmp_path / file
+        path.parent.mkdir(parents=True)
+        path.write_text(said)
+        (rule,) = read_settings(path).rules
+        call = {"file_path": str(tmp_path / root / "src" / "a")}
+        assert rule.matches("Edit", call, "/elsewhere")
+        assert not rule.matches("Edit", {"file_path": "/elsewhere/src/a"}, "/elsewhere")
+    monkeypatch.chdir(tmp_path / "project")
+    (rule,) = read_settings(".claude/settings.json").rules
+    assert rule.matches("Edit", {"file_path": "src/a"}, "/wherever")
