@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from ._transcript_reading import Transcript, read_transcript
+from ._transcript_reading import LINE_LIMIT, Transcript, read_transcript
 from ._transcript_records import Gap, dump, encode
 from .agent._events import Message
 from .env import Files
@@ -215,6 +215,9 @@ class TranscriptLog:
             return
         if rest is None:
             return
+        if len(rest) > LINE_LIMIT:
+            self._warn("size", f"a message of {len(rest):,} bytes is not recorded")
+            rest = encode(Gap(1)) or b""
         if (
             self._missing
             or self._bytes - self.written.bytes >= LOG_LIMIT

@@ -25,7 +25,7 @@ _CHARACTERS: Final = 2 * 1_000_000
 
 # No program begins so many runs, no agent is so deep below others, and no path or
 # name of a mode is so long.
-_RUN: Final = re.compile(r"[A-Za-z0-9_-]{1,128}-[0-9]{1,12}").fullmatch
+_RUN: Final = re.compile(r"(?:[A-Za-z0-9_-]{0,128}-)?[0-9]{1,12}").fullmatch
 _RESUMES: Final = 10**12
 _DEPTH: Final = 1_000
 _PATH: Final = 4_096
@@ -194,7 +194,7 @@ def _no_number(name: str) -> None:
 def _check(meta: AgentMeta) -> None:
     """Refuse values of the right types that no program of ours would write."""
     if not _RUN(meta.run_id):
-        _refuse("run_id", meta.run_id, "an agent's id, a hyphen and 1 to 12 digits")
+        _refuse("run_id", meta.run_id, "an id and a number of 1 to 12 digits")
     if meta.status not in _STATUSES:
         _refuse("status", meta.status, f"one of {', '.join(sorted(_STATUSES))}")
     if meta.permission_mode is not None and len(meta.permission_mode) > _MODE:

@@ -8,7 +8,7 @@ that no other follows.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,11 +17,21 @@ import attrs
 from ._collector import fewer_collections
 from ._transcript_mending import mend
 from ._transcript_records import Gap, Recorded, decode, parse
-from ._transcript_straight import OWN_HEAD, read_straight
+from ._transcript_straight import LONGEST_ID, OWN_HEAD, read_straight
 from .agent._events import AssistantMessage, CompactBoundary, Message, UserMessage
 from .env import Files
 
+READ_LIMIT: Final = 128 * 2**20
+"""So much is read from the end of a file, at most: of a longer one what was said since
+the last compaction must be in that."""
+LINE_LIMIT: Final = 16 * 2**20
+"""What is longer is no line: it is neither written nor read."""
+
 _PIECE: Final = 4 * 2**20
+# Records between two looks at whether somebody still wants them.
+_STEP: Final = 256
+# What stands for a line that is too long.
+_NO_LINE: Final = b"?"
 # Of a tail: what is read at first, and for each message; most are smaller.
 _WINDOW: Final = 2**16
 _RECORD: Final = 1024
@@ -59,8 +69,20 @@ class _Record:
     line: bytes
 
 
+class TranscriptTooLarge(ValueError):
+    """A file is so large that the conversation in it cannot be read."""
+
+
+class _Cut(Exception):
+    """What is wanted is in a part of the file that was not read."""
+
+
 class _Unreadable(Exception):
     """A line that began well turned out to be none."""
+
+
+def _go_on() -> None:
+    """Nobody stops it."""
 
 
 class _Scan:
@@ -131,45 +153,75 @@ def _timestamp(value: Any) -> bytes:
 
 
 def _id(value: Any) -> bytes:
-    if type(value) is not str:
-        raise ValueError(f"a string is wanted, not {value!r}")
+    if type(value) is not str or len(value) > LONGEST_ID:
+        raise ValueError("an id is wanted")
     return value.encode("utf-8", "surrogatepass")
 
 
-def read_transcript(files: Files, path: Path, agent_id: str) -> Transcript | None:
-    """Read the whole file; return None if it is not there or has nothing of this
-    agent. It may take long: about a second for 100,000 messages."""
-    lines = _read_lines(files, path)
+def read_transcript(
+    files: Files, path: Path, agent_id: str, go_on: Callable[[], None] = _go_on
+) -> Transcript | None:
+    """Read a file; return None if it is not there or has nothing of this agent. It
+    may take long: about a second for 100,000 messages. Again and again it calls
+    ``go_on``, and what that raises comes out.
+
+    Raises:
+        TranscriptTooLarge: if what would have to be read is more than `READ_LIMIT`.
+    """
+    size = files.size(path) or 0
+    start = max(0, size - READ_LIMIT)
+    lines = _read_lines(files, path, start, go_on)
     with fewer_collections():
         try:
-            return _read_chain(lines, agent_id, strict=False)
+            return _read_chain(
+                lines, agent_id, strict=False, is_cut=start > 0, go_on=go_on
+            )
         except _Unreadable:
             # Rare enough to begin again, with a close look at every line.
-            return _read_chain(lines, agent_id, strict=True)
+            return _read_chain(
+                lines, agent_id, strict=True, is_cut=start > 0, go_on=go_on
+            )
+        except _Cut:
+            raise TranscriptTooLarge(
+                f"of its {size:,} bytes {READ_LIMIT:,} can be read, and all that was "
+                "said since the last compaction is not in these"
+            ) from None
 
 
-def read_tail(files: Files, path: Path, agent_id: str, count: int) -> list[Message]:
+def read_tail(
+    files: Files,
+    path: Path,
+    agent_id: str,
+    count: int,
+    go_on: Callable[[], None] = _go_on,
+) -> list[Message]:
     """Return the last ``count`` messages as they were recorded; fewer if there are
-    no more. Lines that cannot be read are passed over."""
+    no more in the last `READ_LIMIT` bytes. Lines that cannot be read are passed over.
+    It calls ``go_on`` as `read_transcript`."""
     try:
-        return _read_tail(files, path, agent_id, count, strict=False)
+        return _read_tail(files, path, agent_id, count, go_on, strict=False)
     except _Unreadable:
-        return _read_tail(files, path, agent_id, count, strict=True)
+        return _read_tail(files, path, agent_id, count, go_on, strict=True)
 
 
 def _read_tail(
-    files: Files, path: Path, agent_id: str, count: int, *, strict: bool
+    files: Files,
+    path: Path,
+    agent_id: str,
+    count: int,
+    go_on: Callable[[], None],
+    *,
+    strict: bool,
 ) -> list[Message]:
     size = files.size(path) or 0
     window = max(_WINDOW, count * _RECORD)
     while True:
+        window = min(window, READ_LIMIT)
         start = max(0, size - window)
-        scan = _Scan(agent_id, strict=strict)
-        lines = files.read_at(path, start, size - start).split(b"\n")
-        for line in lines[1 if start else 0 :]:
-            if line.strip():
-                scan.add(line)
-        messages = _last_messages(scan, count, is_whole=start == 0)
+        lines = _read_lines(files, path, start, go_on, end=size)
+        scan = _scan(lines, agent_id, strict, go_on)
+        is_whole = start == 0 or window == READ_LIMIT
+        messages = _last_messages(scan, count, is_whole=is_whole)
         if messages is not None:
             return messages
         window *= 4
@@ -195,41 +247,80 @@ def _last_messages(scan: _Scan, count: int, *, is_whole: bool) -> list[Message] 
     return found
 
 
-def _read_lines(files: Files, path: Path) -> list[bytes]:
+def _read_lines(
+    files: Files,
+    path: Path,
+    start: int,
+    go_on: Callable[[], None],
+    end: int | None = None,
+) -> list[bytes]:
+    """Return the lines of a file, the first of which is left out if ``start`` is
+    not its beginning: it may be a part of one."""
     lines: list[bytes] = []
     rest: list[bytes] = []
-    offset = 0
-    while piece := files.read_at(path, offset, _PIECE):
+    length = 0
+    offset = start
+    while True:
+        go_on()
+        wanted = _PIECE if end is None else min(_PIECE, end - offset)
+        piece = files.read_at(path, offset, wanted)
+        if not piece:
+            break
         offset += len(piece)
         first, *others = piece.split(b"\n")
-        rest.append(first)
+        length += len(first)
+        # What is too long is not kept: a file may have holes, and cost nothing.
+        rest = [*rest, first] if length <= LINE_LIMIT else [_NO_LINE]
         if others:
             lines.append(b"".join(rest))
             lines += others[:-1]
             rest = [others[-1]]
+            length = len(others[-1])
     # A last line without a newline is torn, unless only the newline is missing.
     last = b"".join(rest)
-    return [*lines, last] if last else lines
+    if last or (start and not lines):
+        lines.append(last)
+    if start:
+        del lines[0]
+    return lines
+
+
+def _scan(
+    lines: Sequence[bytes], agent_id: str, strict: bool, go_on: Callable[[], None]
+) -> _Scan:
+    scan = _Scan(agent_id, strict=strict)
+    for first in range(0, len(lines), _STEP):
+        go_on()
+        for line in lines[first : first + _STEP]:
+            if line.strip():
+                scan.add(line)
+    return scan
 
 
 def _read_chain(
-    lines: Sequence[bytes], agent_id: str, *, strict: bool
+    lines: Sequence[bytes],
+    agent_id: str,
+    *,
+    strict: bool,
+    is_cut: bool = False,
+    go_on: Callable[[], None] = _go_on,
 ) -> Transcript | None:
-    straight = None if strict else read_straight(lines, agent_id)
+    """Return the conversation in ``lines``, of which others may come before, if it
+    ``is_cut``."""
+    straight = None if strict else read_straight(lines, agent_id, go_on)
     if straight is not None:
         messages, needed = mend(straight.said)
         leaf_id = straight.ids[needed - 1] if needed else None
         return Transcript(
             messages=list[Message](messages), leaf=leaf_id, newest=straight.newest
         )
-    scan = _Scan(agent_id, strict=strict)
-    for line in lines:
-        if line.strip():
-            scan.add(line)
+    scan = _scan(lines, agent_id, strict, go_on)
     leaf = scan.newest_leaf()
     if leaf is None:
+        if is_cut:
+            raise _Cut
         return None
-    ids, said, missing = _walk(scan, leaf)
+    ids, said, missing = _walk(scan, leaf, is_cut, go_on)
     messages, needed = mend(said)
     newest = max(record.timestamp for record in scan.records.values() if record.ours)
     return Transcript(
@@ -242,7 +333,7 @@ def _read_chain(
 
 
 def _walk(
-    scan: _Scan, leaf: _Record
+    scan: _Scan, leaf: _Record, is_cut: bool, go_on: Callable[[], None]
 ) -> tuple[list[bytes], list[AssistantMessage | UserMessage], int]:
     """Return the messages from the root, or the last compaction, to ``leaf``; the
     ids of their records; and how many are missing between them."""
@@ -253,6 +344,8 @@ def _walk(
     record: _Record | None = leaf
     while record is not None and record.uuid not in seen:
         seen.add(record.uuid)
+        if len(seen) % _STEP == 0:
+            go_on()
         message = _decode(record) if record.ours else None
         if isinstance(message, CompactBoundary):
             ids.append(record.uuid)
@@ -266,6 +359,8 @@ def _walk(
             said.append(message)
         parent = record.parent
         if parent is not None and parent not in scan.records:
+            if is_cut and scan.bridges.get(record.uuid) is None:
+                raise _Cut
             missing += 1
             ids.append(record.uuid)
             said.append(_gap_note(1))

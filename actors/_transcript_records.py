@@ -27,6 +27,8 @@ from .agent._events import (
 )
 
 _ORIGINS: Final = frozenset(get_args(Origin))
+# No program has so many messages.
+_MISSING: Final = 10**12
 
 
 @attrs.frozen
@@ -76,7 +78,8 @@ def parse(line: bytes) -> Any:
     except ValueError:
         pass
     try:
-        return json.loads(line)
+        # By itself it would take other encodings for what they are.
+        return json.loads(line.decode("utf-8", "surrogatepass"))
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -222,7 +225,7 @@ def read_user(record: Any) -> UserMessage:
             answer = _new(ToolAnswer)
             _set_answered(answer, _text(block["tool_use_id"]))
             _set_answer(answer, said if type(said) is str else _answer_text(said))
-            _set_is_error(answer, bool(block.get("is_error", False)))
+            _set_is_error(answer, _flag(block.get("is_error", False)))
             answers.append(answer)
     origin = record.get("origin", "tools" if answers else "prompt")
     if origin not in _ORIGINS:
@@ -248,8 +251,22 @@ def _read_system(record: Any) -> CompactBoundary | Gap | None:
     if subtype == "compact_boundary":
         return CompactBoundary(_text(record["message"]["content"]))
     if subtype == "gap":
-        return Gap(int(record["missing"]))
+        return Gap(_missing(record["missing"]))
     return None
+
+
+def _missing(value: Any) -> int:
+    if type(value) is not int or not 0 < value <= _MISSING:
+        raise ValueError("a number of messages is wanted")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if value is None:
+        return False
+    if type(value) is not bool:
+        raise ValueError(f"True or False is wanted, not a {type(value).__name__}")
+    return value
 
 
 def _text(value: Any) -> str:

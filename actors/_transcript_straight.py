@@ -7,7 +7,7 @@ need be looked up, and each line is read once.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -23,7 +23,10 @@ OWN_HEAD: Final = re.compile(
 """What we write begins so: enough to find the chain without reading the messages.
 The groups are the ids of its parent and itself, its agent, its time and its type."""
 
+LONGEST_ID: Final = 200
 _LONGEST_TIME: Final = 40
+# Lines between two looks at whether somebody still wants them; a power of two.
+_STEP: Final = 256
 _CLOCK: Final = re.compile(r"[0-9T:.Z+-]+").fullmatch
 
 
@@ -39,19 +42,28 @@ class Straight:
     """The latest time of any record."""
 
 
-def read_straight(lines: Sequence[bytes], agent_id: str) -> Straight | None:
+def _go_on() -> None:
+    """Nobody stops it."""
+
+
+def read_straight(
+    lines: Sequence[bytes], agent_id: str, go_on: Callable[[], None] = _go_on
+) -> Straight | None:
     """Return what ``lines`` say; None if they are anything but one conversation of
     this agent, with nothing missing, nothing to be skipped and no id used twice.
 
-    Of the lines before a compaction only the heads are read.
+    Of the lines before a compaction only the heads are read. Again and again it calls
+    ``go_on``, which may raise what is none of the errors of a bad line.
     """
     try:
-        return _read(lines, agent_id)
+        return _read(lines, agent_id, go_on)
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
 
 
-def _read(lines: Sequence[bytes], agent_id: str) -> Straight | None:
+def _read(
+    lines: Sequence[bytes], agent_id: str, go_on: Callable[[], None]
+) -> Straight | None:
     said: list[AssistantMessage | UserMessage] = []
     ids: list[str] = []
     times: list[str] = []
@@ -59,6 +71,8 @@ def _read(lines: Sequence[bytes], agent_id: str) -> Straight | None:
     first = len(lines)
     while first:
         first -= 1
+        if not first & (_STEP - 1):
+            go_on()
         record = parse(lines[first])
         uuid = record["uuid"]
         if (
@@ -99,7 +113,7 @@ def _read(lines: Sequence[bytes], agent_id: str) -> Straight | None:
 def _are_ids(ids: list[str]) -> bool:
     # It is a TypeError where one is no text.
     "".join(ids)
-    return len({*ids}) == len(ids)
+    return len({*ids}) == len(ids) and max(map(len, ids)) <= LONGEST_ID
 
 
 def _are_times(times: list[str]) -> bool:

@@ -13,10 +13,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
+import outcome
 import trio
 from trio.lowlevel import enable_ki_protection
 
@@ -26,14 +28,15 @@ from ._transcript_log import LogJob
 from ._transcript_log import TranscriptLog as TranscriptLog
 from ._transcript_meta import META_LIMIT, decode_meta, encode_meta
 from ._transcript_meta import AgentMeta as AgentMeta
+from ._transcript_reading import READ_LIMIT, read_tail, read_transcript
 from ._transcript_reading import Transcript as Transcript
-from ._transcript_reading import read_tail, read_transcript
 from .agent._events import Message
 from .env import Env, Files
 from .output import Growth
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
+    "READ_LIMIT",
     "STORE_LIMIT",
     "AgentMeta",
     "Transcript",
@@ -41,6 +44,8 @@ __all__ = [
     "TranscriptStore",
     "transcript_writer",
 ]
+
+T = TypeVar("T")
 
 STORE_LIMIT: Final = 256 * 2**20
 """While so many bytes of all agents wait for the disk nothing is added to them."""
@@ -80,6 +85,10 @@ class _MetaJob:
 
     def settle(self) -> None:
         self.store.settle_meta(self)
+
+
+class _GivenUp(BaseException):
+    """Whoever wanted what is being read has been cancelled. No error of a line."""
 
 
 def _write_all(jobs: list[LogJob | _MetaJob], files: Files, durable: bool) -> None:
@@ -181,21 +190,25 @@ class TranscriptStore:
         first, or to the last compaction, which counts as the summary. What a model
         would not accept is mended: messages that say nothing and calls of tools that
         were never answered are cut, answers follow their calls at once. Lines that
-        cannot be read are skipped, and told by a warning. It is read in a thread.
+        cannot be read are skipped, and told by a warning. It is read in a thread, of
+        a file of more than `READ_LIMIT` bytes only as much; cancelled, it ends with
+        the piece that it reads.
 
         Raises:
-            ValueError: for an id that is none.
+            ValueError: for an id that is none, and for a file in which more than that
+                was said since the last compaction.
         """
         _check(agent_id)
         if agent_id in self._logs:
             await self._logs[agent_id].flush()
-        async with self._reading:
-            transcript = await self.env.files.in_thread(
+        transcript = await self._read(
+            partial(
                 read_transcript,
                 self.env.files,
                 self.transcript_file(agent_id),
                 agent_id,
             )
+        )
         if transcript is not None and transcript.skipped:
             self.warn(
                 agent_id,
@@ -205,7 +218,8 @@ class TranscriptStore:
 
     async def read_tail(self, agent_id: str, count: int) -> list[Message]:
         """Return the last ``count`` messages that are in the file, as they were
-        recorded, to look at them: it reads no more than it needs.
+        recorded, to look at them: it reads no more than it needs, and is cancelled as
+        `load`.
 
         Raises:
             ValueError: for an id that is none, or a count below 1.
@@ -213,14 +227,47 @@ class TranscriptStore:
         _check(agent_id)
         if count < 1:
             raise ValueError(f"count must be 1 or more, not {count!r}")
-        async with self._reading:
-            return await self.env.files.in_thread(
+        return await self._read(
+            partial(
                 read_tail,
                 self.env.files,
                 self.transcript_file(agent_id),
                 agent_id,
                 count,
             )
+        )
+
+    async def _read(self, read: Callable[[Callable[[], None]], T]) -> T:
+        """Call ``read`` in a thread, with what it is to call again and again and what
+        ends it when the caller is cancelled."""
+        is_wanted = True
+
+        def go_on() -> None:
+            if not is_wanted:
+                raise _GivenUp
+
+        async def watch() -> None:
+            nonlocal is_wanted
+            try:
+                await trio.sleep_forever()
+            finally:
+                is_wanted = False
+
+        async with self._reading:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(watch)
+                result: outcome.Maybe[T]
+                try:
+                    result = await self.env.files.in_thread(
+                        outcome.capture, read, go_on
+                    )
+                except Exception as error:
+                    # There is no thread. Here it would come out in a group.
+                    result = outcome.Error(error)
+                nursery.cancel_scope.cancel()
+            # Here it is cancelled, if it was given up.
+            await trio.lowlevel.checkpoint()
+        return result.unwrap()
 
     def transcript_file(self, agent_id: str) -> Path:
         """Return where the transcript of an agent is.
