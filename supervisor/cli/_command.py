@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from .._limits import Limits
     from ..definitions import AgentDefinition
+    from ..settings_file import FileSettings
     from .agent import Provider
 
 _ARGV = f"{__name__}.argv"
@@ -346,6 +347,11 @@ def run(
     help="Likewise, what is refused, whatever else allows it.",
 )
 @click.option(
+    "--settings",
+    metavar="FILE",
+    help="Rules, mode and hooks, as the settings files of Claude Code have them.",
+)
+@click.option(
     "--wait",
     metavar="SECONDS",
     callback=_seconds,
@@ -375,6 +381,7 @@ def agent(
     mode: Mode | None,
     allow: tuple[Rule, ...],
     deny: tuple[Rule, ...],
+    settings: str | None,
     wait: float | None,
     agents: str | None,
     as_json: bool,
@@ -393,8 +400,8 @@ def agent(
     is in the environment: ANTHROPIC_API_KEY or OPENAI_API_KEY.
 
     On a terminal a model's calls are shown and asked for, one by one, but for those
-    that a rule of --allow or --deny decides; elsewhere what no rule allows is
-    refused. --permission-mode bypass allows everything. With --json and
+    that a rule, of --allow, --deny or the --settings, or a hook decides; elsewhere
+    what none of them allows is refused. --permission-mode bypass allows everything. With --json and
     --permission-mode bubble a question is an event of the kind ApprovalRequested,
     and the answer to it a line of JSON on standard input:
 
@@ -425,6 +432,9 @@ def agent(
             " output are none: use --json and answer on standard input, or say what is"
             " allowed with --allow or another --permission-mode."
         )
+    read = _read_settings_file(settings, model)
+    if mode is None and read.mode != "default":
+        mode = read.mode
     if mode is None:
         by_model: Mode = "bubble" if is_asking else "default"
         mode = "bypass" if model is None else by_model
@@ -438,7 +448,8 @@ def agent(
         provider=provider,
         model=name,
         mode=mode,
-        rules=(*allow, *deny),
+        rules=(*allow, *deny, *read.rules),
+        hooks=read.hooks,
         wait=wait,
         definitions=_read_agents(agents, model),
         limits=_limits(),
@@ -446,6 +457,27 @@ def agent(
         json=as_json,
     )
     return trio.run(do, order)
+
+
+def _read_settings_file(name: str | None, model: str | None) -> FileSettings:
+    """Return what a settings file says; tell what of it is not honoured."""
+    from ..settings_file import FileSettings, SettingsError, read_settings
+
+    if name is None:
+        return FileSettings(source=Path())
+    try:
+        settings = read_settings(name)
+    except SettingsError as error:
+        raise click.BadParameter(f"{error}.", param_hint="'--settings'") from error
+    for problem in settings.problems:
+        click.echo(f"trio-supervisor: {name}: {problem}", err=True)
+    if settings.model is not None:
+        works = "the script" if model is None else model
+        click.echo(
+            f"trio-supervisor: {name}: model: {works} works, and not {settings.model}",
+            err=True,
+        )
+    return settings
 
 
 def _read_agents(

@@ -27,6 +27,7 @@ from .._events import Subscription
 from .._resume import GENERAL
 from ..agents import AgentPolicy
 from ..definitions import AgentDefinition
+from ..hooks import Hooks
 from ..permissions import Mode, Permissions, Rule
 from ..runtime import Limits, Notifications, Runtime, TaskSnapshot, open_runtime
 from ._agent_view import HostStep, JsonAgentView, PlainAgentView, in_our_words
@@ -54,6 +55,7 @@ class Order:
     model: str = ""
     mode: Mode = "bypass"
     rules: Sequence[Rule] = ()
+    hooks: Hooks = attrs.field(factory=Hooks)
     definitions: Mapping[str, AgentDefinition] = attrs.field(
         factory=dict[str, AgentDefinition]
     )
@@ -158,6 +160,7 @@ class _Session:
             definitions=order.definitions or _definitions(order.script),
             run=self._listening.run,
             permissions=Permissions(rules=order.rules, mode=order.mode),
+            hooks=order.hooks,
         )
         async with trio.open_nursery() as readers:
             # They read on until the runtime has ended.

@@ -187,6 +187,39 @@ async def test_without_a_terminal_a_denial_says_what_to_do_in_a_line_that_fits(
     assert warned == [said]
 
 
+async def test_rules_and_hooks_of_a_settings_file_decide_as_well(
+    tmp_path: Path,
+) -> None:
+    """C2: and what of it is not honoured is told, but for a script's own mode."""
+    guard = 'grep -q secret && { echo "keep out" >&2; exit 2; }; exit 0'
+    hook = {"matcher": "Bash", "hooks": [{"type": "command", "command": guard}]}
+    file = tmp_path / "settings.json"
+    settings: dict[str, Any] = {
+        "permissions": {"allow": ["Bash(ls:*)"], "deny": ["Bash(touch:*)"]},
+        "hooks": {"PreToolUse": [hook]},
+        "env": {"A": "b"},
+        "model": "opus",
+    }
+    file.write_text(json.dumps(settings))
+    turns = (calls("ls"), calls("touch made"), calls("ls secret"))
+    options = ("--permission-mode", "default", "--settings", str(file))
+    done = await agent(tmp_path, *options, played(tmp_path, *turns))
+    assert done.code == 0
+    assert re.search(r" done +\w+ +Bash\n", done.output)
+    assert "the rule Bash(touch:*) denies it" in done.output
+    assert "keep out" in done.output
+    assert not (tmp_path / "made").exists()
+    env, model = done.errors.splitlines()
+    assert "settings.json: env: " in env
+    assert "settings.json: model: the script works, and not opus" in model
+    settings["permissions"]["deny"] = ["Bash("]
+    file.write_text(json.dumps(settings))
+    done = await agent(tmp_path, *options, played(tmp_path, *turns))
+    assert (done.code, done.output) == (2, "")
+    assert "--settings" in done.errors and "Bash(" in done.errors
+    assert "Traceback" not in done.errors
+
+
 @attrs.define
 class Talk:
     process: trio.Process
