@@ -108,6 +108,11 @@ class AgentMeta:
     cwd: str | None = attrs.field(default=None, validator=_maybe_text)
     session: str | None = attrs.field(default=None, validator=_maybe_text)
     depth: int = attrs.field(default=0, validator=_number)
+    above: tuple[str, ...] = attrs.field(
+        default=(), converter=_to_tuple, validator=_names
+    )
+    """The types of the agents above it when it was started, outermost first: what
+    watches these watches it."""
     permission_mode: str | None = attrs.field(default=None, validator=_maybe_text)
     forked: bool = attrs.field(default=False, validator=instance_of(bool))
     one_shot: bool = attrs.field(default=False, validator=instance_of(bool))
@@ -204,6 +209,8 @@ def _check(meta: AgentMeta) -> None:
     ):
         _refuse("cwd", meta.cwd, "the path of a directory")
     _check_number("depth", meta.depth, _DEPTH, whole=True)
+    if len(meta.above) > _DEPTH:
+        _refuse("above", meta.above[:3], f"{_DEPTH:,} types or fewer")
     _check_number("resumes", meta.resumes, _RESUMES, whole=True)
     for name in ("max_turns", "reminders", "tokens_left"):
         _check_number(name, getattr(meta, name), whole=True)

@@ -42,6 +42,7 @@ class AgentTask(Task):
     __slots__ = (
         "_depth",
         "_limit_key",
+        "above",
         "budget",
         "early",
         "history",
@@ -95,6 +96,8 @@ class AgentTask(Task):
         self.transcript = None
         self.transcript_file: Path | None = None
         self.mode = "default"
+        # The types of those that were above it, outermost first.
+        self.above: tuple[str, ...] = ()
         self.own: dict[str, Task] = {}
         self.pool: DynamicSupervisor | None = None
         self.early: list[Task] = []

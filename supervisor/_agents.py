@@ -111,6 +111,10 @@ class Agents:
         if parent is not None and parent.budget is not None:
             own = (None, None) if agent.budget is None else agent.budget.left()
             task.budget = parent.budget.child(*own)
+        if parent is not None:
+            task.above = (*parent.above, parent.recipe.type)
+        if task.revival is not None:
+            task.above = tuple(dict.fromkeys((*task.revival.meta.above, *task.above)))
         above = self.policy.permissions.mode if parent is None else parent.mode
         task.mode = resolve_mode(agent.permission_mode, above)
         if agent.permission_mode is not None and task.mode != read_mode(
@@ -174,19 +178,14 @@ class Agents:
         What watches an agent watches whom it starts, or it would start others for
         what it must not do.
         """
-        kinds = [task.recipe.type]
-        above = task.parent
-        while above is not None:
-            kinds.append(above.recipe.type)
-            above = above.parent
-        hooks = self.policy.hooks
-        for kind in reversed(dict.fromkeys(kinds)):
+        hooks, own = self.policy.hooks, task.recipe.type
+        for kind in dict.fromkeys((*task.above, own)):
             definition = self.policy.definitions.get(kind)
             if definition is not None and definition.hooks is not None:
-                own = definition.hooks
-                if kind != task.recipe.type:
-                    own = Hooks(pre_tool=own.pre_tool, timeout=own.timeout)
-                hooks = hooks.with_more(own)
+                more = definition.hooks
+                if kind != own:
+                    more = Hooks(pre_tool=more.pre_tool, timeout=more.timeout)
+                hooks = hooks.with_more(more)
         return hooks
 
     def _facts_of(self, task: AgentTask) -> HookFacts:
@@ -265,6 +264,7 @@ class Agents:
             cwd=agent.cwd,
             session=agent.session,
             depth=task.depth,
+            above=task.above,
             permission_mode=task.mode,
             forked=agent.forked,
             one_shot=agent.one_shot,

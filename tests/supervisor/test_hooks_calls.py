@@ -7,7 +7,7 @@ import json
 import sys
 import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from supervisor.permissions import (
     Verdict,
     decide,
 )
-from supervisor.runtime import TaskSnapshot, Warned, open_runtime
+from supervisor.runtime import Runtime, TaskSnapshot, Warned, open_runtime
 from supervisor.settings_file import read_settings
 
 real = pytest.mark.skipif(sys.platform != "linux", reason="bash and jq")
@@ -438,6 +438,50 @@ async def test_a_guard_holds_for_those_that_its_agent_starts(tmp_path: Path) -> 
             await task.wait()
     assert told == dict.fromkeys("012", "Bash is not allowed: not below it.")
     assert [it["agent_type"] for it in stop.told] == ["guarded"]
+
+
+@pytest.mark.parametrize("same_runtime", [True, False])
+async def test_a_guard_holds_for_whom_its_agent_has_started_when_that_is_resumed(
+    tmp_path: Path, same_runtime: bool
+) -> None:
+    """A4: also when the guarded agent itself has ended long ago."""
+    guard = Says(Verdict(False, "not below it"))
+    guarded = AgentDefinition(
+        name="guarded",
+        description="x",
+        prompt="x",
+        hooks=Hooks(pre_tool=[Hook(guard, "Bash")]),
+    )
+    ids: list[str] = []
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        if context.depth == 0:
+            below = {"description": "x", "prompt": "x"}
+            await context.use_tools([ToolUse("2", "Agent", below)])
+        else:
+            ids.append(context.agent_id)
+        message = await context.use_tools([MAKE])
+        yield FinalResult(message.tool_answers[0].text)
+
+    def opened() -> AbstractAsyncContextManager[Runtime]:
+        policy = AgentPolicy(
+            definitions={"guarded": guarded},
+            run=loop,
+            permissions=Permissions(mode="bypass"),
+        )
+        env = fake_env({"make": "made\n"}) if same_runtime else real_env()
+        return open_runtime(tmp_path, env=env, agents=policy)
+
+    with trio.fail_after(60):
+        async with opened() as runtime:
+            task = await runtime.launch(Agent(loop, "go", type="guarded"))
+            await task.wait()
+            if same_runtime:
+                end = await (await runtime.resume(ids[0], "again")).wait()
+        if not same_runtime:
+            async with opened() as runtime:
+                end = await (await runtime.resume(ids[0], "again")).wait()
+    assert end.result == "Bash is not allowed: not below it."
 
 
 # ---- After it ----------------------------------------------------------------------

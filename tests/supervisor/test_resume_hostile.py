@@ -168,6 +168,7 @@ WRONG: dict[str, list[Any]] = {
     "model": [5],
     "cwd": ["", " ", "/a\0b", "/" + "x" * 5_000, 7, ["/"]],
     "session": [5],
+    "above": [None, "x", [5], {"x": 1}, ["x"] * 1_001],
     "depth": [-1, -(10**18), True, 1.0, "0", None, 1_001, 10**400, 1e400],
     "permission_mode": [5, "x" * 65, ["bypass"]],
     "forked": [1, None, "false"],
