@@ -189,9 +189,22 @@ class _Running:
                 # The boundary: here it still has its own type and is in no group.
                 except Exception as error:
                     failure = error
+                except BaseExceptionGroup as group:
+                    # A part of it is a cancellation, which meets the nursery, too.
+                    cancelled, failed = group.split(trio.Cancelled)
+                    if cancelled is None or not isinstance(failed, ExceptionGroup):
+                        raise
+                    failure = failed
                 nursery.cancel_scope.cancel()
         except Exception as error:
             failure = failure or error
+        except BaseException as error:
+            # What it has raised when it was stopped is in no nursery any more.
+            if failure is None:
+                raise
+            if not _is_cancellation(error):
+                self._report.warn(f"the run has failed as well: {failure!r}")
+                raise
         if self._verdict is not None and not isinstance(failure, AgentFailed):
             raise self._verdict from failure
         if failure is not None:
@@ -203,11 +216,16 @@ class _Running:
         """Iterate ``loop``, and close it however that ends."""
         try:
             self._done = await self._iterate(loop)
-        except BaseException:
+        except BaseException as first:
             try:
                 await self._close(loop)  # noqa: ASYNC102 - it shields itself
-            # The boundary: the first error is the one that counts.
+            # The boundary: the first error is the one that counts; a cancellation is
+            # none.
             except Exception as error:
+                if _is_cancellation(first):
+                    raise
+                if first is self._verdict:
+                    raise first from error
                 self._report.warn(f"the run could not clean up: {error!r}")
             raise
         await self._close(loop)
@@ -491,6 +509,14 @@ def _from_boundary(messages: Sequence[Message]) -> list[Message]:
         if isinstance(messages[place], CompactBoundary):
             return list(messages[place:])
     return list(messages)
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    """Whether it is nothing but a cancellation."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return group.split(trio.Cancelled)[1] is None
+    return isinstance(error, trio.Cancelled)
 
 
 def _mode_of(error: BaseException) -> Terminate:
