@@ -133,18 +133,25 @@ async def run_command(shell: Shell, report: Report, log: OutputLog) -> ProcessEx
     return exit
 
 
-def raise_for(exit: ProcessExit) -> None:
-    """Raise `CommandFailed` unless that is an exit with 0."""
+def raise_for(exit: ProcessExit, command: str = "") -> None:
+    """Raise `CommandFailed` unless that is an exit with 0 of ``command``."""
+    why = _what_failed(exit)
+    if why is not None:
+        failure = CommandFailed(why)
+        failure.subject = command
+        raise failure
+
+
+def _what_failed(exit: ProcessExit) -> str | None:
     if exit.lost is not None:
-        raise CommandFailed(f"the exit code could not be read: {exit.lost}")
+        return f"the exit code could not be read: {exit.lost}"
     if exit.signal is not None:
         with contextlib.suppress(ValueError):
-            raise CommandFailed(
+            return (
                 f"ended by signal {exit.signal} ({signals.Signals(exit.signal).name})"
             )
-        raise CommandFailed(f"ended by signal {exit.signal}")
-    if exit.code != 0:
-        raise CommandFailed(f"exit code {exit.code}")
+        return f"ended by signal {exit.signal}"
+    return f"exit code {exit.code}" if exit.code != 0 else None
 
 
 async def _spawn(shell: Shell, report: Report) -> Process:

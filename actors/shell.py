@@ -213,7 +213,7 @@ class Shell:
                 failure = await _close(log, report)
         if failure is not None:
             raise failure
-        raise_for(exit)
+        raise_for(exit, self.command)
         return report.output_tail or ""
 
 

@@ -111,7 +111,11 @@ class Work(Protocol):
 
 
 class WorkFailed(Exception):
-    """Raised by a work that came to a bad end which is not an error of ours."""
+    """Raised by a work that came to a bad end which is not an error of ours. Without a
+    cause the log has it as a line, at the level INFO, and not as a crash."""
+
+    subject: str = ""
+    """What it was that failed, for the log, such as a command."""
 
 
 class Input(Protocol):

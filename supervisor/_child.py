@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import logging
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from actors.lowlevel import ActorState, Cell, Incarnation
 
 from ._errors import SupervisorError
 from ._events import ChildStarted, StopRequested
+from ._log import log
 from ._spec import ChildSpec, Kind
 from ._stragglers import REPORT_EVERY
 
@@ -32,18 +32,6 @@ Watcher: TypeAlias = Callable[[ActorRef[Any], Exit[object]], None]
 # A child that only has to unwind needs a few steps for that, even without a
 # budget; whoever is not through by then is stuck.
 _SHORTEST_BUDGET = 0.1
-
-
-logger = logging.getLogger("supervisor")
-logger.addHandler(logging.NullHandler())
-
-
-def log(
-    level: int, text: str, *values: object, error: BaseException | None = None
-) -> None:
-    """Log, whatever the handlers do: an end is recorded in this very step."""
-    with contextlib.suppress(Exception):
-        logger.log(level, text, *values, exc_info=error)
 
 
 @attrs.frozen

@@ -22,8 +22,9 @@ from trio.lowlevel import enable_ki_protection
 from actors import ActorRef, Exit, Failed, Ignore, Stopped
 from actors.env import Env, real_env
 from actors.lowlevel import Incarnation, StoppedBy, current_actor, is_normal
+from actors.work import WorkFailed
 
-from ._child import Child, ChildCounts, ChildInfo, Intent, Watcher, log
+from ._child import Child, ChildCounts, ChildInfo, Intent, Watcher
 from ._errors import (
     AlreadyStarted,
     ChildIgnored,
@@ -44,6 +45,7 @@ from ._events import (
     SupervisorEnded,
 )
 from ._group_restart import Failure, GroupRestart
+from ._log import log
 from ._restart import (
     Decision,
     GiveUp,
@@ -574,7 +576,7 @@ class Children:
         )
         if failed:
             assert isinstance(exit, Failed)
-            log(logging.ERROR, "%s/%s failed", self.path, child.id, error=exit.error)
+            self._log_failure(child, exit.error)
         if not self.events.has_readers:
             return
         ignored = isinstance(exit, Failed) and not failed
@@ -592,16 +594,25 @@ class Children:
             ),
         )
 
+    def _log_failure(self, child: Child[Any], error: Exception) -> None:
+        result = _bad_end(error)
+        if result is None:
+            log(logging.ERROR, "%s/%s failed", self.path, child.id, error=error)
+        else:
+            # A result, such as an exit code, and nobody's mistake.
+            what = f"{result} ({result.subject})" if result.subject else str(result)
+            log(logging.INFO, "%s/%s failed: %s", self.path, child.id, what)
+
     def _report_straggler(self, incarnation: Incarnation[Any], waited: float) -> None:
         stack = incarnation.format_stack()
         self.events.emit(Straggler, self.path, incarnation.id, waited, stack)
         log(
             logging.WARNING,
-            "%s/%s has not ended %.1f s after it was told to stop:\n%s",
+            "%s/%s has not ended %.1f s after it was told to stop:",
             self.path,
             incarnation.id,
             waited,
-            stack,
+            stack=stack,
         )
 
     def _report_slow_start(self, incarnation: Incarnation[Any], waited: float) -> None:
@@ -610,11 +621,11 @@ class Children:
         log(
             logging.WARNING,
             "%s/%s has not called ctx.started() %.1f s after its start, which "
-            "wait_started=True waits for:\n%s",
+            "wait_started=True waits for:",
             self.path,
             incarnation.id,
             waited,
-            stack,
+            stack=stack,
         )
 
     # For the block
@@ -699,6 +710,16 @@ def _is_interrupted(incarnation: Incarnation[Any], exit: Exit[object]) -> bool:
     return (isinstance(exit, Stopped) and exit.by == "outer") or (
         request is not None and request.by == "outer"
     )
+
+
+def _bad_end(error: BaseException | None) -> WorkFailed | None:
+    """Return the bad end of a work that ``error`` is, or that it was too often; None
+    if somebody has made a mistake."""
+    if isinstance(error, RestartIntensityExceeded):
+        error = error.__cause__
+    if isinstance(error, WorkFailed) and error.__cause__ is None:
+        return error
+    return None
 
 
 def _is_ignored(exit: Exit[object]) -> bool:

@@ -24,7 +24,7 @@ from actors.lowlevel import current_actor
 from actors.output import DiskQuota
 
 from ._agent_task import AgentTask
-from ._child import Child, log
+from ._child import Child
 from ._delivery import Delivery
 from ._ends import conclude, describe, describe_error
 from ._errors import BacklogFull, SupervisorError, SupervisorStopping
@@ -39,7 +39,9 @@ from ._events import (
     Warned,
 )
 from ._limits import Limits
+from ._line import one_line
 from ._lineage import depth_below, parent_of
+from ._log import LINE, log
 from ._orders import ID_PREFIXES, Order
 from ._outbox import Notify
 from ._places import Places
@@ -610,8 +612,11 @@ class Life:
         )
 
     def on_warning(self, task: Task | None, text: str) -> None:
-        whose = "" if task is None else f"task {task.task_id}: "
-        log(logging.WARNING, "%s%s", whose, text)
+        text = one_line(text, LINE)
+        if task is None:
+            log(logging.WARNING, "%s", text)
+        else:
+            log(logging.WARNING, "task %s: %s", task.task_id, text)
         self.events.emit(Warned, None if task is None else task.task_id, text)
 
     def on_prompt(self, task: Task) -> None:

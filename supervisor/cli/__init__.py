@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -45,6 +46,9 @@ def _run() -> int:
         )
         return 2
     from ._command import command
+
+    # It shows what happens, and a log would run into that.
+    logging.getLogger("supervisor").addHandler(logging.NullHandler())
 
     return command(sys.argv[1:])
 
