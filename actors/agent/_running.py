@@ -198,7 +198,7 @@ class _Running:
                 nursery.cancel_scope.cancel()
         except Exception as error:
             failure = failure or error
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 - its failure is raised below
             # What it has raised when it was stopped is in no nursery any more.
             if failure is None:
                 raise
