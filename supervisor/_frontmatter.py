@@ -206,8 +206,8 @@ class _Tree:
             items = cast("list[object]", node.value)
             return [self._of(item, depth + 1) for item in items]
         tree: dict[str, object] = {}
-        pairs = node.value if isinstance(node, yaml.MappingNode) else []
-        for key, value in cast("list[tuple[Any, object]]", pairs):
+        assert isinstance(node, yaml.MappingNode)
+        for key, value in cast("list[tuple[Any, object]]", node.value):
             if not isinstance(key, yaml.ScalarNode) or key.value in tree:
                 raise _NoTree
             tree[str(key.value)] = self._of(value, depth + 1)

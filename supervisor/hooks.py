@@ -113,7 +113,7 @@ from actors.agent import AgentFailed
 from actors.env import Env
 from actors.envelope import clean_text
 
-from ._hook_answer import Answer, Event, read_object, read_output
+from ._hook_answer import Answer, Effect, Event, read_object, read_output
 from ._hook_command import CommandEnd, run_hook_command
 from ._line import one_line
 from ._tool_names import all_names, is_of_server
@@ -600,12 +600,10 @@ class AgentHooks:
             "session_crons": [],
             "status": status,
         }
-        jobs: list[_Job] = [
-            (hook, "SubagentStop", told) for hook in self._of_type(self._hooks.stop)
-        ]
+        jobs = _jobs(self._of_type(self._hooks.stop), "SubagentStop", told)
         if self._facts.is_main:
-            # What their matcher says means nothing, as there.
-            jobs += [(hook, "Stop", told) for hook in self._hooks.main_stop]
+            # What the matcher of these says means nothing, as in Claude Code.
+            jobs += _jobs(self._hooks.main_stop, "Stop", told)
         answers = await self._ask_all(jobs, most)
         if any(answer.ends is not None for answer in answers):
             return None
@@ -623,7 +621,7 @@ class AgentHooks:
         hooks: Sequence[Hook],
         told: Mapping[str, Any] | None = None,
     ) -> list[Answer]:
-        return await self._ask_all([(hook, event, told or {}) for hook in hooks])
+        return await self._ask_all(_jobs(hooks, event, told or {}))
 
     async def _ask_all(
         self, jobs: Sequence[_Job], most: float = math.inf
@@ -704,6 +702,10 @@ class AgentHooks:
 _Job: TypeAlias = tuple[Hook, Event, Mapping[str, Any]]
 
 
+def _jobs(hooks: Iterable[Hook], event: Event, told: Mapping[str, Any]) -> list[_Job]:
+    return [(hook, event, told) for hook in hooks]
+
+
 def _of_call(hooks: Iterable[Hook], request: ToolRequest) -> list[Hook]:
     return [hook for hook in hooks if hook.matches_call(request)]
 
@@ -729,14 +731,18 @@ def _joined(texts: Iterable[str | None]) -> str | None:
 def _decision(answers: Iterable[Answer]) -> Decision | None:
     """Return what counts of what several hooks say of one call."""
     found = {answer.effect: answer.reason for answer in reversed([*answers])}
-    for effect, default in (
-        ("deny", "a hook denies it"),
-        ("ask", "a hook asks"),
-        ("allow", "a hook allows it"),
-    ):
+    for effect, default in _BY_DEFAULT:
         if effect in found:
             return Decision(effect, found[effect] or default)
     return None
+
+
+_BY_DEFAULT: Final[Sequence[tuple[Effect, str]]] = (
+    ("deny", "a hook denies it"),
+    ("ask", "a hook asks"),
+    ("allow", "a hook allows it"),
+)
+"""What counts more stands before what counts less."""
 
 
 def _end_if_told(answers: Iterable[Answer]) -> None:

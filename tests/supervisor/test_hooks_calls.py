@@ -14,7 +14,6 @@ from typing import Any
 import attrs
 import pytest
 import trio
-import trio.testing
 
 from actors import TaskStatus
 from actors.agent import (
@@ -176,6 +175,7 @@ async def test_what_a_hook_says_weighs_as_a_rule_about_that_call(mode: Mode) -> 
             await trio.lowlevel.checkpoint()
             return Verdict(False, "the person says no")
 
+    nobody: Any = Nobody()
     asked = request(mode, command="make")
     for size in range(3):
         for effects in itertools.product(("allow", "ask", "deny"), repeat=size):
@@ -186,8 +186,8 @@ async def test_what_a_hook_says_weighs_as_a_rule_about_that_call(mode: Mode) -> 
                 word = None if said is None else Decision(said, "the hook says so")
                 verdict = await Permissions(rules=rules, mode=mode).judge(
                     asked,
-                    Nobody(),
-                    said=word,  # type: ignore[arg-type]
+                    nobody,
+                    said=word,
                 )
                 assert verdict.allowed == (wanted.effect == "allow")
                 if said == "deny":
@@ -477,10 +477,11 @@ async def test_a_guard_holds_for_whom_its_agent_has_started_when_that_is_resumed
             task = await runtime.launch(Agent(loop, "go", type="guarded"))
             await task.wait()
             if same_runtime:
-                end = await (await runtime.resume(ids[0], "again")).wait()
+                await (await runtime.resume(ids[0], "again")).wait()
         if not same_runtime:
             async with opened() as runtime:
-                end = await (await runtime.resume(ids[0], "again")).wait()
+                await (await runtime.resume(ids[0], "again")).wait()
+        end = runtime.get(ids[0])
     assert end.result == "Bash is not allowed: not below it."
 
 
