@@ -17,6 +17,7 @@ from actors.agent import (
     Message,
     ToolAnswer,
     ToolUse,
+    UserMessage,
 )
 from actors.notifier import write_envelopes
 from actors.work import Work
@@ -42,6 +43,10 @@ REFUSED_BY_DEFAULT: Final = (
     "AgentPolicy.permissions, which open_runtime(agents=) takes"
 )
 """What a host is told of a tool of which it has said nothing."""
+
+
+# After these a call is no repetition of those before.
+_NEWS = frozenset(("message", "notification", "prompt"))
 
 
 class RuntimeHost:
@@ -257,6 +262,12 @@ class RuntimeHost:
 
     def record(self, message: Message) -> None:
         self._hooks.went_on()
+        if (
+            isinstance(message, UserMessage)
+            and message.origin in _NEWS
+            and not message.tool_answers
+        ):
+            self._breaker.begin_anew()
         task, log, revival = self._task, self._task.transcript, self._task.revival
         if log is not None and not (
             revival is not None and revival.holds(message, self._record_late)

@@ -211,12 +211,16 @@ class OutputEnded(SupervisorError):
 
 class MessageRefused(SupervisorError):
     """Raised by `Runtime.send` for a message that its agent will never see;
-    ``why`` says the reason. Nothing was queued and nothing has changed."""
+    ``why`` says the reason, and then what helps, if anything does. ``by_resume`` says
+    whether the agent can be resumed, and ``reason`` is the reason alone. Nothing was
+    queued and nothing has changed."""
 
-    def __init__(self, task_id: str, why: str) -> None:
-        super().__init__(task_id, why)
+    def __init__(self, task_id: str, reason: str, remedy: str | None = None) -> None:
+        super().__init__(task_id, reason, remedy)
         self.task_id = task_id
-        self.why = why
+        self.reason = reason
+        self.by_resume = remedy is not None
+        self.why = reason if remedy is None else f"{reason}; {remedy}"
 
     def __str__(self) -> str:
         return f"task {self.task_id} takes no messages: {self.why}"

@@ -7,7 +7,7 @@ case the message is in exactly one place after the call, or was refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import attrs
 
@@ -49,7 +49,7 @@ async def send(
     def check(task: Task | None, meta: AgentMeta | None) -> None:
         why = refusal(task, run_id) if meta is None else stored_refusal(meta, run_id)
         if why is not None:
-            raise MessageRefused(task_id, why)
+            raise MessageRefused(task_id, *why)
 
     message = UserMessage(text, origin="message", sender=sender)
     try:
@@ -60,45 +60,50 @@ async def send(
     return Sent(task_id, task.run_id, how)
 
 
-def refusal(task: Task | None, run_id: str | None) -> str | None:
+Why: TypeAlias = tuple[str] | tuple[str, str]
+"""The reason, and then what helps, if anything does: to resume it."""
+
+
+def refusal(task: Task | None, run_id: str | None) -> Why | None:
     """Return why no run of ``task`` will read a message, which was meant for the
     run ``run_id`` if that is given; None if one will."""
     if not isinstance(task, AgentTask):
         if task is not None and task.task_type == "local_bash":
-            return "it is a shell"
-        return "it is no agent"
+            return ("it is a shell",)
+        return ("it is no agent",)
     if run_id is not None and run_id != task.run_id:
         return _for_another(run_id, task.run_id)
     if not task.takes_messages:
         return _ONE_SHOT
     if task.stopping and not task.status.is_terminal:
-        return "it is being stopped"
+        return ("it is being stopped",)
     return _of_its_end(task.status.value)
 
 
-def stored_refusal(meta: AgentMeta, run_id: str | None) -> str | None:
+def stored_refusal(meta: AgentMeta, run_id: str | None) -> Why | None:
     """Return the same for an agent of which only the directory knows."""
     if run_id is not None and run_id != meta.run_id:
         return _for_another(run_id, meta.run_id)
     if meta.one_shot:
         return _ONE_SHOT
     if meta.status in (TaskStatus.PENDING.value, TaskStatus.RUNNING.value):
-        return "an earlier runtime has left it unfinished; it must be resumed first"
+        reason = "an earlier runtime has left it unfinished"
+        return reason, "it must be resumed first"
     return _of_its_end(meta.status)
 
 
-_ONE_SHOT = "it was to give one answer only"
+_ONE_SHOT = ("it was to give one answer only",)
 
 
-def _for_another(run_id: str, now: str) -> str:
-    return f"the message is for its run {run_id}, and the last one is {now}"
+def _for_another(run_id: str, now: str) -> Why:
+    return (f"the message is for its run {run_id}, and the last one is {now}",)
 
 
-def _of_its_end(status: str) -> str | None:
+def _of_its_end(status: str) -> Why | None:
     if status == TaskStatus.FAILED.value:
-        return "it has failed; Runtime.resume goes on with it"
+        return "it has failed", "Runtime.resume goes on with it"
     if status == TaskStatus.KILLED.value:
-        return "it was stopped; Runtime.resume goes on with it"
+        return "it was stopped", "Runtime.resume goes on with it"
     return None
 
 

@@ -46,8 +46,9 @@ class AgentPolicy:
         tools: called with the runtime and the id of an agent: more tools for it,
             besides `Runtime.tools_for`. Those of the same name replace these.
         max_depth: how many agents may be above one: 0 is for agents without agents.
-        breaker: so many calls of one tool in a row with the same arguments are
-            refused.
+        breaker: the call of one tool with the same arguments that has this number
+            in a row is refused, and so are those after it, until the agent is told
+            something: a message, the end of a task of its own, a prompt.
 
     Raises:
         TypeError, ValueError: naming the argument and its value.

@@ -17,9 +17,9 @@ class Breaker:
     refuses the call with the words that it returns.
 
     Args:
-        repeats: how often in a row the same tool may be called with the same
-            input; the next such call and those after it trip the breaker. None
-            for any number. The order of keys does not matter, and no input is
+        repeats: the call of the same tool with the same input that has this number
+            in a row trips the breaker, and so do those after it: one fewer may be
+            made. None for any number. The order of keys does not matter, and no input is
             the same as an empty one; input that JSON cannot hold is like none
             other.
         calls: how many calls there may be in all, whatever `repeats` is.
@@ -43,6 +43,12 @@ class Breaker:
         self._last: tuple[str, bytes] | None = None
         self._in_a_row = 0
         self.count = 0
+
+    def begin_anew(self) -> None:
+        """The agent was told something that it did not know: what it calls next is the
+        first in its row. All its calls are still counted."""
+        self._last = None
+        self._in_a_row = 0
 
     def check(self, use: ToolUse) -> str | None:
         """Count one call, once for each id; return why it must not be made, or

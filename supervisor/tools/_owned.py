@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 _LISTED: Final = 20
 _ERROR_SHOWN: Final = 500
 _ENDED: Final = "has ended"
+_HOW: Final = {
+    TaskStatus.COMPLETED.value: "has completed",
+    TaskStatus.FAILED.value: "has failed",
+    TaskStatus.KILLED.value: "was stopped",
+}
 _WAITS_FOR: Final = {"tasks": "its own tasks", "approval": "an approval"}
 
 
@@ -38,13 +43,19 @@ def find(runtime: Runtime, owner: str | None, task_id: str) -> TaskHandle:
     """Return a task that belongs to ``owner``.
 
     Raises:
-        Refused: if there is none of this id, listing those that there are; or
-            if it is somebody else's.
+        Refused: if there is none of this id, listing those that there are; if it is
+            somebody else's; or if it is an agent of an earlier program, of which
+            only the directory knows.
     """
     try:
         task = runtime.handle(task_id)
     except UnknownTask:
-        raise unknown(runtime, owner, task_id) from None
+        meta = runtime.agent_meta(task_id)
+        if meta is None:
+            raise unknown(runtime, owner, task_id) from None
+        if meta.owner != owner:
+            raise denied(runtime, owner, task_id) from None
+        raise _earlier(runtime, meta) from None
     if not _belongs(runtime, owner, task.snapshot()):
         raise denied(runtime, owner, task_id)
     return task
@@ -87,6 +98,20 @@ def denied(runtime: Runtime, owner: str | None, task_id: str) -> Refused:
         f"Access denied: task {shown(task_id)} belongs to another owner. "
         f"{_listed(runtime, owner)}",
     )
+
+
+def by_resume(agent_id: str) -> str:
+    """Return a sentence on how a model goes on with an agent that has ended."""
+    return f"The Agent tool goes on with it, with resume: {shown(agent_id)}."
+
+
+def _earlier(runtime: Runtime, meta: AgentMeta) -> Refused:
+    """Return the answer for an agent of an earlier program."""
+    how = _HOW.get(meta.status, "was left unfinished")
+    text = f"Agent {meta.agent_id} {how} in an earlier program and does not run."
+    if runtime.agents.run is not None and not meta.one_shot:
+        text += f" {by_resume(meta.agent_id)}"
+    return Refused("not_running", text)
 
 
 def is_told(task: TaskSnapshot, owner: str | None) -> bool:

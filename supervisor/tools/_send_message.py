@@ -10,7 +10,7 @@ from .._handles import TaskHandle
 from .._line import one_line
 from ._arguments import Field, Refused, check_words
 from ._inherited import recipe_of
-from ._owned import find_agent, unknown
+from ._owned import by_resume, find_agent, unknown
 from ._tool import Call, Tool, ToolResult
 
 if TYPE_CHECKING:
@@ -39,8 +39,11 @@ def send_message(runtime: Runtime, owner: str | None) -> Tool:
         try:
             sent = await runtime.send(agent_id, text, sender=owner)
         except MessageRefused as error:
+            why = one_line(error.reason, _REFUSAL_SHOWN)
+            help = f" {by_resume(agent_id)}" if error.by_resume else ""
             raise Refused(
-                "refused", f"Nothing was sent: {one_line(str(error), _REFUSAL_SHOWN)}."
+                "refused",
+                f"Nothing was sent: {agent_id} takes no messages: {why}.{help}",
             ) from None
         except UnknownTask:
             raise unknown(runtime, owner, agent_id) from None

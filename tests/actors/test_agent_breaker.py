@@ -39,6 +39,22 @@ def test_another_input_or_another_tool_begins_anew():
     assert tripped(calls(breaker, {"n": 1})) == [1]
 
 
+@pytest.mark.parametrize("repeats", [1, 2, 20])
+def test_the_call_of_the_number_that_is_given_is_the_first_that_trips_it(repeats):
+    """AG31."""
+    verdicts = calls(Breaker(repeats), *[{}] * (repeats + 2))
+    assert tripped(verdicts) == [repeats, repeats + 1, repeats + 2]
+
+
+def test_what_the_agent_is_told_begins_the_row_anew_and_not_the_whole():
+    """N26: as often as it is told."""
+    breaker = Breaker(3, calls=7)
+    for _ in range(3):
+        assert tripped(calls(breaker, {}, {})) == []
+        breaker.begin_anew()
+    assert tripped(calls(breaker, {}, {})) == [2]
+
+
 def test_the_order_of_keys_does_not_matter():
     """AG31: at any depth."""
     breaker = Breaker(2)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -39,6 +40,7 @@ from tests.supervisor.jobs import (
     answers,
     files,
     idles,
+    returns,
     starts,
 )
 
@@ -216,6 +218,44 @@ async def test_the_same_call_again_and_again_is_refused(tmp_path: Path) -> None:
             await task.wait()
     assert [answer.is_error for answer in answered] == [False, False, True, True, True]
     assert len(echo.calls) == 2
+
+
+@pytest.mark.parametrize("news", ["message", "notification", "nothing"])
+async def test_what_an_agent_is_told_begins_the_count_of_its_calls_anew(
+    tmp_path: Path, news: str
+) -> None:
+    """N26, AG31: three times over; an answer of a tool or a reminder does not."""
+    policy = with_echo(Echo(), Permissions(mode="bypass"))
+    verdicts: list[bool] = []
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        for number in range(12):
+            if number in (2, 4, 6):
+                if news == "message":
+                    await runtime.send(context.agent_id, "go on")
+                elif news == "notification":
+                    await context.launch(returns(number))
+                    await context.wait_own_tasks()
+                taken = context.inbox.take()
+                assert [message.origin for message in taken] == (
+                    [] if news == "nothing" else [news]
+                )
+                yield UserMessage("do not give up", origin="reminder")
+            use = ToolUse(str(number), "Echo", {"x": 1})
+            yield AssistantMessage("asking", (use,))
+            message = await context.use_tools((use,))
+            verdicts.extend(answer.is_error for answer in message.tool_answers)
+            yield message
+        yield FinalResult("done")
+
+    async with open_runtime(
+        tmp_path, agents=attrs.evolve(policy, breaker=3)
+    ) as runtime:
+        task = await runtime.launch(agent(loop))
+        with trio.fail_after(TOO_LONG):
+            assert (await task.wait()).error is None
+    made = 2 if news == "nothing" else 8
+    assert verdicts == [False] * made + [True] * (12 - made)
 
 
 @pytest.mark.parametrize("how", ["stop", "stop all", "leave", "answer"])

@@ -532,6 +532,53 @@ def bash(command: str) -> ToolUse:
     return ToolUse(command, "Bash", {"command": command})
 
 
+async def test_a_run_that_fails_beside_its_own_wait_has_lost_its_place(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """CO10: three times over, the next run waits until there is a place, and no two
+    work in the one that there is."""
+    working: list[tuple[str, float]] = []
+
+    def other(number: int) -> Job:
+        async def body(ctx: Context[object], report: Report) -> None:
+            working.append((f"other {number}", trio.current_time() - began))
+            assert len(at_work(runtime)) == 1
+            await trio.sleep(10)
+
+        return Job(body)
+
+    async def stumbles(ctx: Context[object], report: Report) -> None:
+        working.append((f"run {ctx.number}", trio.current_time() - began))
+        assert len(at_work(runtime)) == 1
+        if ctx.number == 4:
+            return
+        async with trio.open_nursery() as nursery:
+            # Not its own, with which it would share the place.
+            nursery.start_soon(others[ctx.number - 1].wait)
+            await trio.sleep(1)
+            raise OSError("no such luck")
+
+    async with open_runtime(
+        tmp_path, limits=Limits(total=1), env=fake_env()
+    ) as runtime:
+        began = trio.current_time()
+        task = await runtime.launch(
+            Job(stumbles), restart="transient", intensity=10, period=1_000.0
+        )
+        others = [await runtime.launch(other(number)) for number in (1, 2, 3)]
+        assert (await task.wait()).status is COMPLETED
+        await check_books(runtime, 1)
+    assert working == [
+        ("run 1", 0.0),
+        ("other 1", 0.0),
+        ("run 2", 10.0),
+        ("other 2", 10.0),
+        ("run 3", 20.0),
+        ("other 3", 20.0),
+        ("run 4", 30.0),
+    ]
+
+
 async def test_an_agent_that_waits_for_a_person_has_no_place(tmp_path: Path) -> None:
     """AG28, PM3: it has one again before it goes on, once there is one."""
     made: list[str] = []

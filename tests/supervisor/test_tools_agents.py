@@ -879,6 +879,10 @@ async def test_a_message_to_a_failed_or_stopped_agent_is_refused(
             assert (
                 result.text.startswith("Nothing was sent: ") and task.id in result.text
             )
+            # In words of what the model has.
+            assert "Runtime" not in result.text
+            helps = f"The Agent tool goes on with it, with resume: '{task.id}'."
+            assert result.text.endswith(helps) == (task is not shell)
         assert [(t.id, t.run_id, t.status) for t in call.runtime.tasks()] == [
             (t.id, t.run_id, t.status) for t in before
         ]
@@ -1238,3 +1242,51 @@ async def test_an_agent_of_an_earlier_program_goes_on(tmp_path: Path) -> None:
             gone = await call.agent("three", resume=agent_id)
             assert gone.data == {"error": "unknown_type"}
             assert runtime.tasks() == []
+
+
+@pytest.mark.parametrize("how", ["left", "stopped", "failed", "completed"])
+async def test_all_tools_agree_about_an_agent_of_an_earlier_program(
+    tmp_path: Path, how: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """AG22, AG39: that there is one, whose it is, and how a model goes on with it, in
+    words of the model's own tools."""
+
+    async def ends(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        yield Note("working")
+        if how == "failed":
+            raise OSError("no such luck")
+        if how != "completed":
+            await trio.sleep_forever()
+        yield FinalResult("done")
+
+    policy = AgentPolicy(run=ends, permissions=Permissions(mode="bypass"))
+    env = fake_env()
+    async with open_runtime(tmp_path, env=env, agents=policy) as runtime:
+        task = await runtime.launch(Agent(ends, "go"), owner=OWNER)
+        await settle()
+        if how == "stopped":
+            await task.stop()
+    async with open_runtime(tmp_path, env=env, agents=policy) as runtime:
+        for name, key, more in [
+            ("TaskOutput", "task_id", {}),
+            ("TaskStop", "task_id", {}),
+            ("KillShell", "shell_id", {}),
+            ("TaskWrite", "task_id", {"text": "x"}),
+            ("SendMessage", "to", {"message": "x"}),
+        ]:
+            stranger = Tools(runtime, "stranger", Settings())
+            denied = await stranger(name, **{key: task.id}, **more)
+            assert denied.data == {"error": "access_denied"}, denied.text
+            if name == "SendMessage" and how == "completed":
+                continue
+            call = Tools(runtime, OWNER, Settings())
+            result = await call(name, **{key: task.id}, **more)
+            assert result.is_error
+            assert task.id in result.text and "Runtime" not in result.text
+            word = {"left": "left", "stopped": "was stopped"}.get(how, f"has {how}")
+            assert word in result.text
+            assert result.text.endswith(
+                f"The Agent tool goes on with it, with resume: '{task.id}'."
+            )
+        again = await Tools(runtime, OWNER, Settings()).agent("x", resume=task.id)
+        assert again.data.get("error") != "unknown_task"
