@@ -38,6 +38,7 @@ _SHELLS: Final = frozenset(
     " rsh sh source ssh tcsh xonsh yash zsh . at batch parallel xargs".split()
 )
 """Programs that run what they read, wherever in the command that was written."""
+_SETTERS: Final = frozenset(("declare", "export", "local", "readonly", "typeset"))
 _FINDERS: Final = frozenset(("find", "gfind", "bfs"))
 _RUNS: Final = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
@@ -51,6 +52,9 @@ take more nobody reads."""
 
 _ASSIGNS: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[.*\])?\+?=", re.DOTALL)
 _SUBSCRIPT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*!?$#-]")
+_BLANK: Final = re.compile(r"\$(?:IFS\b|\{IFS\b[^}]*\})")
+"""What is a blank where no quotes are, unless somebody has said otherwise."""
 _RUN: Final = re.compile(r"""[^\x00\s'"\\$`;&|<>()#]+""")
 _IN_DOUBLE: Final = re.compile(r"""[^"\\$`]+""")
 _REDIRECTION: Final = re.compile(r"&>>|&>|<<<|<<-|<<|<>|<&|<|>>|>\||>&|>")
@@ -125,6 +129,8 @@ class _Reader:
             return
         before = len(self.commands)
         _Shell(self, text, depth).read_all()
+        if _BLANK.search(text):
+            self.read(_BLANK.sub(" ", text), depth + 1)
         plain = _CONTINUED.sub("", text)
         for cut in dict.fromkeys((plain, plain.translate(_QUOTING))):
             for part in dict.fromkeys(_CUT.split(cut)):
@@ -138,6 +144,11 @@ class _Reader:
         for words in self.commands[before:]:
             if _wraps(words):
                 inner += words[1:]
+            # So may what a variable is set to.
+            for word in _settings(words):
+                if found := _ASSIGNS.match(word):
+                    self.add(word[found.end() :].split())
+                    inner.append(word[found.end() :])
         if self.reads_others:
             inner += [word for words in self.commands[before:] for word in words]
         for word in dict.fromkeys(inner):
@@ -181,6 +192,13 @@ def _first(words: list[str]) -> int:
     return place
 
 
+def _settings(words: list[str]) -> list[str]:
+    """Return the words in which variables may be set."""
+    first = _first(words)
+    sets = words[first] in _SETTERS or _wraps(words)
+    return words if sets else words[: first + 1]
+
+
 def _is_before(word: str) -> bool:
     """Tell whether a command may begin behind this word."""
     # What the shell puts in the place of a word may be nothing.
@@ -208,7 +226,8 @@ def _line(words: list[str], everywhere: bool) -> Line | None:
     text = " ".join(words)
     starts = [0]
     if everywhere or _wraps(words):
-        starts += [match.end() for match in re.finditer(r"[\s=/]", text)]
+        starts += [match.end() for match in re.finditer(r"\s-\w|[\s=/]", text)]
+        starts += [match.end() for match in re.finditer(r"\s(?=-)", text)]
     else:
         place = 0
         for word in words[: _first(words) + 1]:
@@ -320,7 +339,7 @@ class _Shell:
 
     def _read_quoted(self, sign: str, depth: int) -> str:
         """Read on behind a sign that quotes or stands for something; return what it
-        comes to, nothing for what the shell puts there."""
+        comes to, nothing for what the shell puts there: it may be nothing."""
         text = self._text
         if sign == "\\":
             following = text[self._at : self._at + 1]
@@ -385,6 +404,9 @@ class _Shell:
             return ""
         if following == "'" and not quoted:
             return self._read_ansi()
+        if name := _VARIABLE.match(text, self._at):
+            self._at = name.end()
+            return ""
         if following == '"' and not quoted:
             self._at += 1
             return self._read_double(depth)

@@ -113,12 +113,14 @@ class Rule:
     and the like. The directory that the call asks for must be the agent's, or below
     it. What the program then starts is its own affair: ``Bash(env *)`` allows
     everything.
-    A denial is a seat belt and no wall: it does not see through variables, the
-    output of commands, wildcards and braces in a program's name, encoded text, and
-    what a program starts by itself (``python -c``, ``make``). Nor do rules for paths
-    speak of commands: ``Read(.env)`` does not deny ``cat .env``. What must not happen
-    is not allowed in the first place. A command of more than 131,072 characters is
-    allowed by no pattern, and matched by each that denies or asks.
+    A denial speaks of what TaskWrite writes to a command as well. It is a seat belt
+    and no wall: it does not see through variables that are put together, the output
+    of commands, wildcards and braces in a program's name, encoded text, and what a
+    program starts by itself (``python -c``, ``make``). Nor do rules for paths speak of
+    commands: ``Read(.env)`` does not deny ``cat .env``. What must not happen is not
+    allowed in the first place. A command of more than 131,072 characters is allowed
+    by no pattern, and matched by each that denies or asks; so is, by these, one that
+    holds others more than 24 deep.
 
     **Paths.** The patterns are those of gitignore: ``*``, ``?`` and ``[...]`` are for
     one name, ``**`` for any directories, and a directory that matches does so with
@@ -406,6 +408,9 @@ def _speaks_of(
         return True
     if name == "Edit" and today in EDITING:
         return True
+    if name == "Bash" and today == "TaskWrite":
+        # A shell may read it.
+        return not allows and parsed.kind == "command"
     if newer(name) == "Agent" and tool == "SendMessage":
         # It would go on with an agent that has ended.
         return not allows and "subagent_type" in arguments
@@ -459,7 +464,7 @@ def _forbids(
         return pattern_forbids(pattern, tool, arguments, place)
     if kind == "parameter":
         return _matches_parameter(pattern, arguments.get(parsed.argument))
-    value = arguments.get(parsed.argument)
+    value = arguments.get("text" if tool == "TaskWrite" else parsed.argument)
     if value is None:
         return False
     if not isinstance(value, str):

@@ -20,7 +20,9 @@ def home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", HOME)
 
 
-def means(effect: Literal["allow", "deny"], text: str, tool: str, **input: Any) -> bool:
+def means(
+    effect: Literal["allow", "deny"], text: str, tool: str, /, **input: Any
+) -> bool:
     return Rule(effect, text).matches(tool, input, CWD)
 
 
@@ -228,6 +230,9 @@ CALLS: list[tuple[str, str, dict[str, Any], bool, bool]] = [
     ("Skill(commit *)", "Skill", {"skill": "commit", "args": "-a"}, True, True),
     ("Skill(a:b)", "Skill", {"skill": "a:b"}, True, True),
     ("SlashCommand(/fix:*)", "SlashCommand", {"command": "/fix 3"}, True, True),
+    ("Bash(rm:*)", "TaskWrite", {"task_id": "s1", "text": "rm -rf x\n"}, False, True),
+    ("Bash(rm:*)", "TaskWrite", {"task_id": "s1", "text": "ls\n"}, False, False),
+    ("Bash", "TaskWrite", {"task_id": "s1", "text": "ls\n"}, False, False),
     ("TodoWrite", "TodoWrite", {}, True, True),
     ("ExitPlanMode", "ExitPlanMode", {}, True, True),
     ("Deploy(to= test )", "Deploy", {"to": " test "}, True, True),

@@ -66,7 +66,19 @@ BEFORE = [
         "echo $'it\\'s'\n",
     ),
     *("[[ a < b ]] && ", "[ a = a ] && ", "echo ${A:-'x y'} ; ", "shopt -s extglob\n"),
-    *("$(true) ", "$nothing ", "`true` ", "$(true)$(true) A=1 ", "${nothing} "),
+    *(
+        "$(true) ",
+        "X=",
+        "X='y' ",
+        "env '-S",
+        "$1 ",
+        "$@ ",
+        "$* $@",
+        "$nothing ",
+        "`true` ",
+        "$(true)$(true) A=1 ",
+        "${nothing} ",
+    ),
     *(
         "find /dev/null -exec ",
         "alias x=y; ",
@@ -78,9 +90,19 @@ BEFORE = [
 NAMES = [
     *("rm", "'rm'", '"rm"', "r\\m", "\\rm", "r''m", 'r"m"', "$'rm'", '$"rm"', "r$()m"),
     *("r\\\nm", "$'\\x72m'", "$'r\\155'", "r`true`m", "$BIN/rm", "./../{}/rm", "./rm"),
-    *("'r'\"m\"", "$'r\\u006d'", "r$(true)m"),
+    *(
+        "'r'\"m\"",
+        "$'r\\u006d'",
+        "r$(true)m",
+        "r$@m",
+        "r$*'m'",
+        "r${x}m",
+        "r$1m",
+        'r"$@"m',
+    ),
 ]
 BEHIND = [
+    *("${IFS}x", "$IFS'x'", "; $X y", "' x"),
     *(
         "",
         " ",
@@ -100,6 +122,11 @@ BEHIND = [
 ]
 # Round a whole command.
 ROUND = [
+    *(
+        "X='{}'; eval \"$X\"",
+        "X='{}' bash -c \"\\$X\" x",
+        "export X='{}'; sh -c \"$X\"",
+    ),
     *("{}", "$({})", "`{}`", '"$({})"', '"`{}`"', "echo $({})", 'echo "a $({}) b"'),
     *(
         "cat <({})",
@@ -132,8 +159,9 @@ class Marker:
     def __init__(self, directory: Path) -> None:
         self.bin = directory / "bin"
         self.bin.mkdir()
-        (self.bin / "rm").write_text('#!/bin/sh\n: > "$RAN"\n')
-        (self.bin / "rm").chmod(0o755)
+        for name, text in (("rm", ': > "$RAN"'), ("ok", ":")):
+            (self.bin / name).write_text(f"#!/bin/sh\n{text}\n")
+            (self.bin / name).chmod(0o755)
         self.ran = directory / "ran"
         self.directory = directory
 
@@ -204,3 +232,112 @@ def test_whatever_runs_a_program_is_what_its_denial_speaks_of(tmp_path: Path) ->
     print(f"{ran} of {count} commands ran it, {len(missed)} were missed")
     assert not missed, "\n".join(missed)
     assert ran > count // 10
+
+
+PIECES = [
+    *(
+        " ",
+        " ",
+        " ",
+        "a",
+        "b.c",
+        "-x",
+        "--y=z",
+        "rm",
+        "rm x",
+        " rm x ",
+        "ok",
+        "/",
+        "..",
+        "*",
+    ),
+    *(
+        "'",
+        "'",
+        '"',
+        '"',
+        "'x y'",
+        '"x y"',
+        "'a;rm x'",
+        '"a|rm x"',
+        "\\",
+        "\\'",
+        '\\"',
+        "#",
+    ),
+    *(
+        ";",
+        "&",
+        "|",
+        "&&",
+        "||",
+        "|&",
+        "\n",
+        "\r",
+        "\t",
+        "\x0b",
+        "$(rm x)",
+        "`rm x`",
+        "<(rm x)",
+    ),
+    *(
+        "$",
+        "${x:-`rm`}",
+        "$'",
+        "$'\\nrm'",
+        ">f",
+        "<f",
+        "<<E",
+        "(",
+        ")",
+        "{",
+        "}",
+        "!",
+        "~",
+        "=",
+    ),
+    *(
+        "?",
+        "[a]",
+        "%",
+        "^",
+        "@",
+        "+",
+        ",",
+        ":",
+        "\u00a0",
+        "\u2028",
+        "é",
+        "[[",
+        "if",
+        "then",
+        "do",
+    ),
+]
+
+
+@pytest.mark.skipif(not SHELLS, reason="a shell is the judge")
+def test_what_a_pattern_allows_runs_its_program_and_no_other(tmp_path: Path) -> None:
+    """PM1: more of them, with TRIO_SUPERVISOR_COMMANDS=N and _SEED=N."""
+    count = int(os.environ.get("TRIO_SUPERVISOR_COMMANDS", "250")) * 20
+    chance = random.Random(int(os.environ.get("TRIO_SUPERVISOR_SEED", "8")))
+    marker = Marker(tmp_path)
+    rules = [Rule("allow", f"Bash({text})") for text in ("ok*", "ok *", "ok:*", "*")]
+    made = (
+        "ok" + "".join(chance.choices(PIECES, k=chance.randint(1, 9)))
+        for _ in range(count)
+    )
+    allowed = [
+        command
+        for command in dict.fromkeys(made)
+        if any(rule.matches("Bash", {"command": command}) for rule in rules)
+    ]
+    wrong = [
+        f"{shell}: {command!r}"
+        for shell in SHELLS
+        for command in allowed
+        if marker.runs(shell, command)
+    ]
+    print(f"{len(allowed)} of {count} commands were allowed, {len(wrong)} ran another")
+    assert not wrong, "\n".join(wrong)
+    assert len(allowed) > count // 50
