@@ -200,7 +200,7 @@ class Agents:
         return HookFacts(
             agent_id=task.task_id,
             agent_type=agent.type,
-            cwd=agent.cwd or project,
+            cwd=task.home or project,
             project=project,
             session=agent.session or outermost.recipe.session or outermost.task_id,
             transcript=str(self.transcripts.transcript_file(task.task_id)),

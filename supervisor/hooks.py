@@ -125,6 +125,7 @@ from .permissions import (
     Verdict,
     as_tuple,
     is_async_function,
+    is_meant,
 )
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -239,8 +240,7 @@ class Hook:
         if self.only is None:
             return True
         # As wide as a denial: rather once too often than once too seldom.
-        only = attrs.evolve(self.only, effect="deny")
-        return only.matches(use.name, use.input, request.cwd)
+        return is_meant(request, attrs.evolve(self.only, effect="deny"))
 
     def meant(self, tools: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Return names in the matcher that are those of no tool, for nearly being

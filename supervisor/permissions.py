@@ -264,6 +264,11 @@ def decide(rules: Iterable[Rule], mode: Mode, request: ToolRequest) -> Decision:
     return _decide(rules, mode, request, _look(rules, request))
 
 
+def is_meant(request: ToolRequest, rule: Rule) -> bool:
+    """Tell whether a rule speaks of a call."""
+    return _look((rule,), request).is_meant_by(rule)
+
+
 @attrs.frozen
 class _Seen:
     """What there is to know of a call."""
