@@ -181,9 +181,9 @@ class Supervisor(_Supervisor):
             StillRunning: when it outlives its budget.
             WouldDeadlock: if the child itself, or one below it, asks.
         """
-        if self._children.ended.is_set():
+        if self._children.closing and id not in self._children.by_key:
             await trio.lowlevel.checkpoint()
-            return
+            return  # it may have been one of those that went
         try:
             child = self._find(id)
             self._children.refuse_deadlock(child)
@@ -326,9 +326,9 @@ class DynamicSupervisor(_Supervisor):
             ChildNotFound: if it is not a child of this supervisor, or no more.
             StillRunning, WouldDeadlock: as for a static supervisor.
         """
-        if self._children.ended.is_set():
+        if self._children.closing and ref not in self._children.by_key:
             await trio.lowlevel.checkpoint()
-            return
+            return  # it may have been one of those that went
         try:
             child = self._find(ref)
             self._children.refuse_deadlock(child)

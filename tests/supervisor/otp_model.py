@@ -1,0 +1,508 @@
+"""OTP's rules of supervision as a pure function, for tests to compare with.
+
+A `World` is a supervisor at rest; `step` applies one operation or event to it and
+returns the answer and the world that follows. Starting and stopping take no time
+here, so each step is whole before the next one: the order that a concurrent
+supervisor has to agree with. Where we differ from OTP on purpose the model does,
+too, and says so (D).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any, Literal
+
+import attrs
+
+Outcome = Literal["ok", "fails", "declines", "hangs"]
+
+
+@attrs.define(kw_only=True)
+class Child:
+    """What a supervisor knows of a child."""
+
+    id: str
+    restart: str = "permanent"
+    significant: bool = False
+    delay: float = 0.0
+    plan: list[Outcome] = attrs.Factory(list)  # how its next starts go
+    state: str = "stopped"  # or running, starting, restarting
+    is_live: bool = False  # whether its function runs
+    is_new: bool = True
+    runs: int = 0
+    caller: int | None = None  # who waits for its start
+    until: float | None = None  # when its backoff ends
+
+
+@attrs.define
+class Group:
+    """A group restart that waits, or hangs at a member that does not start."""
+
+    members: list[str]
+    until: float
+    hung_at: str | None = None
+    rest: list[str] = attrs.Factory(list)  # those to be started after that one
+    # Which run of a child has failed meanwhile, and the group of that.
+    deferred: list[tuple[str, int, list[str]]] = attrs.Factory(list)
+
+
+@attrs.define(kw_only=True)
+class World:
+    """A supervisor at rest."""
+
+    strategy: str = "one_for_one"
+    intensity: int = 1
+    period: float = 5.0
+    auto_shutdown: str = "never"
+    now: float = 0.0
+    children: dict[str, Child] = attrs.Factory(dict)
+    group: Group | None = None
+    restarts: list[float] = attrs.Factory(list)  # in the window
+    counted: int = 0
+    journal: list[str] = attrs.Factory(list)
+    answers: dict[int, str] = attrs.Factory(dict)
+    ended: str | None = None
+    calls: int = 0
+
+    def states(self) -> dict[str, str]:
+        return {c.id: c.state for c in self.children.values()}
+
+
+def step(world: World, operation: str, *args: Any) -> World:
+    """Return the world after ``operation``. An operation that is asked has the
+    number `World.calls`, under which its answer is in `World.answers`: what it
+    raised, or ``ok``; none as long as it waits."""
+    world = copy.deepcopy(world)
+    _Step(world).apply(operation, *args)
+    return world
+
+
+class _Ended(Exception):
+    pass
+
+
+class _Step:
+    def __init__(self, world: World) -> None:
+        self.w = world
+
+    def apply(self, operation: str, *args: Any) -> None:
+        try:
+            getattr(self, operation)(*args)
+        except _Ended:
+            pass
+
+    # What happens
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and all backoffs end that end by then."""
+        w = self.w
+        end = w.now + seconds
+        while w.ended is None:
+            due = [(c.until, c.id) for c in w.children.values() if c.until is not None]
+            if w.group is not None and w.group.hung_at is None:
+                due.append((w.group.until, ""))
+            if not due or min(due)[0] > end:
+                break
+            w.now, id = min(due)
+            if id:
+                w.children[id].until = None
+                self._start_again(w.children[id])
+            else:
+                self._start_group(w.group.members)
+        w.now = end
+
+    # An event may belong to one run of a child, and is nothing to another one.
+
+    def crash(self, id: str, run: int | None = None) -> None:
+        """It fails by itself, if it runs."""
+        self._end_by_itself(id, run, normal=False)
+
+    def finish(self, id: str, run: int | None = None) -> None:
+        """It returns, if it runs."""
+        self._end_by_itself(id, run, normal=True)
+
+    def leave(self) -> None:
+        """The block is left."""
+        if self.w.ended is None:
+            self._end_all("left")
+
+    def interrupt(self, id: str, run: int | None = None) -> None:
+        """It raises KeyboardInterrupt, if it runs."""
+        child = self._running(id, run)
+        if child is not None:
+            self._log_end(child)
+            self._stay_down(child)
+            self._end_all("interrupted")
+
+    def stop(self, id: str, run: int | None = None) -> None:
+        """It is stopped by its reference: a normal end."""
+        child = self.w.children.get(id)
+        if child is None or self.w.ended or not child.is_live:
+            return
+        if run is not None and run != child.runs:
+            return
+        if child.state == "running":
+            self._end_by_itself(id, run, normal=True)
+        elif child.caller is not None:
+            self._log_end(child)
+            self._start_failed(child, "StartFailed")
+            self._go_on(child)
+        elif child.restart != "permanent":
+            self._log_end(child)
+            self._leave(child)
+            self._follow(child, normal=True)
+            self._go_on(child)
+        else:
+            self._log_end(child)
+            self._failed_to_start(child)
+
+    def cancel(self, call: int) -> None:
+        """A caller of start or restart that still waits gives up."""
+        for child in self.w.children.values():
+            if child.caller == call:
+                self.w.answers[call] = "Cancelled"
+                child.caller = None
+                was_new = child.is_new
+                self._end_for_good(child)
+                if was_new:
+                    self._forget(child)
+                self._go_on(child)
+                return
+
+    # What is asked
+
+    def plan(self, id: str, outcomes: list[Outcome]) -> None:
+        """Say how its next starts will go."""
+        if id in self.w.children:
+            self.w.children[id].plan = list(outcomes)
+
+    def start(self, child: Child) -> None:
+        w = self.w
+        call = self._call()
+        present = w.children.get(child.id)
+        if w.ended is not None:
+            w.answers[call] = "SupervisorStopping"
+        elif present is not None:
+            live = present.state in ("running", "starting")
+            w.answers[call] = "AlreadyStarted" if live else "AlreadyPresent"
+        else:
+            w.children[child.id] = child = copy.deepcopy(child)
+            self._start_by_hand(child, call)
+
+    def restart(self, id: str) -> None:
+        w = self.w
+        call = self._call()
+        child = w.children.get(id)
+        if w.ended is not None:
+            w.answers[call] = "SupervisorStopping"
+        elif child is None:
+            w.answers[call] = "ChildNotFound"
+        elif child.state == "restarting":
+            w.answers[call] = "ChildRestarting"
+        elif child.state != "stopped":
+            w.answers[call] = "ChildRunning"
+        else:
+            child.is_new = False
+            self._start_by_hand(child, call)
+
+    def delete(self, id: str) -> None:
+        w = self.w
+        call = self._call()
+        child = w.children.get(id)
+        if child is None:
+            w.answers[call] = "ChildNotFound"
+        elif child.state == "restarting":
+            w.answers[call] = "ChildRestarting"
+        elif child.state != "stopped":
+            w.answers[call] = "ChildRunning"
+        else:
+            w.answers[call] = "ok"
+            del w.children[id]
+
+    def terminate(self, id: str) -> None:
+        w = self.w
+        call = self._call()
+        child = w.children.get(id)
+        if w.ended is not None:
+            w.answers[call] = "ok"
+        elif child is None:
+            w.answers[call] = "ChildNotFound"
+        else:
+            w.answers[call] = "ok"
+            if child.state != "stopped":
+                self._end_for_good(child)
+                self._go_on(child)
+
+    # Starting
+
+    def _call(self) -> int:
+        self.w.calls += 1
+        return self.w.calls
+
+    def _begin(self, child: Child) -> Outcome:
+        """Call its function, as its plan says."""
+        outcome = child.plan.pop(0) if child.plan else "ok"
+        self.w.journal.append(f"+{child.id}")
+        child.runs += 1
+        child.is_live = True
+        if outcome == "ok":
+            child.state = "running"
+            child.is_new = False
+            if child.caller is not None:
+                self.w.answers[child.caller] = "ok"
+                child.caller = None
+        elif outcome != "hangs":
+            self._log_end(child)
+        return outcome
+
+    def _log_end(self, child: Child) -> None:
+        self.w.journal.append(f"-{child.id}")
+        child.is_live = False
+
+    def _start_by_hand(self, child: Child, call: int) -> None:
+        child.state = "starting"
+        child.caller = call
+        outcome = self._begin(child)
+        if outcome == "fails":
+            self._start_failed(child, "StartFailed")
+        elif outcome == "declines":
+            self._start_failed(child, "ChildIgnored")
+
+    def _start_failed(self, child: Child, answer: str) -> None:
+        assert child.caller is not None
+        self.w.answers[child.caller] = answer
+        child.caller = None
+        if child.restart == "temporary" or (child.is_new and answer != "ChildIgnored"):
+            self._forget(child)
+        child.is_new = False
+        child.state = "stopped"
+
+    def _start_again(self, child: Child) -> None:
+        """An automatic restart of one child."""
+        outcome = self._begin(child)
+        if outcome == "fails":
+            self._follow(child, normal=False)
+        elif outcome == "declines":
+            self._stay_down(child)
+
+    def _failed_to_start(self, child: Child) -> None:
+        """Its automatic restart has failed."""
+        group = self.w.group
+        if group is None or group.hung_at != child.id:
+            self._follow(child, normal=False)
+        else:
+            group.hung_at = None
+            self._try_again(child)
+
+    # Ending
+
+    def _running(self, id: str, run: int | None) -> Child | None:
+        child = self.w.children.get(id)
+        if child is None or child.state != "running" or self.w.ended is not None:
+            return None
+        return child if run in (None, child.runs) else None
+
+    def _end_by_itself(self, id: str, run: int | None, *, normal: bool) -> None:
+        child = self._running(id, run)
+        if child is not None:
+            self._log_end(child)
+            self._follow(child, normal=normal)
+
+    def _follow(
+        self, child: Child, *, normal: bool, members: list[str] | None = None
+    ) -> None:
+        w = self.w
+        if child.restart == "permanent" or (
+            child.restart == "transient" and not normal
+        ):
+            child.state = "restarting"
+            if w.strategy != "one_for_one":
+                members = members or self._group_of(child)
+                if w.group is not None and w.group.hung_at is not None:
+                    w.group.deferred.append((child.id, child.runs, members))
+                    return
+            self._count(child)
+            if members is not None:
+                self._restart_group(members, child.delay)
+            elif child.delay:
+                child.until = w.now + child.delay
+            else:
+                self._start_again(child)
+            return
+        self._stay_down(child)
+        if child.significant and (
+            w.auto_shutdown == "any_significant"
+            or (
+                w.auto_shutdown == "all_significant"
+                and all(
+                    not c.significant or c.state == "stopped"
+                    for c in w.children.values()
+                )
+            )
+        ):
+            self._end_all(f"auto_shutdown {child.id}")
+
+    def _count(self, child: Child) -> None:
+        """Count a restart, or give up."""
+        w = self.w
+        w.restarts = [t for t in w.restarts if t >= w.now - w.period]
+        if len(w.restarts) >= w.intensity:
+            self._stay_down(child)
+            self._end_all("gave up")
+        w.restarts.append(w.now)
+        w.counted += 1
+
+    def _end_all(self, why: str) -> None:
+        w = self.w
+        w.ended = why
+        w.group = None
+        for child in reversed(list(w.children.values())):
+            if child.is_live:
+                self._log_end(child)
+            if child.state == "stopped":
+                continue
+            if child.caller is not None:
+                self._start_failed(child, "SupervisorStopping")
+            else:
+                self._stay_down(child)
+        raise _Ended
+
+    def _stay_down(self, child: Child) -> None:
+        child.state = "stopped"
+        child.until = None
+        if child.restart == "temporary":
+            self._forget(child)
+
+    def _end_for_good(self, child: Child) -> None:
+        """Somebody ends it; its group goes on without it (D)."""
+        if child.is_live:
+            self._log_end(child)
+        self._leave(child)
+        if child.caller is not None:
+            self._start_failed(child, "StartFailed")
+        self._stay_down(child)
+
+    def _forget(self, child: Child) -> None:
+        self._leave(child)
+        self.w.children.pop(child.id, None)
+
+    # Groups
+
+    def _group_of(self, child: Child) -> list[str]:
+        ids = list(self.w.children)
+        return ids[ids.index(child.id) :] if self.w.strategy == "rest_for_one" else ids
+
+    def _leave(self, child: Child) -> None:
+        group = self.w.group
+        if group is None:
+            return
+        for members in (group.members, group.rest, *(m for *_, m in group.deferred)):
+            if child.id in members:
+                members.remove(child.id)
+        if not group.members and group.hung_at is None:
+            self.w.group = None
+
+    def _go_on(self, child: Child) -> None:
+        """If its group hung at it, the members after it are started."""
+        group = self.w.group
+        if group is not None and group.hung_at == child.id:
+            group.hung_at = None
+            self._start_group(group.rest)
+
+    def _restart_group(self, members: list[str], delay: float) -> None:
+        w = self.w
+        until = w.now + delay
+        if w.group is not None:  # it waits (D: OTP has no delays)
+            if delay or not set(members) >= set(w.group.members):
+                until = max(until, w.group.until)
+            members = [i for i in w.children if i in members or i in w.group.members]
+        w.group = Group(members, until)
+        self._stop_group()
+        if w.group is not None and until <= w.now:
+            self._start_group(w.group.members)
+
+    def _stop_group(self) -> None:
+        group = self.w.group
+        assert group is not None
+        for id in reversed(list(group.members)):
+            child = self.w.children[id]
+            if child.is_live:
+                self._log_end(child)
+            if child.restart == "temporary":
+                if child.caller is not None:
+                    self._start_failed(child, "StartFailed")
+                self._forget(child)
+            else:
+                child.state = "restarting"
+
+    def _start_group(self, ids: list[str]) -> None:
+        w = self.w
+        group = w.group
+        assert group is not None
+        group.until = -math.inf
+        waiting = list(ids)
+        while waiting:
+            id = waiting.pop(0)
+            child = w.children[id]
+            awaited = child.caller is not None
+            outcome = self._begin(child)
+            if outcome == "hangs":
+                group.hung_at = id
+                group.rest = waiting
+                return
+            if outcome != "ok" and awaited:
+                answer = "StartFailed" if outcome == "fails" else "ChildIgnored"
+                self._start_failed(child, answer)
+            elif outcome == "declines":
+                self._stay_down(child)
+            elif outcome == "fails":
+                self._try_again(child)
+                return
+        self._group_done()
+
+    def _group_done(self) -> None:
+        w = self.w
+        group, w.group = w.group, None
+        deferred = [] if group is None else group.deferred
+        for number, (id, run, members) in enumerate(deferred):
+            if w.group is not None:
+                w.group.deferred += deferred[number:]
+                return
+            child = w.children.get(id)
+            if self._still_waits(child, run):
+                self._follow(child, normal=False, members=members)
+
+    def _still_waits(self, child: Child | None, run: int) -> bool:
+        """Whether nothing has become of a child since that run has failed."""
+        return (
+            child is not None
+            and child.runs == run
+            and child.state == "restarting"
+            and not child.is_live
+        )
+
+    def _try_again(self, failed: Child) -> None:
+        w = self.w
+        self._count(failed)
+        group = w.group
+        assert group is not None
+        again = self._group_of(failed)
+        members = [m for m in group.members if m in again]
+        deferred = group.deferred
+        w.group = Group(members, w.now + failed.delay)
+        failed.state = "restarting"
+        # Those that were put off are served between two attempts.
+        for id, run, theirs in deferred:
+            child = w.children.get(id)
+            # The run of a member is replaced by the next attempt.
+            if id not in w.group.members and self._still_waits(child, run):
+                self._count(child)
+                until = w.now + child.delay
+                if child.delay or not set(theirs) >= set(w.group.members):
+                    until = max(until, w.group.until)
+                merged = [i for i in w.children if i in theirs or i in w.group.members]
+                w.group = Group(merged, until)
+        self._stop_group()
+        if w.group is not None and w.group.until <= w.now:
+            self._start_group(w.group.members)
