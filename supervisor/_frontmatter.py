@@ -52,8 +52,8 @@ class HeadField:
     """All of it, as JSON would have it, if it is no text or list of text; None also
     where it cannot be read so."""
     within: tuple[tuple[str, int], ...] = ()
-    """What looks like fields in the lines that belong to it, if it is text: the key
-    and the line of each."""
+    """What looks like fields in the lines that belong to it: the key and the line of
+    each."""
 
 
 @attrs.frozen
@@ -115,7 +115,7 @@ def _with_lines(
             for number in range(field.line + 1, first + len(head))
             if number < end and (match := _KEY.match(head[number - first].strip()))
         ]
-        if inner and field.value is not None:
+        if inner:
             field = attrs.evolve(field, within=tuple(inner))
         found.append(field)
     return found

@@ -399,6 +399,7 @@ _MISSING: Final[Mapping[str, tuple[str, bool]]] = {
 """What other programs have, what to do, and whether the agent would be another one
 without it."""
 _NOTHING: Final = ("", "none", "false", "no", "off", "inherit", "default")
+_NESTED: Final = ("hooks", "mcpservers")
 _REQUIRED: Final = ("name", "description")
 _MEANINGLESS: Final = ("color", "initialprompt")
 _SUSPICIOUS: Final = re.compile(
@@ -410,7 +411,7 @@ _MERGE: Final = "<<"
 
 
 def _normal(key: str) -> str:
-    return re.sub("[-_ ]", "", key).lower()
+    return re.sub("[-_ ]", "", unicodedata.normalize("NFKC", key)).lower()
 
 
 def parse_definition(text: str, source: Path | None = None) -> AgentDefinition:
@@ -492,7 +493,7 @@ def _faults_of_keys(fields: Sequence[HeadField]) -> Iterator[Fault]:
     for field in fields:
         normal = _normal(field.key)
         for key, line in field.within:
-            if _normal(key) in _GUARDS:
+            if _normal(key) in _GUARDS and normal not in _NESTED:
                 text = (
                     f"{_shown(key)} is indented, so that it belongs to {field.key}: "
                     "begin the line with it, or write it otherwise"

@@ -28,7 +28,8 @@ A **command** runs under ``bash -c`` in the agent's directory, with the host's a
 ``permission_mode`` is the mode in the words of Claude Code, ``mode`` the same in
 ours; ``transcript_path`` is that of the outermost agent, after whom ``session_id`` is
 called if no session has a name. Hooks round tool calls have also ``tool_name``,
-``tool_input`` and ``tool_use_id``; after it ``duration_ms`` and ``tool_response`` or
+``tool_input``, in which the path of a tool for files is absolute, and
+``tool_use_id``; after it ``duration_ms`` and ``tool_response`` or
 ``error``. Stop hooks have ``stop_hook_active`` (whether the agent goes on because of
 one already), ``agent_transcript_path``, ``last_assistant_message``,
 ``background_tasks``, ``session_crons``, and ``status``: ``running`` if the hook can
@@ -101,6 +102,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import posixpath
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -116,7 +118,7 @@ from actors.envelope import clean_text
 from ._hook_answer import Answer, Effect, Event, read_object, read_output
 from ._hook_command import CommandEnd, run_hook_command
 from ._line import one_line
-from ._tool_names import all_names, is_of_server
+from ._tool_names import PATH_ARGUMENTS, all_names, is_of_server, newer
 from .permissions import (
     Decision,
     Mode,
@@ -493,7 +495,7 @@ class AgentHooks:
         chosen = _of_call(self._hooks.pre_tool, request)
         if not chosen:
             return Advice()
-        told = _of_use(request)
+        told = _of_use(request, self._env)
         if any(isinstance(hook.run, str) for hook in chosen):
             try:
                 _as_json(self._told("PreToolUse", told))
@@ -523,7 +525,9 @@ class AgentHooks:
         chosen = _of_call(self._hooks.permission_request, request)
         if not chosen:
             return None
-        answers = await self._ask("PermissionRequest", chosen, _of_use(request))
+        answers = await self._ask(
+            "PermissionRequest", chosen, _of_use(request, self._env)
+        )
         _end_if_told(answers)
         decision = _decision(answers)
         if decision is None or decision.effect == "ask":
@@ -555,7 +559,7 @@ class AgentHooks:
         chosen = _of_call(hooks, request)
         if not chosen:
             return Comment()
-        told = _of_use(request) | {"duration_ms": round(seconds * 1000)}
+        told = _of_use(request, self._env) | {"duration_ms": round(seconds * 1000)}
         if is_error:
             told |= {"error": text, "is_interrupt": False}
         else:
@@ -710,12 +714,20 @@ def _of_call(hooks: Iterable[Hook], request: ToolRequest) -> list[Hook]:
     return [hook for hook in hooks if hook.matches_call(request)]
 
 
-def _of_use(request: ToolRequest) -> dict[str, Any]:
+def _of_use(request: ToolRequest, env: Env) -> dict[str, Any]:
     use = request.tool_use
+    # A copy: nobody changes what was asked for by the way.
+    arguments = copy.deepcopy(dict(use.input))
+    name = PATH_ARGUMENTS.get(newer(use.name), "")
+    path = arguments.get(name)
+    if isinstance(path, str) and path and request.cwd is not None:
+        # In one spelling, or a hook that looks at paths could be passed by another.
+        if path == "~" or path.startswith("~/"):
+            path = env.processes.environment().get("HOME", "~") + path[1:]
+        arguments[name] = posixpath.normpath(posixpath.join(request.cwd, path))
     return {
         "tool_name": use.name,
-        # A copy: nobody changes what was asked for by the way.
-        "tool_input": copy.deepcopy(dict(use.input)),
+        "tool_input": arguments,
         "tool_use_id": use.id,
     }
 

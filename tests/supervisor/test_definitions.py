@@ -627,6 +627,7 @@ def test_the_hooks_of_a_definition_are_read() -> None:
         ("permision-mode: plan", 4, "permission_mode may be meant"),
         ("mode: plan", 4, "'mode' is unknown"),
         ("readonly: true", 4, "'readonly' is unknown"),
+        ("\uff54\uff4f\uff4f\uff4c: Read", 4, "tools may be meant"),
         ("max_turn: 3", 4, "max_turns may be meant"),
         ("backgroud: true", 4, "background may be meant"),
         ("permissionMode: plann", 4, "permission_mode must be one of"),
@@ -655,6 +656,7 @@ def test_a_guard_that_cannot_be_honoured_is_no_agent(
         'name: a\ndescription: "reads\n  allowed-tools: Read"',
         "name: a\ndescription: reads: all\n  hooks:\n    PreToolUse: []",
         "name: a\nmodel: opus\n  max-turns: 3\ndescription: x",
+        "name: a\ndescription: x\nmetadata:\n  author: me\n  tools: Read",
         "name: a\ndescription: x\ntools:\n  - Read\n  disallowedTools: Bash",
     ],
 )

@@ -601,6 +601,34 @@ async def test_hooks_are_told_what_claude_code_tells_them(tmp_path: Path) -> Non
     assert hook.told[-1]["agent_transcript_path"] == hook.told[-1]["transcript_path"]
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("src/a.py", "/work/src/a.py"),
+        ("./src/../a.py", "/work/a.py"),
+        ("/etc/../etc/hosts", "/etc/hosts"),
+        ("~/.ssh/id", "/home/me/.ssh/id"),
+        ("~", "/home/me"),
+        ("", ""),
+        (7, 7),
+    ],
+)
+async def test_hooks_are_told_paths_in_one_spelling(path: Any, told: Any) -> None:
+    """A3: no other one passes a hook that looks at them."""
+    hook = Says()
+    hooks = AgentHooks(
+        Hooks(pre_tool=[Hook(hook)]),
+        fake_env(environment={"HOME": "/home/me"}),
+        HookFacts(agent_id="a1", agent_type="x"),
+        on_warning=lambda text: None,
+    )
+    use = ToolUse("1", "Write", {"file_path": path, "content": "x"})
+    asked = attrs.evolve(request("default"), tool_use=use, cwd="/work")
+    await hooks.before_tool(asked)
+    assert hook.told[0]["tool_input"] == {"file_path": told, "content": "x"}
+    assert use.input["file_path"] == path
+
+
 # ---- Real commands -------------------------------------------------------------------------
 
 
