@@ -55,6 +55,7 @@ _SUBSCRIPT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9@*!?$#-]")
 _BLANK: Final = re.compile(r"\$(?:IFS\b|\{IFS\b[^}]*\})")
 """What is a blank where no quotes are, unless somebody has said otherwise."""
+_OPTION: Final = re.compile(r"-[A-Za-z].")
 _RUN: Final = re.compile(r"""[^\x00\s'"\\$`;&|<>()#]+""")
 _IN_DOUBLE: Final = re.compile(r"""[^"\\$`]+""")
 _REDIRECTION: Final = re.compile(r"&>>|&>|<<<|<<-|<<|<>|<&|<|>>|>\||>&|>")
@@ -144,6 +145,8 @@ class _Reader:
         for words in self.commands[before:]:
             if _wraps(words):
                 inner += words[1:]
+                # `env -S'...'` and the like.
+                inner += [word[2:] for word in words if _OPTION.match(word)]
             # So may what a variable is set to.
             for word in _settings(words):
                 if found := _ASSIGNS.match(word):

@@ -334,9 +334,7 @@ def _read_command(name: str, pattern: str) -> _Parsed:
     prefix = pattern.removesuffix(":*")
     if prefix != pattern and (not prefix or prefix == "*"):
         raise _Refused(f"write {name} for all calls")
-    if prefix != prefix.rstrip():
-        raise _Refused(f"write {name}({prefix.rstrip()}:*), without the blank")
-    if ":*" in prefix:
+    if re.search(r"\w:\*\s", prefix):
         better = " ".join(prefix.replace(":*", " *").split())
         raise _Refused(f"`:*` stands at the end only: write {name}({better})")
     if re.search(r":\s+\*\Z", pattern):
@@ -524,7 +522,8 @@ def matches_glob(pattern: str, text: str) -> bool:
 def _matches_command(pattern: str, command: str) -> bool:
     """Tell whether a pattern for commands is all of ``command``. A blank and ``*`` at
     the end, also written ``:*``, stand for nothing as well if there is no other."""
-    if pattern.endswith(":*"):
+    # Behind a blank it may be no sign of a prefix, but a colon: `lsof -i :*`.
+    if pattern.endswith(":*") and not pattern.endswith(" :*"):
         pattern = pattern.removesuffix(":*") + " *"
     bare = pattern.removesuffix(" *")
     return matches_glob(pattern, command) or (
