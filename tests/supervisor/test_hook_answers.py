@@ -357,3 +357,52 @@ def test_one_that_says_it_is_asynchronous_decides_nothing() -> None:
         answer = read_output("PreToolUse", b'{"async": true}\n' + rest.encode())
         context = "done" if rest.startswith("{") else None
         assert answer == Answer(context=context)
+
+
+NAMES = st.sampled_from(
+    "decision permissionDecision behavior hookSpecificOutput hookEventName reason"
+    " updatedInput additionalContext continue stopReason systemMessage async approved"
+    " updatedToolOutput interrupt message permission_decision".split()
+)
+WORDS = st.sampled_from(
+    "allow deny ask defer approve block PreToolUse Stop yes no Allow DENY x".split()
+)
+JSON: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | WORDS | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+EVENTS: Any = st.sampled_from(
+    "SubagentStart SubagentStop Stop PreToolUse PermissionRequest PostToolUse"
+    " PostToolUseFailure".split()
+)
+
+
+@given(EVENTS, st.dictionaries(NAMES, JSON, max_size=5))
+def test_nothing_is_allowed_but_by_an_answer_that_is_understood(
+    event: Event, said: dict[str, Any]
+) -> None:
+    """A3: whatever it is, it is an answer; with a fault it allows and changes
+    nothing."""
+    answer = read_object(event, said)
+    if answer.effect == "allow" or answer.input is not None:
+        assert all("is not there" in it or "should be" in it for it in answer.faults)
+    if answer.effect == "allow":
+        assert event in ("PreToolUse", "PermissionRequest")
+        assert "allow" in json.dumps(said) or "approve" in json.dumps(said)
+    assert read_output(event, json.dumps(said).encode()) in (
+        answer,
+        json.dumps(said),
+        # Who says that it is asynchronous decides nothing.
+        Answer(context=answer.context, message=answer.message, faults=answer.faults),
+        Answer(),
+    )
+
+
+@given(EVENTS, st.binary() | st.text().map(lambda text: ("{" + text).encode()))
+def test_whatever_is_printed_is_an_answer_or_text(event: Event, printed: bytes) -> None:
+    """A3, A7."""
+    answer = read_output(event, printed)
+    assert isinstance(answer, str) or answer.effect != "allow"

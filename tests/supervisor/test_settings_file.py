@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from supervisor.hooks import Hook, Hooks
 from supervisor.permissions import Rule
@@ -314,3 +316,57 @@ def test_a_slash_in_a_rule_is_the_directory_that_the_file_belongs_to(
     monkeypatch.chdir(tmp_path / "project")
     (rule,) = read_settings(".claude/settings.json").rules
     assert rule.matches("Edit", {"file_path": "src/a"}, "/wherever")
+
+
+KEYS = st.sampled_from(
+    "permissions hooks allow deny ask defaultMode model env disableAllHooks PreToolUse"
+    " Stop matcher type command args if timeout async x".split()
+)
+VALUES: Any = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["Bash", "Bash(x)", "command", "plan", "(", "bash", "http", ""])
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(KEYS | st.text(max_size=3), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def attempt(file: Path) -> FileSettings | None:
+    """Return what it says; None if it is refused."""
+    try:
+        return read_settings(file)
+    except SettingsError as error:
+        told = str(error)
+    assert told.startswith(str(file))
+    return None
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=4) | VALUES)
+def test_whatever_a_file_holds_it_is_settings_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, said: Any
+) -> None:
+    """A1: and what it forbids is forbidden, or the file refused."""
+    file = tmp_path_factory.getbasetemp() / "any.json"
+    file.write_text(json.dumps(said))
+    found = attempt(file)
+    if found is None:
+        return
+    told = said.get("permissions", {})
+    for effect in ("deny", "ask"):
+        texts = [rule.text for rule in found.rules if rule.effect == effect]
+        assert texts == told.get(effect, [])
+
+
+@given(st.binary())
+def test_whatever_bytes_a_file_holds_it_is_settings_or_an_error(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.json"
+    file.write_bytes(data)
+    attempt(file)
