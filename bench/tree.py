@@ -10,13 +10,14 @@ import argparse
 import logging
 import random
 import sys
+from typing import cast
 
 from tests.supervisor.tree_runs import random_pair, run_history, run_pair
 
 
 def _cause(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error
 
 

@@ -167,7 +167,8 @@ class Children:
         key = child if self.dynamic else child.id
         if self.by_key.get(key) is child:
             del self.by_key[key]
-            self._leave_group(child)
+            if self._group is not None:
+                self._group.leave(child)
             child.let_go()
 
     @enable_ki_protection
@@ -467,13 +468,13 @@ class Children:
     async def terminate_together(
         self, children: Sequence[Child[Any]], reason: str | None
     ) -> list[ActorRef[Any]]:
-        """Stop all, and return those that have outlived their budgets."""
+        """Stop all, and return those that have outlived their budgets. For a
+        dynamic supervisor, where no groups are restarted."""
         asked_at = trio.current_time()
         live: list[tuple[Child[Any], Incarnation[Any]]] = []
         for number, child in enumerate(children, 1):
             if number % _STOPPED_AT_ONCE == 0:
                 await trio.lowlevel.cancel_shielded_checkpoint()
-            self._leave_group(child)
             incarnation = child.incarnation
             if incarnation.exit is None:
                 live.append((child, incarnation))

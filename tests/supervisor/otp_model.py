@@ -109,6 +109,7 @@ class _Step:
                 w.children[id].until = None
                 self._start_again(w.children[id])
             else:
+                assert w.group is not None
                 self._start_group(w.group.members)
         w.now = end
 
@@ -465,22 +466,21 @@ class _Step:
         w = self.w
         group, w.group = w.group, None
         deferred = [] if group is None else group.deferred
-        for number, (id, run, members) in enumerate(deferred):
-            if w.group is not None:
-                w.group.deferred += deferred[number:]
-                return
-            child = w.children.get(id)
-            if self._still_waits(child, run):
+        for id, run, members in deferred:
+            if w.group is not None and w.group.hung_at is not None:
+                w.group.deferred.append((id, run, members))
+                continue
+            child = self._still_waits(id, run)
+            # A member of a group that waits now is restarted with it anyhow.
+            if child is not None and (w.group is None or id not in w.group.members):
                 self._follow(child, normal=False, members=members)
 
-    def _still_waits(self, child: Child | None, run: int) -> bool:
-        """Whether nothing has become of a child since that run has failed."""
-        return (
-            child is not None
-            and child.runs == run
-            and child.state == "restarting"
-            and not child.is_live
-        )
+    def _still_waits(self, id: str, run: int) -> Child | None:
+        """Return the child if nothing has become of it since that run failed."""
+        child = self.w.children.get(id)
+        if child is None or child.runs != run or child.is_live:
+            return None
+        return child if child.state == "restarting" else None
 
     def _try_again(self, failed: Child) -> None:
         w = self.w
@@ -494,9 +494,9 @@ class _Step:
         failed.state = "restarting"
         # Those that were put off are served between two attempts.
         for id, run, theirs in deferred:
-            child = w.children.get(id)
+            child = self._still_waits(id, run)
             # The run of a member is replaced by the next attempt.
-            if id not in w.group.members and self._still_waits(child, run):
+            if child is not None and id not in w.group.members:
                 self._count(child)
                 until = w.now + child.delay
                 if child.delay or not set(theirs) >= set(w.group.members):

@@ -37,8 +37,8 @@ def test_two_events_settle_as_one_order_or_the_other(strategy):
     starting and stopping take time; but for the exceptions in `tree_runs`."""
     dice = random.Random(STRATEGIES.index(strategy))
     for _ in range(40):
-        _, *rest = random_pair(dice)
-        run_pair(strategy, *rest)
+        _, scene, first, second, gap, seed = random_pair(dice)
+        run_pair(strategy, scene, first, second, gap, seed)
 
 
 @pytest.mark.parametrize("strategy", ["one_for_all", "rest_for_one"])

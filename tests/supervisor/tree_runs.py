@@ -440,7 +440,10 @@ async def _pair(
         if (kind in ("terminate", "stop") and what == one.id)
         or (kind == "cancel" and what == one.caller)
     }
-    if not any(_agree(found, one, asked, ended, wanted) for one in wanted):
+    retried = any("fails" in one.plan for one in world.children.values()) or any(
+        kind == "stop" for kind, *_ in asked
+    )
+    if not any(_agree(found, one, asked, ended, retried, wanted) for one in wanted):
         lines = [f"{strategy}, {scene}: {first}, {second}, {gap}"]
         for key in found:
             lines.append(f"  {key}: {found[key]}")
@@ -483,6 +486,7 @@ def _agree(
     wanted: dict[str, Any],
     asked: Sequence[Operation],
     ended: set[str],
+    retried: bool,
     others: Sequence[dict[str, Any]],
 ) -> bool:
     if found["ended"] != wanted["ended"] or found["states"] != wanted["states"]:
@@ -509,9 +513,10 @@ def _agree(
             for id, life in ours.items()
         )
     # As exception 1: perhaps before the first step of its function.
-    # One that is stopped softly in a group that starts comes back with it, but
-    # those after it had not come up, and so are not stopped.
-    any_of_them = ours.keys() if any(o[0] == "stop" for o in asked) else ended
+    # After a failed attempt, and of one that is stopped softly as it starts, those
+    # after it had not come up, and so are not stopped: also if another failure is
+    # served between two attempts (B28).
+    any_of_them = ours.keys() if retried else ended
     for id in any_of_them & theirs.keys():
         if len(ours[id]) % 2 == len(theirs[id]) % 2 and len(ours[id]) < len(theirs[id]):
             theirs[id] = ours[id]
