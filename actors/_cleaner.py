@@ -165,3 +165,13 @@ def whole_characters(data: bytes) -> bytes:
     while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
         start += 1
     return data[start:]
+
+
+def whole_to_end(data: bytes) -> bytes:
+    """Return ``data`` without the beginning of a UTF-8 character cut off after it."""
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 != 0x80:
+            size = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+            return data if size <= back else data[:-back]
+    return data

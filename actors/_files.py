@@ -318,6 +318,15 @@ class AppendedFile:
         """Return how many bytes the file has."""
         return os.fstat(self._open_fd()).st_size
 
+    def is_in_place(self) -> bool:
+        """Say whether its path still leads to it."""
+        try:
+            ours = os.fstat(self._open_fd())
+            there = os.lstat(self._path)
+        except OSError:
+            return False
+        return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
+
     def rotate(self, older: Path) -> int:
         """Move the file to ``older``, replacing what is there, and begin it
         again; return the size of the file that was replaced, 0 if none was.
@@ -333,6 +342,11 @@ class AppendedFile:
         if self._turn.locked():
             raise trio.BusyResourceError(f"{self._path} is being written to")
         before = self._open_fd()
+        if not self.is_in_place():
+            # What is there now is somebody else's.
+            raise OSError(
+                errno.ENOENT, "the file was removed or replaced", str(self._path)
+            )
         new = self._path.with_name(f"{self._path.name}.new")
         fd = os.open(new, _CREATE, 0o600)
         try:

@@ -9,7 +9,8 @@ from pathlib import Path
 class QuotaExceeded(Exception):
     """Raised when a task has more output than it may keep.
 
-    Its file is full and ends exactly at the quota. The task that prints so much
+    Its file is full: it ends at the quota or, when it is text, with the last
+    character that is whole there. The task that prints so much
     is at fault; give it a larger quota or have it print less.
     """
 

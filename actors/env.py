@@ -257,7 +257,11 @@ class Processes(Protocol):
 
 
 class OutputFile(Protocol):
-    """An output file open for appending."""
+    """An output file open for appending.
+
+    One that has a method ``is_in_place() -> bool`` is asked at the end whether its
+    path still leads to it, so that it is told if somebody has removed it.
+    """
 
     @property
     def path(self) -> Path:

@@ -18,6 +18,7 @@ from ._cleaner import ESCAPE_SEQUENCE as ESCAPE_SEQUENCE
 from ._cleaner import LINE_LIMIT as LINE_LIMIT
 from ._cleaner import Cleaner as Cleaner
 from ._cleaner import whole_characters as whole_characters
+from ._cleaner import whole_to_end
 from ._quota import DirectoryQuotaExceeded as DirectoryQuotaExceeded
 from ._quota import DiskQuota as DiskQuota
 from ._quota import QuotaExceeded as QuotaExceeded
@@ -28,6 +29,7 @@ __all__ = [
     "BINARY_NOTE",
     "ESCAPE_SEQUENCE",
     "LINE_LIMIT",
+    "LOST_NOTE",
     "SNIFF",
     "Cleaner",
     "DirectoryQuotaExceeded",
@@ -45,6 +47,9 @@ SNIFF: Final = 4096
 
 BINARY_NOTE: Final = b"[Binary output: not kept from here on]\n"
 """The line that stands in the file for binary output."""
+
+LOST_NOTE: Final = b"[The output file was removed or replaced; this is the end]\n"
+"""The line before the end of output whose file is not in its place any more."""
 
 _CLOSE_BUDGET: Final = 5.0
 
@@ -127,6 +132,7 @@ class OutputLog:
         "_warned",
         "binary",
         "bytes_written",
+        "lost",
         "warn_at",
     )
 
@@ -136,6 +142,10 @@ class OutputLog:
 
     binary: bool
     """Whether the output turned out to be binary."""
+
+    lost: bool
+    """Whether the file was not in its place any more when it was closed: somebody
+    has removed or replaced it."""
 
     warn_at: int
     """The number of bytes, with those used before, at which ``on_warning`` is
@@ -163,6 +173,7 @@ class OutputLog:
             )
         self.bytes_written = 0
         self.binary = False
+        self.lost = False
         self.warn_at = quota - quota // 5
         self._file = file
         self._quota = quota
@@ -225,7 +236,9 @@ class OutputLog:
         if room < wanted:
             if self._cleaner is not None:
                 data += self._cleaner.finish()
-            data = data[:room]
+                data = whole_to_end(data[:room])
+            else:
+                data = data[:room]
         await self._keep(data)
         if self._on_output is not None:
             self._on_output()
@@ -250,9 +263,10 @@ class OutputLog:
                     rest = self._cleaner.finish()
                     # Only a character that was cut by the end could still be
                     # too much.
-                    await self._keep(rest[: self._reserve(len(rest))])
+                    await self._keep(whole_to_end(rest[: self._reserve(len(rest))]))
             finally:
                 self._give_back(self._reserved)
+                self._look_for_file()
                 await self._file.aclose()
         if self._on_output is not None:
             self._on_output()
@@ -267,7 +281,8 @@ class OutputLog:
     def tail(self) -> tuple[bytes, bool]:
         """Return the clean end of the output, and whether output precedes it.
 
-        The unfinished line is part of it. It begins with a whole character.
+        The unfinished line is part of it. It begins with a whole character and, if
+        the file is `lost`, with a line that says so.
         """
         end = self._tail
         if self._cleaner is not None:
@@ -280,7 +295,7 @@ class OutputLog:
         if self._cleaner is None:
             cleaner = Cleaner()
             kept = cleaner.feed(kept) + cleaner.finish()
-        return kept, truncated
+        return LOST_NOTE + kept if self.lost else kept, truncated
 
     def _clean(self, cleaner: Cleaner, data: bytes) -> bytes:
         if not self._sniff_left:
@@ -357,6 +372,15 @@ class OutputLog:
             self._disk.give_back(dropped)
         if self._on_rotate is not None:
             self._on_rotate(self._older, dropped)
+
+    def _look_for_file(self) -> None:
+        is_in_place = getattr(self._file, "is_in_place", None)
+        self.lost = is_in_place is not None and not is_in_place()
+        if self.lost and self._on_warning is not None:
+            self._on_warning(
+                "the output file was removed or replaced while the task ran"
+                f" ({self._file.path}): only the end of the output is left, in memory"
+            )
 
     def _warn_of_quota(self) -> None:
         if self._warned or self._on_warning is None:

@@ -234,6 +234,8 @@ class Report(Guard):
     log = _Rare[OutputLog | None](None)
     output_tail = _Rare[str | None](None)
     output_truncated = _Rare[bool](False)
+    # Whether what is at the path of the output is not the output.
+    output_lost = _Rare[bool](False)
     # What all tasks of the directory may write together; its owner sets it.
     disk = _Rare[DiskQuota | None](None)
     exit_code = _Rare[int | None](None)
@@ -333,7 +335,8 @@ class Report(Guard):
         if self.output_file is None:
             return
         try:
-            self.env.files.remove(self.output_file)
+            if not self.output_lost:
+                self.env.files.remove(self.output_file)
             if self.output_start:
                 self.env.files.remove(older_file(self.output_file))
         except OSError as error:

@@ -289,8 +289,8 @@ class Task(Report):
 
     @property
     def output_source(self) -> Path | None:
-        """The file that its output is read from."""
-        return self.output_file
+        """The file that its output is read from, if it is there."""
+        return None if self.output_lost else self.output_file
 
     def on_progress(self) -> None:
         self.host.on_progress(self)
@@ -349,7 +349,7 @@ class Task(Report):
         self.run_id = run_id
         self.exit_code = self.signal = self.pid = self.own_exit = None
         self.result = self.output_tail = None
-        self.output_truncated = False
+        self.output_truncated = self.output_lost = False
         self.left_behind = 0
 
     def let_go(self) -> None:

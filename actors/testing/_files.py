@@ -237,6 +237,10 @@ class FakeFiles:
 
     # For a file that is open
 
+    def holds(self, path: Path, data: bytearray) -> bool:
+        """Say whether ``data`` is the file at ``path``."""
+        return self._files.get(_absolute(path)) is data
+
     def rotate(self, path: Path, older: Path) -> tuple[bytearray, int]:
         """Move a file and begin it again; return the new one, and the size of
         the one that it replaced."""
@@ -330,10 +334,17 @@ class FakeFile:
         """Return how many bytes it has."""
         return len(self._open_data())
 
+    def is_in_place(self) -> bool:
+        """Say whether its path still leads to it."""
+        return self._files.holds(self._path, self._open_data())
+
     def rotate(self, older: Path) -> int:
         """Move the file to ``older`` and begin it again, empty; return the size
         of the file that was replaced."""
-        self._open_data()
+        if not self.is_in_place():
+            raise OSError(
+                errno.ENOENT, "the file was removed or replaced", str(self._path)
+            )
         self._data, replaced = self._files.rotate(self._path, older)
         return replaced
 

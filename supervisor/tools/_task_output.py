@@ -107,9 +107,13 @@ class OutputEnd:
 
 def read_end(task: TaskHandle, limit: int) -> OutputEnd:
     """Return the end of what a task has printed or answered: at most ``limit``
-    characters."""
+    characters, from the beginning of a line on if that leaves out no more than half
+    of them."""
     snapshot = task.snapshot()
     if _prints(snapshot) and (text := task.read_tail(limit)):
+        lines = task.read_tail(limit, whole_lines=True)
+        if 2 * len(lines) >= limit:
+            text = lines
         is_cut = (
             len(task.read_tail(limit + 1)) > limit
             # The beginning of a rotated file is not kept.
@@ -136,7 +140,12 @@ def end_of(answer: str, limit: int) -> OutputEnd:
     if len(answer) <= limit:
         return OutputEnd(answer, is_cut=False)
     header = f"[Truncated. The last of {len(answer)} characters]\n"
-    return OutputEnd(header + answer[len(header) - limit :], is_cut=True)
+    start = len(answer) - (limit - len(header))
+    # The beginning of the first line that is there as a whole.
+    line = answer.find("\n", start - 1) + 1
+    if line and 2 * (line - start) <= limit:
+        start = line
+    return OutputEnd(header + answer[start:], is_cut=True)
 
 
 def _read_on(task: TaskHandle, offset: int, limit: int) -> tuple[str, dict[str, Any]]:
