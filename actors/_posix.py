@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +37,8 @@ from .env import Terminal
 
 _ATTEMPTS = 3
 _SCRIPT = "__main__.py"
+_LOOK_EVERY = 1.0
+"""Seconds, at least, between two looks whether a tracer holds the guardian."""
 
 
 class SystemClock:
@@ -249,6 +252,9 @@ class _Guardian:
     @enable_ki_protection
     def __init__(self, variable: str) -> None:
         self.host = os.getpid()
+        self.inner = 0
+        """Told by the first tree that it starts."""
+        self._looked = 0.0
         self._control, theirs = socket.socketpair()
         self._sending = trio.Lock()
         try:
@@ -301,6 +307,25 @@ class _Guardian:
             self._popen.send_signal(signal.SIGCONT)
         return self._popen.returncode is None
 
+    def free(self) -> None:
+        """End it if a tracer holds it: nothing else frees it, and it hears nothing.
+
+        The outer one looks after the inner one, when asked to.
+        """
+        from ._guardian.proc import is_frozen, look_at, send_signal
+
+        now = time.monotonic()
+        if now < self._looked + _LOOK_EVERY or self._popen.returncode is not None:
+            return
+        self._looked = now
+        if is_frozen(self._popen.pid):
+            inner = look_at(self.inner)
+            if inner is not None and inner.parent == self._popen.pid:
+                send_signal(self.inner, signal.SIGKILL)
+            self._popen.kill()
+        else:
+            self._popen.send_signal(signal.SIGUSR1)
+
     def has_ended(self) -> bool:
         """Tell whether it has ended, and give everything back if so."""
         if self._popen.poll() is None:
@@ -313,7 +338,8 @@ class _Guardian:
     async def wait_ended(self) -> None:
         """Wait until no process is left of it, nor of what it started."""
         while self._popen.returncode is None and self._popen.poll() is None:
-            await wait_process_end(self._popen.pid)
+            if await wait_process_end(self._popen.pid):
+                return  # Even if a tracer keeps us from reaping it.
 
     @enable_ki_protection
     async def aclose(self) -> None:
@@ -324,11 +350,13 @@ class _Guardian:
         except OSError:  # The guardian has died.
             pass
         self.wake()
+        self.free()
         with trio.move_on_after(PATIENCE, shield=True):
             await self.wait_ended()
         if not self.has_ended():
             self._popen.kill()
-            self._popen.wait()
+            with trio.move_on_after(PATIENCE, shield=True):
+                await self.wait_ended()
             self.has_ended()
 
 

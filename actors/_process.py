@@ -30,8 +30,15 @@ GUARDIAN_DIED = "the guardian process died"
 class Guardian(Protocol):
     """What a tree needs of its guardian."""
 
+    inner: int
+    """The process that starts trees, and adopts what of them has lost its parent."""
+
     def wake(self) -> object:
         """Let it go on if it was stopped."""
+        ...
+
+    def free(self) -> None:
+        """End it if a tracer holds it."""
         ...
 
     async def wait_ended(self) -> None:
@@ -73,8 +80,6 @@ class PosixProcess:
         # Known before the start: what is being started when the guardian dies
         # bears it, and nothing else yet.
         self._mark = mark
-        self._keeper = 0
-        """The process that adopts what of the tree has lost its parent."""
         self._turns = turns
         self._output: ProcessOutput | None = None
         self._errors: ProcessOutput | None = None
@@ -210,18 +215,16 @@ class PosixProcess:
 
     def _seen(self) -> Iterator[Seen]:
         """Yield the members that descend from the leader, or are orphans of it."""
-        from ._guardian.proc import children_of, look_at, mark_of
+        from ._guardian.proc import adopted_by, descendants_of, look_at, mark_of
 
         roots = [] if self._exit is not None else [self._pid]
         others = {pid for tree in self._registry for pid in (tree._pid, tree._session)}
         roots += [
             pid
-            for pid in children_of(self._keeper)
+            for pid in adopted_by(self._guardian.inner)
             if pid not in others and mark_of(pid) == self._mark
         ]
-        while roots:
-            pid = roots.pop()
-            roots += children_of(pid)
+        for pid in descendants_of(roots):
             if (seen := look_at(pid)) is not None:
                 yield seen
 
@@ -267,6 +270,7 @@ class PosixProcess:
         if not self._gone and not self._closed:
             self._stopped = True
             self._guardian.wake()
+            self._guardian.free()
             # The end of the stream tells the guardian to kill the tree. Not
             # only close: a fork of this process would keep the stream open.
             try:
@@ -276,6 +280,7 @@ class PosixProcess:
             with trio.move_on_after(PATIENCE, shield=True):
                 await self.wait_gone()
             if not self._gone:
+                self._guardian.free()
                 with trio.move_on_after(PATIENCE, shield=True):
                     await self._kill_lost()
         self._close()
@@ -302,6 +307,7 @@ class PosixProcess:
         self._stopped = True
         if not self._lost:
             self._guardian.wake()
+            self._guardian.free()
             self.ask(wish)
         if self._lost and not self._gone:
             self._signal_lost(self._find_lost(), *signals)
@@ -329,8 +335,9 @@ class PosixProcess:
                     if not self._closed:
                         self._hear()
                     continue
-                # No event tells that a command has stopped the guardian.
+                # No event tells that a command holds the guardian.
                 self._guardian.wake()
+                self._guardian.free()
             except trio.ClosedResourceError:
                 pass  # Whoever closed it may have heard what we wait for.
             finally:
@@ -377,7 +384,7 @@ class PosixProcess:
 
     def _learn(self, what: str, *values: str) -> None:
         if what == "started":
-            self._pid, self._session, self._keeper = map(int, values)
+            self._pid, self._session, self._guardian.inner = map(int, values)
         elif what == "failed":
             self._failure = int(values[0]), " ".join(values[1:])
             self._gone = True
@@ -452,7 +459,7 @@ class PosixProcess:
     async def _kill_lost(self) -> None:
         # The other half of the guardian ends everything, and then itself.
         self._guardian.wake()
-        with trio.move_on_after(PATIENCE):
+        with trio.move_on_after(PATIENCE / 2):
             await self._guardian.wait_ended()
         # Both halves may have been killed.
         while pids := self._find_lost():
@@ -480,17 +487,18 @@ def _open_pidfd(pid: int) -> int | None:
     return None
 
 
-async def wait_process_end(pid: int) -> None:
-    """Wait for the end of a process that is no child of ours."""
+async def wait_process_end(pid: int) -> bool:
+    """Wait for the end of a process; tell whether it is known to have ended."""
     try:
         pidfd = _open_pidfd(pid) if pid > 0 else None
     except ProcessLookupError:
-        return
+        return True
     if pidfd is None:
         await trio.sleep(0.05)  # The caller looks again; no event tells.
-        return
+        return False
     try:
         await trio.lowlevel.wait_readable(pidfd)
+        return True
     finally:
         trio.lowlevel.notify_closing(pidfd)
         os.close(pidfd)

@@ -19,10 +19,12 @@ if __name__ == "__main__" and not __package__:
     __package__ = os.path.basename(_PACKAGE)
 
 from .ending import end_descendants  # noqa: E402
-from .proc import HAS_PROC  # noqa: E402
-from .serving import Server  # noqa: E402
+from .proc import HAS_PROC, is_frozen  # noqa: E402
+from .serving import Poll, Server, drain, open_wakeup  # noqa: E402
 from .starting import CATCHABLE  # noqa: E402
 
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _SURVIVED = (
     signal.SIGINT,
@@ -34,18 +36,43 @@ _SURVIVED = (
     signal.SIGPIPE,
 )
 """What a terminal, a service manager or a clumsy ``kill`` may send to us."""
+_WATCH = 0.2
+"""Seconds between two looks at the inner one, once the runtime has ended."""
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
     """Catch a signal: unlike an ignored one it is not ignored by programs."""
 
 
-def _become_subreaper() -> None:
+def _prctl(option: int, value: int) -> None:
     import ctypes
 
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
+
+
+def _become_hard_to_hold() -> None:
+    # Nobody may trace us who may not trace everybody; and who has stopped us and
+    # then kills our parent has not stopped us.
+    _prctl(_PR_SET_DUMPABLE, 0)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
+def _open_pidfd(pid: int) -> int | None:
+    """Return a pidfd, or None where there are none.
+
+    Raises:
+        ProcessLookupError: if there is no such process.
+    """
+    if sys.platform == "linux":
+        try:
+            return os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise
+        except OSError:  # An old kernel, or a sandbox.
+            pass
+    return None
 
 
 def _open_parent(parent: int) -> int | None:
@@ -54,29 +81,56 @@ def _open_parent(parent: int) -> int | None:
     Raises:
         ProcessLookupError: if the parent has ended.
     """
-    descriptor = None
-    if sys.platform == "linux":
-        try:
-            descriptor = os.pidfd_open(parent)
-        except ProcessLookupError:
-            raise
-        except OSError:  # An old kernel, or a sandbox.
-            pass
+    descriptor = _open_pidfd(parent)
     # The pidfd is of the parent only if the parent was there after it was opened.
     if os.getppid() != parent:
         raise ProcessLookupError
     return descriptor
 
 
-def _watch_over(inner: int, variable: bytes) -> None:
-    """Be the outer guardian: wait for the end of the inner one, then end the rest."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-    while True:
-        news = os.waitid(os.P_PID, inner, os.WEXITED | os.WSTOPPED)
-        if news is not None and news.si_code != os.CLD_STOPPED:
-            break
-        os.kill(inner, signal.SIGCONT)
-    end_descendants(variable, _reap, _wait_for_child)
+class _Outer:
+    """The outer guardian: waits for the end of the inner one, then ends the rest."""
+
+    def __init__(self, inner: int, runtime: int | None) -> None:
+        """Args: the inner one's pid, and a pidfd of the runtime."""
+        self._inner = inner
+        self._runtime = runtime
+        self._pidfd = _open_pidfd(inner)
+        self._wakeup, self._waker = open_wakeup()
+        self._poll = Poll(self._wakeup.fileno())
+        for pidfd in (self._pidfd, runtime):
+            if pidfd is not None:
+                self._poll.add(pidfd)
+
+    def watch(self) -> None:
+        """Return when the inner one has ended."""
+        patience = None
+        while True:
+            ready = self._wait(patience)
+            news = os.waitid(
+                os.P_PID, self._inner, os.WEXITED | os.WSTOPPED | os.WNOHANG
+            )
+            # One that was traced is its tracer's to reap, and has ended all the same.
+            if self._pidfd in ready or (news and news.si_code != os.CLD_STOPPED):
+                return
+            if self._runtime is not None and self._runtime in ready:
+                self._poll.discard(self._runtime)
+                patience = _WATCH
+            if news is not None or patience is not None:
+                os.kill(self._inner, signal.SIGCONT)
+            # No event tells of that: we look when the runtime asks us to.
+            if is_frozen(self._inner):
+                os.kill(self._inner, signal.SIGKILL)
+
+    def end_the_rest(self, variable: bytes) -> None:
+        """Kill what has become ours, until there is no child any more."""
+        self._poll = Poll(self._wakeup.fileno())
+        end_descendants(variable, _reap, self._wait)
+
+    def _wait(self, seconds: float | None) -> set[int]:
+        ready = self._poll.wait(seconds)
+        drain(self._wakeup)
+        return ready
 
 
 def _reap() -> bool:
@@ -88,11 +142,6 @@ def _reap() -> bool:
     return True
 
 
-def _wait_for_child(seconds: float) -> None:
-    if sys.platform != "darwin":
-        signal.sigtimedwait([signal.SIGCHLD], seconds)
-
-
 def main() -> None:
     """Run as the guardian of the parent process; descriptor 0 is its control."""
     parent, variable = int(sys.argv[1]), os.fsencode(sys.argv[2])
@@ -102,14 +151,16 @@ def main() -> None:
             signal.signal(number, signal.SIG_DFL)
     for number in (*_SURVIVED, signal.SIGCHLD):
         signal.signal(number, _nothing)
+    if sys.platform == "linux":
+        _become_hard_to_hold()
     try:
         runtime = _open_parent(parent)
-        outer = _begin_inner(variable) if HAS_PROC else None
+        outer = _begin_inner(variable, runtime) if HAS_PROC else None
     except ProcessLookupError:
         return
     if not HAS_PROC and sys.platform == "linux":
         # Not to find orphans, but to reap them: a group of the dead is still one.
-        _become_subreaper()
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=0)
     control.setblocking(False)
     server = Server(control, variable, runtime, outer)
@@ -120,21 +171,25 @@ def main() -> None:
         os._exit(0)  # At once: somebody waits for it.
 
 
-def _begin_inner(variable: bytes) -> int | None:
+def _begin_inner(variable: bytes, runtime: int | None) -> int | None:
     """Go on as the inner guardian; return a pidfd of the outer one."""
-    _become_subreaper()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     gc.freeze()  # The two share their memory as long as nobody writes to it.
     outer = os.getpid()
     inner = os.fork()
     if inner:
         try:
-            os.closerange(0, 64)
-            _watch_over(inner, variable)
+            os.closerange(0, 64 if runtime is None else runtime)
+            os.closerange(64 if runtime is None else runtime + 1, 64)
+            guardian = _Outer(inner, runtime)
+            guardian.watch()
+            guardian.end_the_rest(variable)
         finally:
             os._exit(0)
     # A signal to the group of one does not reach the other.
     os.setsid()
-    _become_subreaper()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _become_hard_to_hold()
     return _open_parent(outer)
 
 

@@ -18,7 +18,7 @@ _CHASES = 64
 
 
 def end_descendants(
-    variable: bytes, reap: Callable[[], bool], wait: Callable[[float], None]
+    variable: bytes, reap: Callable[[], bool], wait: Callable[[float], object]
 ) -> None:
     """Kill every descendant until there is no child any more.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
@@ -99,6 +100,16 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+def is_frozen(pid: int) -> bool:
+    """Tell whether a tracer holds a process, and not only for a system call."""
+    for _ in range(10):
+        stat = read(f"/proc/{pid}/stat", 1024) if HAS_PROC else b""
+        if stat[stat.rfind(b")") + 2 :][:1] != b"t":
+            return False
+        time.sleep(0.002)
+    return True
+
+
 class Children:
     """Tells the children of this process, which must have one thread only.
 
@@ -117,8 +128,7 @@ class Children:
         """Return the children, nearly in the order in which they became ours."""
         if self._file is None:
             # As exact: a child of ours is there during the whole look.
-            seen = [it for it in look_at_processes() if it.parent == self._me]
-            return [it.pid for it in sorted(seen, key=lambda it: it.started)]
+            return _find_children(self._me)
         names = b""
         while chunk := os.pread(self._file, 1 << 16, len(names)):
             names += chunk
@@ -136,6 +146,18 @@ def children_of(pid: int) -> list[int]:
         names = read(f"/proc/{pid}/task/{thread}/children", 1 << 22)
         found += map(int, names.split())
     return found
+
+
+def adopted_by(guardian: int) -> list[int]:
+    """Return the children of a guardian, also of one that ``/proc`` hides."""
+    if os.path.exists(f"/proc/{guardian}/task/{guardian}/children"):
+        return children_of(guardian)
+    return _find_children(guardian)
+
+
+def _find_children(parent: int) -> list[int]:
+    seen = [it for it in look_at_processes() if it.parent == parent]
+    return [it.pid for it in sorted(seen, key=lambda it: it.started)]
 
 
 def descendants_of(pids: Iterable[int]) -> list[int]:

@@ -53,6 +53,24 @@ class Poll:
         return {descriptor for descriptor, _ in self._poll.poll(milliseconds)}
 
 
+def open_wakeup() -> tuple[socket.socket, socket.socket]:
+    """Return what can be read after a signal, and its other end."""
+    wakeup, waker = socket.socketpair()
+    wakeup.setblocking(False)
+    waker.setblocking(False)
+    signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+    return wakeup, waker
+
+
+def drain(wakeup: socket.socket) -> None:
+    """Take all that is there to be read."""
+    try:
+        while len(wakeup.recv(4096)) == 4096:
+            pass
+    except BlockingIOError:
+        pass
+
+
 class Server:
     """All trees, and the two loops that serve them."""
 
@@ -81,10 +99,7 @@ class Server:
         self._environment = b"", dict[bytes, bytes]()
         """The last one, as it came and taken apart: most are the same."""
         use_all_descriptors()
-        self._wakeup, self._waker = socket.socketpair()
-        self._wakeup.setblocking(False)
-        self._waker.setblocking(False)
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        self._wakeup, self._waker = open_wakeup()
         self._poll = Poll(control.fileno(), self._wakeup.fileno())
         for pidfd in (runtime, outer):
             if pidfd is not None:
@@ -101,7 +116,7 @@ class Server:
             if self._runtime in ready:
                 return
             if wakeup in ready:
-                self._drain()
+                drain(self._wakeup)
                 self._reap()
             for descriptor in ready:
                 if descriptor in self._trees:
@@ -143,14 +158,7 @@ class Server:
 
     def _wait(self, seconds: float) -> None:
         Poll(self._wakeup.fileno()).wait(seconds)
-        self._drain()
-
-    def _drain(self) -> None:
-        try:
-            while len(self._wakeup.recv(4096)) == 4096:
-                pass
-        except BlockingIOError:
-            pass
+        drain(self._wakeup)
 
     # What the runtime wants
 

@@ -80,11 +80,19 @@ def has_ended(pidfd: int, *, reaped: bool = False) -> bool:
 
 def main() -> None:
     sys.path.append(str(Path(__file__).absolute().parents[2] / "actors"))
-    from _guardian.__main__ import main  # type: ignore[import-not-found]
+    from _guardian import serving  # type: ignore[import-not-found]
+    from _guardian.__main__ import main
 
     fate = Fate(Path(os.environ["BESET"]))
-    os.pread = fate.count_read
-    sys.addaudithook(fate)
+    serve = serving.Server.serve
+
+    def serve_on(server: Any) -> None:
+        # Only in the process that works.
+        os.pread = fate.count_read
+        sys.addaudithook(fate)
+        serve(server)
+
+    serving.Server.serve = serve_on
     main()
 
 
