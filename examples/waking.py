@@ -73,7 +73,8 @@ async def main(directory: str) -> None:
         async with open_runtime(directory) as runtime:
             model = Model(runtime)
             wakes = runtime.wakes(OWNER)
-            # It ends after the runtime, when all has been told.
+            # It ends when the runtime begins to close: nobody needs to be woken for
+            # that. With after_end=True it would go on until all has been told.
             nursery.start_soon(wake_up, wakes, model)
             watch = await runtime.schedule("* * * * * *", "Is all well?", owner=OWNER)
             await user(runtime, model)

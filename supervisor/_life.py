@@ -448,6 +448,7 @@ class Life:
     def close(self) -> None:
         """Refuse new tasks and end those that only wait. Idempotent."""
         self.is_stopping = True
+        self.delivery.outbox.begin_end()
         self.mark_stopping(list(self.table.live.values()), "the runtime is closing")
 
     # The end

@@ -236,6 +236,8 @@ class Outbox:
         self.routed = 0
         """How many of these are handed to somebody instead of the readers."""
         self.closed = False
+        self.is_ending = False
+        """Whether what comes is of the end of the runtime."""
 
     def add(
         self,
@@ -488,11 +490,19 @@ class Outbox:
         await self.wait_by(queue.readers.park)
         return True
 
+    def begin_end(self) -> None:
+        """What comes from now on is of the end of the runtime."""
+        self.is_ending = True
+        self._wake_all()
+
     def close(self) -> None:
         """Nothing more will come; what is here stays readable."""
         # The notifier was the last to stop and left none, unless it failed.
         write_envelopes(self)
         self.closed = True
+        self._wake_all()
+
+    def _wake_all(self) -> None:
         self._ready.readers.unpark_all()
         for held in list(self._ready_of.values()):
             if (queue := held()) is not None:

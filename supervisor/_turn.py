@@ -1,13 +1,15 @@
 """The turns of a parent: when it is busy, and with what.
 
-A parent is one owner of tasks. Turns that its host begins by itself, for what a
-user says, are the host's own business: there may be several. A wake's turn is the
-only one of its time: it begins when no other is under way or waits, and one of the
-host's own that comes meanwhile waits for its end, and then goes first.
+A parent is one owner of tasks, and has one turn at a time. Those that its host begins
+by itself, for what a user says, wait for each other, in the order in which they are
+asked for. That of a wake begins when no other is under way or waits; one of the host's
+own that comes meanwhile waits for its end, and then goes first. What is begun inside a
+turn is a part of it.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from contextvars import ContextVar
 from math import inf
@@ -42,12 +44,13 @@ class Parent:
         self.queue = outbox.ready_for(owner, everyone=False)
         """Its notifications; those who wait for a wake park at its readers."""
         self.own: set[Turn] = set()
-        """The host's own turns that are under way."""
+        """The host's own turns that are under way: one, and those inside it."""
         self.wake: Turn | None = None
         """The turn of a wake that is under way."""
         self.spoke_at = -inf
         """When the host last began, or asked for, a turn of its own."""
-        self._waiting = 0
+        # Those that wait for their turn, in order.
+        self._line: deque[object] = deque()
         self._changed = ParkingLot()
 
     @property
@@ -58,7 +61,15 @@ class Parent:
     @property
     def is_free(self) -> bool:
         """Whether a wake may begin, as far as turns go."""
-        return not self.is_busy and not self._waiting
+        return not self.is_busy and not self._line
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether this code runs in a turn that is under way: in that of a wake, or
+        where one of the host's own would wait for it."""
+        if self.wake is not None and self.wake.mark in _inside.get():
+            return True
+        return any(turn.would_wait_for(current_task()) for turn in self.own)
 
     def refuse_own_turn(self) -> None:
         """Raise WouldDeadlock if the call comes from a turn under way."""
@@ -75,19 +86,20 @@ class Parent:
         if self.wake is not None and self.wake.is_abandoned:
             self.wake.end(well=False)
 
-    async def wait_no_wake(self) -> None:
-        """Wait for the end of the wake's turn that is under way, if any; no other
-        wake begins before."""
+    async def wait_free(self) -> None:
+        """Wait for the end of the turn that is under way, if any, and of those that
+        wait already; no wake begins before."""
         self.drop_abandoned_wake()
-        self._waiting += 1
+        place = object()
+        self._line.append(place)
         try:
-            while self.wake is not None:
+            while self.is_busy or self._line[0] is not place:
                 await self._changed.park()
         except BaseException:
-            self._waiting -= 1
+            self._line.remove(place)
             self.tell_change()
             raise
-        self._waiting -= 1
+        self._line.popleft()
 
     def take(self, room: int) -> list[Notification]:
         """Take those that are there, for a turn, until their text fills ``room``."""
@@ -141,6 +153,7 @@ class Turn:
     __slots__ = (
         "_is_under_way",
         "_notes",
+        "_nurseries",
         "_parent",
         "_progressed",
         "_reader",
@@ -155,6 +168,8 @@ class Turn:
         self._notes: list[Notification] = []
         self.task: trio.lowlevel.Task | None = None
         """The task that entered its block."""
+        # How many nurseries that has round the block.
+        self._nurseries = 0
         # Of a wake: the task that it was handed to.
         self._reader: trio.lowlevel.Task | None = None
         # Not the turn itself, which would live as long as all that it launches.
@@ -172,13 +187,14 @@ class Turn:
             await trio.lowlevel.checkpoint()
             raise SupervisorError("the block of a turn that is under way is entered")
         parent = self._parent
-        if parent.wake is None or parent.wake.mark not in _inside.get():
+        if not parent.is_inside:
             # Also while it waits: the user has spoken.
             parent.spoke_at = trio.current_time()
-            await parent.wait_no_wake()
+            await parent.wait_free()
         self._begin()
         parent.own.add(self)
         self.task = current_task()
+        self._nurseries = len(self.task.child_nurseries)
         return self
 
     @enable_ki_protection
@@ -189,6 +205,18 @@ class Turn:
         traceback: TracebackType | None,
     ) -> None:
         self.end(well=exc_type is None)
+
+    def would_wait_for(self, task: trio.lowlevel.Task) -> bool:
+        """Whether its block cannot be left before ``task`` has ended, or is that of
+        ``task`` itself."""
+        while task is not self.task:
+            nursery = task.parent_nursery
+            if nursery is None:
+                return False
+            task = nursery.parent_task
+            if task is self.task:
+                return nursery in task.child_nurseries[self._nurseries :]
+        return True
 
     def progressed(self) -> None:
         """Say that the parent has made something of what it was told: an answer

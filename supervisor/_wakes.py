@@ -117,16 +117,20 @@ class Wakes:
     """The wakes of one owner: an async iterator. Made by `Runtime.wakes`.
 
     Several may iterate: each wake goes to one of them, and they never overlap. It
-    ends when the runtime has ended and everything was told.
+    ends when the runtime begins to close, or with ``after_end`` when that has ended
+    and everything was told.
     """
 
-    def __init__(self, parent: Parent, window: float) -> None:
+    def __init__(
+        self, parent: Parent, window: float, *, after_end: bool = True
+    ) -> None:
         if isinstance(window, bool) or not isinstance(window, int | float):
             raise TypeError(f"window must be a number of seconds, not {window!r}")
         if not 0 <= window < inf:
             raise ValueError(f"window must be 0 or more seconds, not {window!r}")
         self._parent = parent
         self._window = window
+        self._after_end = after_end
         # What was handed out last.
         self._last: Turn | None = None
 
@@ -152,6 +156,8 @@ class Wakes:
         parent.drop_abandoned_wake()
         await checkpoint()
         while True:
+            if parent.outbox.is_ending and not self._after_end:
+                raise StopAsyncIteration
             until = inf
             if parent.is_free:
                 if parent.outbox.first(parent.queue) is None:

@@ -698,8 +698,10 @@ class Runtime:
         busy. The foreground tasks of the turn are those that `run` is called
         for in the block; they end with it. Background tasks go on.
 
-        No wake of the owner begins meanwhile. If the turn of one is under way, and
-        this is not part of it, entering waits for its end: see `wakes`."""
+        An owner has one turn at a time: entering waits for the end of the one that is
+        under way, and of those that have asked before, also if it is that of a wake;
+        see `wakes`. One that is entered inside the block of another one of the owner,
+        also in a task of a nursery in that, is a part of it. No wake of the owner begins meanwhile."""
         owner = check_text("owner", owner)
         return Turn(self._parents.of(owner))
 
@@ -707,7 +709,13 @@ class Runtime:
         """Whether a turn of ``owner`` is under way."""
         return self._parents.is_busy(owner)
 
-    def wakes(self, owner: str | None = None, *, window: float = 0.0) -> Wakes:
+    def wakes(
+        self,
+        owner: str | None = None,
+        *,
+        window: float = 0.0,
+        after_end: bool = False,
+    ) -> Wakes:
         """Iterate over what the parent ``owner`` must be woken for::
 
             async for wake in runtime.wakes("main"):
@@ -722,6 +730,11 @@ class Runtime:
         begun meanwhile waits for its end and goes before the next. One that leads to nothing is offered again, once: see `Turn`.
         What is consumed before the wake begins is not in it.
 
+        The iteration ends as soon as the runtime begins to close: that tasks were
+        stopped by that is no reason to ask a model, which may cost money. What was not
+        told stays readable, by `notifications` too. With ``after_end`` it goes on
+        until all of it was told.
+
         With a ``window`` there is no wake before more than that many seconds have
         passed since the host last began a turn of its own: a user who has just
         said something may say more.
@@ -732,7 +745,9 @@ class Runtime:
         Raises:
             TypeError, ValueError: for bad arguments.
         """
-        return Wakes(self._parents.of(check_text("owner", owner)), window)
+        check_flag("after_end", after_end)
+        parent = self._parents.of(check_text("owner", owner))
+        return Wakes(parent, window, after_end=after_end)
 
     def tell_progress(
         self, task: TaskHandle | str, *, notify: Notify = "defer"

@@ -258,7 +258,7 @@ class _Session:
         )
 
     async def _run_in_foreground(self, step: Step, begun: trio.Event) -> None:
-        """Run an agent as a host does in a turn: until it ends, or is moved."""
+        """Run an agent until it ends, or is moved. Several may run so at once."""
 
         def note(context: AgentContext) -> None:
             self._ids[step.agent] = context.agent_id
@@ -266,10 +266,7 @@ class _Session:
 
         self._listening.begun = note
         with _named(step, self._order.script.source):
-            async with self._runtime.turn():
-                task = await self._runtime.run(
-                    self._agent(step), description=step.agent
-                )
+            task = await self._runtime.run(self._agent(step), description=step.agent)
         self._ids[step.agent] = task.id
         begun.set()
 

@@ -14,6 +14,7 @@ import trio.testing
 from actors import Context, Progress, TaskStatus
 from actors.agent import Agent, AgentContext, AgentEvent, FinalResult
 from actors.shell import Shell
+from actors.testing import fake_env
 from actors.work import Report
 from supervisor._events import Notified, Warned
 from supervisor.runtime import (
@@ -201,10 +202,62 @@ async def test_a_wake_under_way_when_the_runtime_ends_is_offered_to_the_next(
             async with await next_of(runtime.wakes()):
                 scope.cancel()
                 await trio.sleep_forever()
-    wakes = opened[0].wakes()
+    assert [wake async for wake in opened[0].wakes()] == []
+    wakes = opened[0].wakes(after_end=True)
     assert [note.status for note in await hear(wakes)] == [TaskStatus.COMPLETED]
     with pytest.raises(StopAsyncIteration):
         await next_of(wakes)
+
+
+@pytest.mark.parametrize("how", ["leave", "cancel", "fail"])
+@pytest.mark.parametrize("after_end", [False, True])
+async def test_a_wake_for_the_end_of_the_runtime_must_be_asked_for(
+    tmp_path: Path, how: str, after_end: bool
+) -> None:
+    """P4, N29: no model is asked because its tasks were stopped by that, nor because
+    of what had ended just before; all of it stays readable."""
+    asked: list[str] = []
+    ended = False
+
+    async def host(wakes: Wakes) -> None:
+        nonlocal ended
+        async for wake in wakes:
+            async with wake as turn:
+                asked.extend(note.status.value for note in wake.notes)
+                turn.progressed()
+        ended = True
+
+    opened: list[Runtime] = []
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            try:
+                with trio.CancelScope() as scope:
+                    async with open_runtime(tmp_path, env=fake_env()) as runtime:
+                        opened.append(runtime)
+                        wakes = runtime.wakes("main", after_end=after_end)
+                        nursery.start_soon(host, wakes)
+                        await (await runtime.launch(returns(1), owner="main")).wait()
+                        await trio.testing.wait_all_tasks_blocked()
+                        for _ in range(3):
+                            await runtime.launch(Job(forever), owner="main")
+                        async with runtime.turn("main"):
+                            late = await runtime.launch(returns(2), owner="main")
+                            await late.wait()
+                            await trio.testing.wait_all_tasks_blocked()
+                            if how == "cancel":
+                                scope.cancel()
+                            if how == "fail":
+                                raise ZeroDivisionError
+            except ZeroDivisionError:
+                assert how == "fail"
+            await trio.testing.wait_all_tasks_blocked()
+            assert ended
+    left = [note.status.value for note in opened[0].notifications.drain()]
+    at_end = ["completed", "killed", "killed", "killed"]
+    assert asked == ["completed", *(at_end if after_end else [])]
+    assert left == ([] if after_end else at_end)
+    with pytest.raises(TypeError, match="after_end"):
+        opened[0].wakes("main", after_end=1)  # type: ignore[arg-type]
 
 
 # What the parent has read in another way
@@ -373,8 +426,8 @@ async def test_a_host_with_real_shells_hears_of_each_once(tmp_path: Path) -> Non
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             async with open_runtime(tmp_path) as runtime:
-                wakes = runtime.wakes("main")
-                others = runtime.wakes("main")
+                wakes = runtime.wakes("main", after_end=True)
+                others = runtime.wakes("main", after_end=True)
                 nursery.start_soon(host, wakes)
                 nursery.start_soon(host, others)
                 await user(runtime)

@@ -34,6 +34,74 @@ async def test_a_wake_waits_for_the_end_of_every_turn_of_the_host() -> None:
     assert host.wakes == [[note]]
 
 
+@pytest.mark.parametrize("attempt", range(10))
+async def test_an_owner_has_one_turn_at_a_time_in_the_order_of_asking(
+    attempt: int,
+) -> None:
+    """N29: four users of one owner; one gives up while it waits, and what has ended
+    wakes nobody before the last of them."""
+    box = Box()
+    host = Host(box)
+    log: list[str] = []
+    scopes = [trio.CancelScope() for _ in range(4)]
+
+    async def part() -> None:
+        async with box.turn():
+            await steps(1)
+
+    async def user(number: int) -> None:
+        with scopes[number]:
+            async with box.turn() as turn:
+                log.append(f"{number} begins")
+                await steps(attempt)
+                # Parts of it.
+                async with box.turn(), trio.open_nursery() as nursery:
+                    nursery.start_soon(part)
+                    nursery.start_soon(part)
+                    await steps(3)
+                log.append(f"{number} ends")
+                turn.progressed()
+
+    async with started(host.run) as nursery:
+        async with box.turn():
+            note = box.add()
+            box.publish()
+            for number in range(4):
+                nursery.start_soon(user, number)
+                await trio.testing.wait_all_tasks_blocked()
+            scopes[1].cancel()
+            await trio.testing.wait_all_tasks_blocked()
+            assert log == []
+        while len(log) < 6:
+            assert host.wakes == []
+            await trio.testing.wait_all_tasks_blocked()
+        await trio.testing.wait_all_tasks_blocked()
+    assert log == [f"{n} {what}" for n in (0, 2, 3) for what in ("begins", "ends")]
+    assert host.wakes == [[note]]
+
+
+async def test_what_was_begun_in_a_turn_that_has_ended_is_no_part_of_the_next() -> None:
+    """N29: a task of it that asks for a turn of its own waits as anybody does."""
+    box = Box()
+    log: list[str] = []
+    go_on = trio.Event()
+
+    async def later() -> None:
+        await go_on.wait()
+        async with box.turn():
+            log.append("later")
+
+    async with trio.open_nursery() as nursery:
+        async with box.turn():
+            nursery.start_soon(later)
+            await trio.testing.wait_all_tasks_blocked()
+        async with box.turn():
+            go_on.set()
+            await trio.testing.wait_all_tasks_blocked()
+            assert log == []
+    assert log == ["later"]
+
+
 async def test_a_turn_of_another_owner_holds_nothing_up() -> None:
     box = Box()
     host = Host(box)
