@@ -46,6 +46,7 @@ from ._exit import Stopped as Stopped
 from ._mailbox import Mailbox as Mailbox
 from ._mailbox import MailboxStatistics as MailboxStatistics
 from ._progress import Progress as Progress
+from ._public import publish as _publish
 from ._ref import ActorRef as ActorRef
 from ._ref import Reply as Reply
 from ._status import TaskStatus as TaskStatus
@@ -75,3 +76,5 @@ __all__ = [
     "Stopped",
     "TaskStatus",
 ]
+
+_publish(globals())

@@ -18,6 +18,8 @@ from typing import Literal, Protocol, TypeVar
 
 import attrs
 
+from ._public import publish as _publish
+
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
     "Clock",
@@ -482,3 +484,6 @@ def real_env() -> Env:
         processes=PosixProcesses(),
         files=PosixFiles(),
     )
+
+
+_publish(globals())

@@ -22,6 +22,7 @@ import attrs
 
 from ._encodable import encodable as encodable
 from ._encodable import encodable_data as encodable_data
+from ._public import publish as _publish
 from .output import ESCAPE_SEQUENCE, whole_characters
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -341,3 +342,6 @@ def _identifier(value: object) -> str:
     except Exception:  # the value is anything at all, and so are its methods
         text = ""
     return _NOT_IDENTIFIER.sub("", text) or "unknown"
+
+
+_publish(globals())

@@ -15,6 +15,7 @@ from ._actor import current_actor as current_actor
 from ._exit import StoppedBy as StoppedBy
 from ._exit import is_normal as is_normal
 from ._in_trio import require_trio as require_trio
+from ._public import publish as publish
 from ._ref import ActorState as ActorState
 from ._status import LEGAL_TRANSITIONS as LEGAL_TRANSITIONS
 from ._status import Guard as Guard
@@ -30,5 +31,8 @@ __all__ = [
     "StoppedBy",
     "current_actor",
     "is_normal",
+    "publish",
     "require_trio",
 ]
+
+publish(globals())

@@ -19,6 +19,7 @@ from ._cleaner import LINE_LIMIT as LINE_LIMIT
 from ._cleaner import Cleaner as Cleaner
 from ._cleaner import whole_characters as whole_characters
 from ._cleaner import whole_to_end
+from ._public import publish as _publish
 from ._quota import DirectoryQuotaExceeded as DirectoryQuotaExceeded
 from ._quota import DiskQuota as DiskQuota
 from ._quota import QuotaExceeded as QuotaExceeded
@@ -407,3 +408,6 @@ def cut_at_lines(data: bytes, size: int) -> Iterator[bytes]:
         yield data[:end]
         data = data[end:]
     yield data
+
+
+_publish(globals())

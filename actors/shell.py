@@ -14,6 +14,7 @@ from trio.lowlevel import enable_ki_protection
 from ._actor import Context
 from ._command import REPORT_SURVIVORS_EVERY, CommandInput, raise_for, run_command
 from ._command import CommandFailed as CommandFailed
+from ._public import publish as _publish
 from .output import OutputLog
 from .work import Report
 
@@ -293,3 +294,6 @@ def _check_limits(value: Mapping[str, int]) -> None:
             )
         if not _is_int(limit) or not -1 <= limit < 2**63:
             raise ValueError(f"rlimits[{name!r}] must be a number or -1, not {limit!r}")
+
+
+_publish(globals())

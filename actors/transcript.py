@@ -24,6 +24,7 @@ from trio.lowlevel import enable_ki_protection
 
 from ._actor import Context
 from ._errors import ActorEnded, MailboxClosed
+from ._public import publish as _publish
 from ._transcript_log import LogJob
 from ._transcript_log import TranscriptLog as TranscriptLog
 from ._transcript_meta import META_LIMIT, decode_meta, encode_meta
@@ -567,3 +568,6 @@ async def _write_rest(store: TranscriptStore) -> None:
     while store.is_wanted:
         await store.write()
         await trio.lowlevel.checkpoint()
+
+
+_publish(globals())

@@ -16,6 +16,7 @@ import trio
 from ._actor import Context
 from ._exit import Exit
 from ._progress import Progress
+from ._public import publish as _publish
 from ._status import Guard, TaskStatus
 from .env import Env, ProcessUsage
 from .output import DiskQuota, Growth, OutputLog, older_file
@@ -378,3 +379,6 @@ class Report(Guard):
     def report_survivors(self, pids: tuple[int, ...]) -> None:
         """Processes of the task are still there although they were killed."""
         self.survivors = pids
+
+
+_publish(globals())

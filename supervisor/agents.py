@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 
 from actors.agent import Run
+from actors.lowlevel import publish as _publish
 
 from ._errors import DepthExceeded as DepthExceeded
 from .definitions import AgentDefinition
@@ -91,3 +92,6 @@ class AgentPolicy:
                 "definitions need `run`, the loop that their agents run: "
                 f"{', '.join(self.definitions)}"
             )
+
+
+_publish(globals())

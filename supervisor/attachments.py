@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from actors import Progress
+from actors.lowlevel import publish as _publish
 
 from ._line import escaped_line
 from ._progress_notes import furthest, progress_line
@@ -217,3 +218,6 @@ def _unfinished(runtime: Runtime, owner: str | None) -> list[TaskSnapshot]:
 
 def _more(tasks: list[TaskSnapshot]) -> list[str]:
     return [f"and {len(tasks) - LISTED} more"] if len(tasks) > LISTED else []
+
+
+_publish(globals())

@@ -71,6 +71,7 @@ from typing import Any, Final, TypeAlias, cast, get_args
 import attrs
 
 from actors.envelope import clean_text
+from actors.lowlevel import publish as _publish
 
 from ._frontmatter import BadHead, HeadField, Value, split_page
 from ._hook_settings import HookReader
@@ -641,3 +642,6 @@ def _files_below(directory: Path, problems: list[DefinitionError]) -> Iterator[P
             text = f"it cannot be read: {error.strerror}"
             problems.append(DefinitionError(directory, None, text))
             names = []
+
+
+_publish(globals())

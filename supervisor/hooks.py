@@ -114,6 +114,7 @@ import trio
 from actors.agent import AgentFailed
 from actors.env import Env
 from actors.envelope import clean_text
+from actors.lowlevel import publish as _publish
 
 from ._hook_answer import Answer, Effect, Event, read_object, read_output
 from ._hook_command import CommandEnd, run_hook_command
@@ -821,3 +822,6 @@ def _describe(end: CommandEnd) -> str:
     else:
         what = f"exit code {exit.code}"
     return f"{what}: {end.stderr}" if end.stderr else what
+
+
+_publish(globals())

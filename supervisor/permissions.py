@@ -81,6 +81,7 @@ from typing import (
 import attrs
 
 from actors.agent import ToolUse
+from actors.lowlevel import publish as _publish
 
 from ._errors import AskFailed as AskFailed
 from ._line import one_line
@@ -555,3 +556,6 @@ def _verdict(request: ToolRequest, allowed: bool, reason: str) -> Verdict:
         return Verdict(True, reason)
     name = one_line(request.tool_use.name, 80)
     return Verdict(False, f"{name} is not allowed: {reason}.")
+
+
+_publish(globals())

@@ -18,6 +18,7 @@ from trio.lowlevel import enable_ki_protection
 
 from actors.agent import Agent, UserMessage
 from actors.env import Env, Share, real_env
+from actors.lowlevel import publish as _publish
 from actors.lowlevel import require_trio
 from actors.transcript import TranscriptStore
 from actors.work import Work
@@ -988,3 +989,6 @@ class open_runtime:
 async def _in_foreground(task: Task) -> None:
     while not task.background and task.ended_at is None:
         await task.wait_changed()
+
+
+_publish(globals())

@@ -31,6 +31,7 @@ import trio
 from actors import Context
 from actors.env import Clock, Env
 from actors.envelope import clean_text
+from actors.lowlevel import publish as _publish
 
 from ._delivery import Delivery
 from ._errors import (
@@ -216,3 +217,6 @@ async def start_schedule(
             "the runtime is stopping and starts no schedule"
         ) from error
     return schedule
+
+
+_publish(globals())

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import attrs
 
+from actors.lowlevel import publish as _publish
+
 from ._limits import Limits
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -235,3 +237,6 @@ def _number(variable: str, value: str, lowest: int, highest: int) -> int:
 
 def _cut(value: str) -> str:
     return value if len(value) <= 80 else value[:77] + "..."
+
+
+_publish(globals())

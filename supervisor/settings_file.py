@@ -45,6 +45,7 @@ from typing import Any, Final, NoReturn, cast
 import attrs
 
 from actors.envelope import clean_text
+from actors.lowlevel import publish as _publish
 
 from ._hook_settings import HookReader, near, shown
 from ._hook_settings import Problem as Problem
@@ -289,3 +290,6 @@ class _Reader:
 
     def _add(self, place: str, text: str, is_fatal: bool = False) -> None:
         self.problems.append(Problem(place, text, is_fatal=is_fatal))
+
+
+_publish(globals())

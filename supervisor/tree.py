@@ -5,6 +5,8 @@ Like OTP's, with trio's guarantee: nothing outlives its block.
 
 from __future__ import annotations
 
+from actors.lowlevel import publish as _publish
+
 from ._child import ChildCounts as ChildCounts
 from ._child import ChildInfo as ChildInfo
 from ._errors import AlreadyPresent as AlreadyPresent
@@ -83,3 +85,5 @@ __all__ = [
     "open_dynamic_supervisor",
     "open_supervisor",
 ]
+
+_publish(globals())

@@ -5,12 +5,21 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import pickle
+import pkgutil
 import pydoc
-from types import ModuleType
+import re
+import traceback
+from types import FunctionType, ModuleType
 from typing import TypeVar
 
 import attrs
 import pytest
+
+import actors
+import supervisor
+import supervisor.runtime as supervisor_runtime
+from actors.shell import Shell
 
 MODULES = (
     "actors",
@@ -55,6 +64,58 @@ def test_help_lists_what_a_module_offers_and_nothing_private(name: str) -> None:
     assert sorted(listed) == sorted(offered(module))
     shown = pydoc.plain(pydoc.render_doc(module))
     assert [public for public in listed if public not in shown] == []
+
+
+def public_modules() -> list[ModuleType]:
+    found = ["actors"]
+    for package in (actors, supervisor):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            parts = module.name.split(".")
+            if not any(part.startswith("_") for part in parts) and "cli" not in parts:
+                found.append(module.name)
+    return [importlib.import_module(name) for name in found]
+
+
+def test_every_public_name_says_that_it_is_from_a_public_module() -> None:
+    """So tracebacks name what a program can import; and it is really there."""
+    wrong: list[str] = []
+    seen = 0
+    for module in public_modules():
+        for name in getattr(module, "__all__", ()):
+            offered = getattr(module, name)
+            if not isinstance(offered, type | FunctionType):
+                continue
+            seen += 1
+            home = offered.__module__
+            is_private = any(part.startswith("_") for part in home.split("."))
+            if (
+                is_private
+                or getattr(importlib.import_module(home), name) is not offered
+            ):
+                wrong.append(f"{module.__name__}.{name}: {home}")
+    assert wrong == []
+    assert seen > 200
+    error = supervisor_runtime.UnknownTask("x", [])
+    (line,) = traceback.format_exception_only(error)
+    assert line.startswith("supervisor.runtime.UnknownTask: ")
+    assert pickle.loads(pickle.dumps(Shell("ls"))) == Shell("ls")
+
+
+def test_help_shows_how_each_class_is_called() -> None:
+    """Not what attrs and `__init__` make of it: no marker for a missing default, no
+    type variable of a converter, and not that a call of it returns None."""
+    wrong: list[str] = []
+    for module in public_modules():
+        for name in getattr(module, "__all__", ()):
+            offered = getattr(module, name)
+            if isinstance(offered, type) and "__init__" in offered.__dict__:
+                shown = str(inspect.signature(offered))
+                if re.search(r"NOTHING|-> None|\[T\]|Factory", shown):
+                    wrong.append(f"{name}{shown}")
+    assert wrong == []
+    assert "limits: 'Limits | None' = None" in pydoc.plain(
+        pydoc.render_doc(supervisor_runtime.open_runtime)
+    )
 
 
 def test_the_help_of_actors_names_its_public_modules() -> None:

@@ -36,6 +36,7 @@ that uses tools; `actors.models` has one for real models.
 
 from __future__ import annotations
 
+from .._public import publish as _publish
 from ._agent import Agent as Agent
 from ._agent import Run as Run
 from ._breaker import Breaker as Breaker
@@ -122,3 +123,5 @@ __all__ = [
     "to_data",
     "to_json",
 ]
+
+_publish(globals())

@@ -9,9 +9,12 @@ are these, each in a module that imports what it needs only when it is used:
 
 from __future__ import annotations
 
+from .._public import publish as _publish
 from ._loop import loop as loop
 from ._model import Model as Model
 from ._model import ModelFailed as ModelFailed
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["Model", "ModelFailed", "loop"]
+
+_publish(globals())

@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from .._encodable import encodable, encodable_data
+from .._public import publish as _publish
 from ..agent import (
     AgentTool,
     AssistantMessage,
@@ -318,3 +319,6 @@ class _Reply:
         raw = [block for block in self._blocks if block.get("text") != ""]
         message = AssistantMessage(self.text, tuple(uses), raw={"anthropic": raw})
         return message, refusals
+
+
+_publish(globals())

@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from .._encodable import encodable_data
+from .._public import publish as _publish
 from ..agent import (
     AgentTool,
     AssistantMessage,
@@ -280,3 +281,6 @@ class _Reply:
             raise ModelFailed(why)
         raw = {"openai": _message(self.text, calls)}
         return AssistantMessage(self.text, tuple(uses), raw=raw), refusals
+
+
+_publish(globals())

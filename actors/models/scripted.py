@@ -66,6 +66,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 import attrs
 import trio
 
+from .._public import publish as _publish
 from ..agent import (
     AgentContext,
     AgentEvent,
@@ -412,3 +413,6 @@ def _step(place: int, item: Item, agents: Mapping[str, AgentScript]) -> Step:
     if action == "send" and text is None:
         item.fail("it needs the 'text' that is to be sent")
     return Step(action=action, agent=name, text=text, place=named)
+
+
+_publish(globals())

@@ -16,6 +16,8 @@
 
 from __future__ import annotations
 
+from actors.lowlevel import publish as _publish
+
 from ._set import TOOL_NAMES as TOOL_NAMES
 from ._set import tools_for as tools_for
 from ._tool import Tool as Tool
@@ -28,3 +30,5 @@ __all__ = [
     "ToolResult",
     "tools_for",
 ]
+
+_publish(globals())

@@ -1,0 +1,76 @@
+"""What a public module offers says that it is from there, and not from the private
+module in which it is written: in tracebacks, in `repr`, and in `help`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any, cast, get_origin, get_type_hints
+
+import attrs
+
+
+def publish(namespace: Mapping[str, Any]) -> None:
+    """Give the classes and functions that a module lists in ``__all__`` its name, if
+    they have that of a private one, and let `help` show how they are called.
+
+    To be called at the end of the module, with its ``globals()``.
+    """
+    module: str = namespace["__name__"]
+    for name in namespace["__all__"]:
+        offered = namespace[name]
+        if not isinstance(offered, type | FunctionType):
+            continue
+        if any(part.startswith("_") for part in offered.__module__.split(".")):
+            if isinstance(offered, type) and attrs.has(offered):
+                _resolve(offered)
+            offered.__module__ = module
+        if isinstance(offered, type):
+            _show_call(offered)
+
+
+def _resolve(kind: type[Any]) -> None:
+    # What they are annotated with is looked up where they say that they are from:
+    # by cattrs, too, when it makes JSON of them.
+    try:
+        hints = get_type_hints(kind)
+    except NameError:  # It is there for type checkers only.
+        return
+    attrs.resolve_types(kind)
+    own = kind.__annotations__
+    own.update({name: hints[name] for name in own})
+
+
+def _show_call(kind: type[Any]) -> None:
+    init = kind.__dict__.get("__init__")
+    if not isinstance(init, FunctionType):
+        return
+    # To call a class is not to call a function that returns None.
+    init.__annotations__.pop("return", None)
+    if not attrs.has(kind):
+        return
+    made = {
+        field.alias: _Made(field.default)
+        for field in attrs.fields(kind)
+        if isinstance(field.default, attrs.Factory)  # type: ignore[arg-type]
+    }
+    if made:
+        shown = inspect.signature(init)
+        parameters = [
+            parameter.replace(default=made[name]) if name in made else parameter
+            for name, parameter in shown.parameters.items()
+        ]
+        shown = shown.replace(parameters=parameters)
+        cast("Any", init).__signature__ = shown
+
+
+class _Made:
+    """Stands in a signature for a default that is made anew each time."""
+
+    def __init__(self, default: Any) -> None:
+        made = get_origin(default.factory) or default.factory
+        self._shown = "{}" if made is dict else f"{made.__name__}()"
+
+    def __repr__(self) -> str:
+        return self._shown
