@@ -243,11 +243,14 @@ class PosixFiles:
         that cannot be told, as of links that lead round in a circle."""
         try:
             where = os.path.realpath(path)
-            # In a circle that gives up, at a link or behind one.
+        except (OSError, ValueError):
+            return None
+        try:
+            # In a circle it has given up, at a link or behind one.
             return None if stat.S_ISLNK(os.lstat(where).st_mode) else where
         except (FileNotFoundError, NotADirectoryError):
             return where
-        except (OSError, ValueError):
+        except OSError:
             return None
 
     def share(self, directory: Path) -> SharedDirectory:

@@ -245,7 +245,7 @@ class _Shell:
     def __init__(self, reader: _Reader, text: str, depth: int) -> None:
         self._reader = reader
         self._text = text
-        self._at = 0
+        self._at: int = 0
         self._depth = depth
         # Of here-documents that begin with the next line: the word that ends them.
         self._documents: list[str] = []

@@ -822,7 +822,8 @@ def follow(path: str) -> str | None:
 )
 def test_a_path_is_at_home_if_it_also_leads_there(path: str, at_home: bool) -> None:
     """PM1, PM12."""
-    for mode, tool in (("plan", "Read"), ("accept_edits", "Edit")):
+    pairs: list[tuple[Mode, str]] = [("plan", "Read"), ("accept_edits", "Edit")]
+    for mode, tool in pairs:
         asked = attrs.evolve(request(tool, mode, file_path=path), follow=follow)
         assert (decide([], asked.mode, asked).effect == "allow") == at_home
         # Nor by a rule for the directory.

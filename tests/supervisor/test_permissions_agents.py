@@ -259,6 +259,8 @@ async def test_what_was_judged_is_called_whatever_whoever_is_asked_does_with_it(
         edits: Any = request.tool_use.input["edits"]
         seen.append(list(edits))
         edits.append("rm -rf /")
+        # And the list that the call came with.
+        given.append("two")
         return None
 
     async def allow(request: ToolRequest) -> Verdict | None:
@@ -289,7 +291,7 @@ async def test_what_was_judged_is_called_whatever_whoever_is_asked_does_with_it(
             await (await runtime.launch(Agent(run, "go"))).wait()
     assert seen == [["one"], ["one"]]
     assert called == [{"edits": ["one"]}]
-    assert given == ["one"]
+    assert given == ["one", "two"]
 
 
 @pytest.mark.parametrize(
