@@ -389,16 +389,19 @@ _GUARDS: Final = (
     *("tools", "allowedtools", "disallowedtools", "permissionmode", "hooks"),
     *("isolation", "maxturns"),
 )
-_MISSING: Final[Mapping[str, tuple[str, bool]]] = {
-    "isolation": ("isolation is not there: give the agent a directory (cwd)", True),
-    "forkcontext": ("forks are not started by definitions: remove the line", True),
-    "skills": ("skills are not there: write them into the prompt", False),
-    "mcpservers": ("servers are not started: AgentPolicy.tools adds tools", False),
-    "memory": ("there is no memory of its own", False),
-    "effort": ("no model is told of an effort", False),
+_ANOTHER: Final[Mapping[str, str]] = {
+    "isolation": "isolation is not there: give the agent a directory (cwd)",
+    "forkcontext": "forks are not started by definitions: remove the line",
 }
-"""What other programs have, what to do, and whether the agent would be another one
-without it."""
+"""What other programs have, without which the agent would be another one; and what
+to do."""
+_LESS: Final[Mapping[str, str]] = {
+    "skills": "skills are not there: write them into the prompt",
+    "mcpservers": "servers are not started: AgentPolicy.tools adds tools",
+    "memory": "there is no memory of its own",
+    "effort": "no model is told of an effort",
+}
+"""Likewise, without which it can less."""
 _NOTHING: Final = ("", "none", "false", "no", "off", "inherit", "default")
 _NESTED: Final = ("hooks", "mcpservers")
 _REQUIRED: Final = ("name", "description")
@@ -438,7 +441,7 @@ def parse_definition(text: str, source: Path | None = None) -> AgentDefinition:
         normal = _normal(field.key)
         name, convert = _FIELDS.get(normal, ("", None))
         if convert is None or name in lines:
-            less += _faults_of_missing(field, normal, is_fatal=False)
+            less += _faults_of_unhonoured(field, _LESS)
             continue
         lines[name] = field.line
         if name == "hooks":
@@ -503,23 +506,24 @@ def _faults_of_keys(fields: Sequence[HeadField]) -> Iterator[Fault]:
         if normal == _MERGE:
             text = f"{_MERGE} is not read: write the fields themselves"
             yield field.line, text
-        elif normal in _MISSING:
-            yield from _faults_of_missing(field, normal, is_fatal=True)
-        elif normal not in _FIELDS:
+        elif normal in _ANOTHER:
+            yield from _faults_of_unhonoured(field, _ANOTHER)
+        elif normal not in _FIELDS and normal not in _LESS:
             yield from _faults_of_unknown(field, normal)
         elif (first := seen.setdefault(_FIELDS[normal][0], field)) is not field:
             text = f"{field.key} is given twice, first in line {first.line}: "
             yield field.line, text + "remove one of them"
 
 
-def _faults_of_missing(
-    field: HeadField, normal: str, *, is_fatal: bool
+def _faults_of_unhonoured(
+    field: HeadField, fields: Mapping[str, str]
 ) -> Iterator[Fault]:
-    text, another = _MISSING.get(normal, ("", not is_fatal))
-    value = field.value
-    if isinstance(value, str) and value.strip().lower() in _NOTHING:
-        return
-    if another == is_fatal and value != () and field.tree != {}:
+    """Tell of a field that is one of these, and says something."""
+    text, value = fields.get(_normal(field.key)), field.value
+    is_empty = value == () or field.tree == {}
+    if isinstance(value, str):
+        is_empty = value.strip().lower() in _NOTHING
+    if text is not None and not is_empty:
         yield field.line, f"{field.key} is not honoured: {text}"
 
 
@@ -527,7 +531,7 @@ def _faults_of_unknown(field: HeadField, normal: str) -> Iterator[Fault]:
     if normal in _MEANINGLESS:
         return
     # Without a name or a description it is no agent anyway.
-    known = [key for key in (*_FIELDS, *_MISSING) if key not in _REQUIRED]
+    known = [key for key in (*_FIELDS, *_ANOTHER, *_LESS) if key not in _REQUIRED]
     restricts = _SUSPICIOUS.search(normal) is not None
     cutoff = 0.6 if restricts else 0.8
     near = get_close_matches(normal[:_SHOWN], known, n=1, cutoff=cutoff)
