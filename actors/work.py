@@ -230,6 +230,8 @@ class Report(Guard):
     output_bytes = _Rare[int](0)
     output_start = _Rare[int](0)
     output_dropped = _Rare[int](0)
+    # Where in the output the run that is under way, or the last one, begins.
+    output_run = _Rare[int](0)
     # Of the run that writes now: its unfinished line is what readers see
     # after the end of the file.
     log = _Rare[OutputLog | None](None)

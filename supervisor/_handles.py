@@ -222,7 +222,9 @@ class TaskHandle:
             await task.wait_output("ready")  # this text, as it stands
             match = await task.wait_output(re.compile(r"listening on (\d+)"))
 
-        What was printed before the call counts, and so does an unfinished line.
+        What was printed before the call counts, and so does an unfinished line; of a
+        task that is run again, what the present run has printed, or the next one
+        will.
         Cancelling the wait does nothing to the task.
 
         Raises:

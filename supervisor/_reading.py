@@ -230,7 +230,8 @@ async def wait_output(task: Task, pattern: str | re.Pattern[str]) -> re.Match[st
     """Wait until the output holds ``pattern`` and return the first match.
 
     Output of before the call counts, as far as it is kept, and so does the
-    unfinished line. A frame of a redrawn line that was replaced within one
+    unfinished line; but what a run has printed that another has followed, or is to
+    follow, does not. A frame of a redrawn line that was replaced within one
     write is not seen.
 
     Args:
@@ -245,12 +246,14 @@ async def wait_output(task: Task, pattern: str | re.Pattern[str]) -> re.Match[st
     """
     expression, overlap = _compile(pattern)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    offset = 0
+    between_runs = task.runs is not None and task.runs.state == "restarting"
+    offset = task.output_bytes if between_runs else task.output_run
     # One character more than may match tells where a line or word begins.
     seen, first = "", 0
     await trio.lowlevel.checkpoint()
     while True:
-        if (kept_from := _kept_from(task, offset)) > offset:
+        kept_from = max(task.output_run, _kept_from(task, offset))
+        if kept_from > offset:
             offset = kept_from
             decoder.reset()
             seen, first = "", 0

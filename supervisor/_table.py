@@ -351,6 +351,7 @@ class Task(Report):
         self.result = self.output_tail = None
         self.output_truncated = self.output_lost = False
         self.left_behind = 0
+        self.output_run = self.output_bytes
 
     def let_go(self) -> None:
         """It has ended: keep the record, but nothing that it ran with."""

@@ -6,6 +6,7 @@ import errno
 import itertools
 import os
 import shlex
+import signal
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
@@ -52,7 +53,7 @@ class FakeProcesses:
         self._commands: Commands = {} if commands is None else commands
         self._environment = dict(environment or {})
         self._pids = itertools.count(_FIRST_PID)
-        self._mistakes: list[Exception] = []
+        self._mistakes: list[BaseException] = []
 
     def directory(self) -> str:
         """Return the root: there is no other directory."""
@@ -119,8 +120,9 @@ class FakeProcesses:
         """End every process left. Safe in a cancelled scope, and more than once.
 
         Raises:
-            Exception: the one that a script has raised, after everything is
-                closed, and only once; several in an ExceptionGroup.
+            BaseException: the one that a script has raised, after everything is
+                closed, and only once; several in a group. A SystemExit is none: it
+                is the exit of its program.
         """
         with trio.CancelScope(shield=True):  # Each has its own deadline.
             async with trio.open_nursery() as nursery:
@@ -129,7 +131,7 @@ class FakeProcesses:
         mistakes = self._mistakes.copy()
         self._mistakes.clear()
         if len(mistakes) > 1:
-            raise ExceptionGroup("scripts of fake commands", mistakes)
+            raise BaseExceptionGroup("scripts of fake commands", mistakes)
         if mistakes:
             raise mistakes[0]
 
@@ -143,7 +145,7 @@ class FakeProcess:
     def __init__(
         self,
         pids: itertools.count[int],
-        mistakes: list[Exception],
+        mistakes: list[BaseException],
         *,
         command: str,
         argv: tuple[str, ...],
@@ -355,8 +357,26 @@ class FakeProcess:
             self._mistakes.append(error)
             mistake = f"its script raised {type(error).__name__}: {error}"
             self._output.put(traceback.format_exc().encode(errors="replace"))
+        except SystemExit as error:
+            # As in a real program.
+            code = self._code_of(error)
+        except trio.Cancelled:
+            raise
+        except BaseException as error:  # noqa: ASYNC103 - `aclose` raises it
+            # An interrupt, for one, is for whoever runs the test. Out of a system
+            # task it would be an internal error of trio.
+            self._mistakes.append(error)
+            code = -signal.SIGINT
         finally:
             self._end(program, code, mistake)
+
+    def _code_of(self, error: SystemExit) -> int:
+        if error.code is None:
+            return 0
+        if isinstance(error.code, int):
+            return error.code & 0xFF
+        self._errors.put(f"{error.code}\n".encode(errors="replace"))
+        return 1
 
     def _end(self, program: Program, code: int, mistake: str | None) -> None:
         del self._living[program.pid]

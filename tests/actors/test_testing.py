@@ -510,3 +510,35 @@ async def test_wait_event_says_when_there_will_be_none(
         await runtime.wait_idle()
     with pytest.raises(LookupError, match="TaskProgress"):
         await wait_event(events, TaskProgress)
+
+
+@pytest.mark.parametrize(
+    ("argument", "code", "printed"),
+    [(2, 2, ""), (None, 0, ""), (0, 0, ""), (256 + 7, 7, ""), ("no", 1, "no\n")],
+)
+async def test_a_script_may_exit_as_a_program_does(
+    argument: Any, code: int, printed: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def script(program: Program) -> None:
+        await trio.lowlevel.checkpoint()
+        raise SystemExit(argument)
+
+    done = await run(fake_env({"x": script}), Shell("x"))
+    assert (done.exit_code, done.result) == (code, printed)
+    assert done.status is (FAILED if code else COMPLETED)
+
+
+async def test_an_interrupt_in_a_script_leaves_the_runtime_in_good_order(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """P10: it is for whoever runs the test, and no internal error of trio."""
+
+    async def script(program: Program) -> None:
+        await trio.sleep(1)
+        raise KeyboardInterrupt
+
+    ended: list[TaskSnapshot] = []
+    with pytest.raises(KeyboardInterrupt):
+        async with on(fake_env({"x": script})) as runtime:
+            ended.append(await (await runtime.launch(Shell("x"))).wait())
+    assert (ended[0].status, ended[0].signal) == (FAILED, signal.SIGINT)
