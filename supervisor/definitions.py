@@ -508,8 +508,9 @@ def _faults_of_keys(fields: Sequence[HeadField]) -> Iterator[Fault]:
             yield field.line, text
         elif normal in _ANOTHER:
             yield from _faults_of_unhonoured(field, _ANOTHER)
-        elif normal not in _FIELDS and normal not in _LESS:
-            yield from _faults_of_unknown(field, normal)
+        elif normal not in _FIELDS:
+            if normal not in _LESS:
+                yield from _faults_of_unknown(field, normal)
         elif (first := seen.setdefault(_FIELDS[normal][0], field)) is not field:
             text = f"{field.key} is given twice, first in line {first.line}: "
             yield field.line, text + "remove one of them"
