@@ -37,13 +37,16 @@ async def piped(processes: PosixProcesses, script: str) -> PosixProcess:
 
 
 async def on_terminal(
-    processes: PosixProcesses, script: str, terminal: Terminal | None = None
+    processes: PosixProcesses,
+    script: str,
+    terminal: Terminal | None = None,
+    marker: str = "a",
 ) -> PosixProcess:
     return await processes.spawn(
         ["bash", "-c", script],
         cwd=None,
         env=os.environ,
-        marker="a",
+        marker=marker,
         terminal=terminal or Terminal(),
     )
 
@@ -247,6 +250,48 @@ async def test_nothing_of_a_tree_on_a_terminal_escapes(
             await tree.wait_gone()
         assert living(n) == []
         await until(lambda: not alive(holder))
+
+
+@pytest.mark.parametrize("kept", ["mark", "session", "variable"])
+@pytest.mark.parametrize("how", ["kill", "terminate", "aclose"])
+async def test_on_a_terminal_each_sign_alone_tells_whose_an_orphan_is(
+    tmp_path: Path, kept: str, how: str
+) -> None:
+    """P1: a mark, a session, or a variable in its environment; the other two,
+    its parent and the terminal it gives up, and it is not the only tree."""
+    n = unused_seconds()
+    orphan = f"sleep {n} </dev/null >/dev/null 2>&1"
+    if kept != "session":
+        orphan = f"setsid {orphan}"
+    if kept != "variable":
+        orphan = f"env -i {orphan}"
+    if kept != "mark":
+        orphan = f"ulimit -S -x 77; {orphan}"
+    go = tmp_path / "go"
+    async with open_processes() as processes:
+        others = [
+            await on_terminal(processes, f"sleep {n}1", marker=marker)
+            for marker in ("b", "c")
+        ]
+        tree = await on_terminal(
+            processes,
+            f"trap '' HUP; ({orphan} &);"
+            f" until [ -e {shlex.quote(str(go))} ]; do sleep 0.01; done; exit 3",
+        )
+        others.append(await on_terminal(processes, f"sleep {n}2", marker="d"))
+        await until(lambda: living(f"sleep\0{n}\0"))
+        go.touch()
+        assert (await tree.wait_exit()).code == 3
+        with trio.move_on_after(0.05) as scope:
+            await tree.wait_gone()
+        assert scope.cancelled_caught
+        if how == "aclose":
+            await tree.aclose()
+        else:
+            getattr(tree, how)()
+            await tree.wait_gone()
+        assert living(f"sleep\0{n}\0") == []
+        assert len(living(n)) == len(others)
 
 
 async def test_a_terminal_keeps_nothing_of_another_tree_open() -> None:
