@@ -265,6 +265,8 @@ class _Shell:
         words: list[str] = []
         word: list[str] | None = None
         turned = ""
+        # Where dash takes `&>` for the end of a command.
+        parted: int | None = None
 
         def put(piece: str) -> None:
             nonlocal word
@@ -289,9 +291,12 @@ class _Shell:
             word, turned = None, ""
 
         def end_command() -> None:
-            nonlocal is_begun
+            nonlocal is_begun, parted
             end_word()
             self._reader.add([*words])
+            if parted is not None:
+                self._reader.add(words[parted:])
+                parted = None
             words.clear()
             is_begun = False
 
@@ -322,6 +327,8 @@ class _Shell:
                     word = None
                 end_word()
                 self._at, turned = turn.end(), turn[0]
+                if turn[0].startswith("&") and parted is None:
+                    parted = len(words)
             elif sign in ";&|":
                 end_command()
             elif sign == "(":
