@@ -11,10 +11,15 @@ import trio
 
 from ..runtime import Runtime
 
+SIGNAL_GRACE = 2.0
+"""Seconds that a first signal leaves to the tasks, however long their own grace:
+whoever sends one waits, and soon sends another that nothing survives."""
+
 
 class Stopping:
-    """The first request to stop cancels `work`; each signal after the first calls
-    ``on_another`` and leaves the tasks of `runtime` no grace."""
+    """The first request to stop cancels `work`; if it is a signal, the tasks of
+    `runtime` have `SIGNAL_GRACE` seconds. Each signal after the first calls
+    ``on_another`` and leaves them none."""
 
     def __init__(self, on_another: Callable[[], None]) -> None:
         self.runtime: Runtime | None = None
@@ -46,10 +51,19 @@ class Stopping:
         async for number in received:
             self.request(number)
             break
-        async for _ in received:
-            self._on_another()
-            if self.runtime is not None:
-                await self.runtime.stop_all(reason=self.reason, now=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._hurry_later)
+            async for _ in received:
+                self._on_another()
+                await self._hurry()
+
+    async def _hurry_later(self) -> None:
+        await trio.sleep(SIGNAL_GRACE)
+        await self._hurry()
+
+    async def _hurry(self) -> None:
+        if self.runtime is not None:
+            await self.runtime.stop_all(reason=self.reason, now=True)
 
 
 @contextmanager

@@ -537,6 +537,21 @@ async def test_a_first_signal_stops_softly_and_leaves_nothing(
 
 
 @needs_proc
+async def test_a_signal_leaves_two_seconds_of_a_longer_grace(tmp_path: Path) -> None:
+    async with running(
+        tmp_path, "run", "--json", "--grace", "300", "-c", STUBBORN
+    ) as command:
+        await command.read_until(b'"TaskProgress"')
+        command.process.send_signal(signal.SIGTERM)
+        assert await command.finish() == 128 + signal.SIGTERM
+        assert left_behind(tmp_path) == []
+    (asked,) = command.kinds("TaskStopRequested")
+    (end,) = command.kinds("TaskEnded")
+    assert (end["status"], end["signal"]) == ("killed", signal.SIGKILL)
+    assert 2 <= end["time"] - asked["time"] < 10
+
+
+@needs_proc
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_a_second_signal_skips_the_grace(
     tmp_path: Path, number: signal.Signals
