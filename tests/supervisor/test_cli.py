@@ -357,6 +357,20 @@ async def test_a_deadline_stops_a_command_which_has_then_failed(
     assert b"sleep 600: the deadline of the task passed" in done.stdout
 
 
+@needs_proc
+async def test_no_grace_at_all_kills_what_does_not_listen_at_once(
+    tmp_path: Path,
+) -> None:
+    """Zero seconds, with something left that would take all of them."""
+    began = trio.current_time()
+    arguments = ("--deadline", "0.3", "--grace", "0", "-c", STUBBORN)
+    done = await run(tmp_path, "run", *arguments)
+    assert done.returncode == 1
+    assert b"the deadline of the task passed" in done.stdout
+    assert left_behind(tmp_path) == []
+    assert trio.current_time() - began < 30
+
+
 async def test_the_output_goes_where_it_was_told_to(tmp_path: Path) -> None:
     done = await run(tmp_path, "run", "--directory", "new/place", "-c", "echo hi")
     (output,) = (tmp_path / "new/place").glob("*.output")
