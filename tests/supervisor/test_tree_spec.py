@@ -348,6 +348,10 @@ def old_style(ctx):
     return 1
 
 
+def _name(fn):
+    return getattr(fn, "__name__", type(fn).__name__)
+
+
 SYNC = [
     sync,
     lambda ctx: 1,
@@ -365,7 +369,7 @@ SYNC = [
 
 
 @pytest.mark.parametrize("make", [child, ChildSpec])
-@pytest.mark.parametrize("fn", SYNC, ids=repr)
+@pytest.mark.parametrize("fn", SYNC, ids=_name)
 def test_a_function_that_is_not_async_is_refused_where_it_is_made(make, fn):
     """Naming it, and what is wanted."""
     with pytest.raises(InvalidChildSpec) as caught:
@@ -389,7 +393,7 @@ def test_a_function_that_is_not_async_is_refused_where_it_is_made(make, fn):
         old_style,
         enable_ki_protection(returns_one),
     ],
-    ids=repr,
+    ids=_name,
 )
 async def test_whatever_shows_that_it_is_async_is_a_child(fn):
     """Partials, objects, methods, wrappers, and functions that say so; also as
