@@ -58,6 +58,10 @@ _LAST_WRITE: Final = 5.0
 # In seconds. Asking the clock for each message would cost more than its line.
 _TIME_STEP: Final = 0.001
 
+# Of all of them that are read at once.
+_METAS_LIMIT: Final = 32 * 2**20
+# Who reads so much need not be cancelled before the end.
+_AT_ONCE: Final = 2**20
 _META: Final = re.compile(r"agent-([A-Za-z0-9_-]{1,128})\.meta\.json").fullmatch
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}").fullmatch
 
@@ -203,12 +207,13 @@ class TranscriptStore:
         if agent_id in self._logs:
             await self._logs[agent_id].flush()
         transcript = await self._read(
+            self.transcript_file(agent_id),
             partial(
                 read_transcript,
                 self.env.files,
                 self.transcript_file(agent_id),
                 agent_id,
-            )
+            ),
         )
         if transcript is not None and transcript.skipped:
             self.warn(
@@ -229,18 +234,22 @@ class TranscriptStore:
         if count < 1:
             raise ValueError(f"count must be 1 or more, not {count!r}")
         return await self._read(
+            self.transcript_file(agent_id),
             partial(
                 read_tail,
                 self.env.files,
                 self.transcript_file(agent_id),
                 agent_id,
                 count,
-            )
+            ),
         )
 
-    async def _read(self, read: Callable[[Callable[[], None]], T]) -> T:
+    async def _read(self, path: Path, read: Callable[[Callable[[], None]], T]) -> T:
         """Call ``read`` in a thread, with what it is to call again and again and what
-        ends it when the caller is cancelled."""
+        ends it when the caller is cancelled. A small file is read at once."""
+        if (self.env.files.size(path) or 0) <= _AT_ONCE:
+            async with self._reading:
+                return await self.env.files.in_thread(read, _nobody)
         is_wanted = True
 
         def go_on() -> None:
@@ -328,18 +337,27 @@ class TranscriptStore:
 
     def metas(self) -> list[AgentMeta]:
         """Return the newest metas of all agents, by id. Those that cannot be read are
-        left out and told by a warning; a directory that is gone has none."""
+        left out and told by a warning, and so are the largest, of more than 32 MiB
+        together, which would hold up everybody; a directory that is gone has none."""
         try:
             names = self.env.files.names(self.directory)
         except OSError as error:
             self.warn("", f"{self.directory} could not be read: {error}")
             names = []
-        found = {match[1] for match in map(_META, names) if match}
-        metas = [
-            self._metas.get(agent_id) or self._read_meta_file(agent_id)
-            for agent_id in sorted(found | {*self._metas})
-        ]
-        return [meta for meta in metas if meta is not None]
+        found = {match[1] for match in map(_META, names) if match} - self._metas.keys()
+        size = self.env.files.size
+        sizes = {agent_id: size(self._meta_file(agent_id)) or 0 for agent_id in found}
+        metas = dict[str, AgentMeta | None](self._metas)
+        left = _METAS_LIMIT
+        # The small ones first: what somebody has planted must not keep them out.
+        for agent_id in sorted(sizes, key=lambda agent_id: sizes[agent_id]):
+            left -= sizes[agent_id]
+            if left < 0 and sizes[agent_id] <= META_LIMIT:
+                path = self._meta_file(agent_id)
+                self.warn(agent_id, f"{path} could not be read: there are too many")
+            else:
+                metas[agent_id] = self._read_meta_file(agent_id)
+        return [meta for _, meta in sorted(metas.items()) if meta is not None]
 
     def _read_meta_file(self, agent_id: str) -> AgentMeta | None:
         path = self._meta_file(agent_id)

@@ -13,7 +13,12 @@ import pytest
 import trio
 import trio.testing
 
-from actors import _transcript_log, _transcript_reading, _transcript_straight
+from actors import (
+    _transcript_log,
+    _transcript_reading,
+    _transcript_straight,
+    transcript,
+)
 from actors._files import PosixFiles
 from actors.agent import Agent, AssistantMessage, CompactBoundary, Message, UserMessage
 from actors.env import real_env
@@ -101,6 +106,7 @@ async def test_a_read_that_is_cancelled_ends_with_its_piece(
     """P1: no thread goes on with it, and what is left of the file is not read."""
     monkeypatch.setattr(_transcript_reading, "_PIECE", 1_000)
     monkeypatch.setattr(_transcript_reading, "_WINDOW", 2**20)
+    monkeypatch.setattr(transcript, "_AT_ONCE", 0)
     files = _Watched()
     env = attrs.evolve(real_env(), files=files)
     async with recorder(tmp_path, env) as r:
@@ -132,6 +138,7 @@ async def test_what_is_read_and_not_yet_understood_is_given_up_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """P1: a long conversation takes longer to understand than to read."""
+    monkeypatch.setattr(transcript, "_AT_ONCE", 0)
     files = _Watched()
     env = attrs.evolve(real_env(), files=files)
     async with recorder(tmp_path, env) as r:

@@ -15,6 +15,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors import transcript
 from actors.testing import fake_env
 from actors.transcript import AgentMeta, TranscriptStore
 from tests.actors.transcripts import ID, recorder, rounds
@@ -128,6 +129,36 @@ async def test_metas_that_cannot_be_read_are_left_out_and_told() -> None:
         assert all("could not be read" in text for _, text in r.warnings)
         nowhere = TranscriptStore(Path("/nowhere"), env, lambda *warning: None)
         assert nowhere.metas() == []
+
+
+async def test_many_large_metas_keep_no_small_one_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """TR6: what is left out is told by its name, and can be read by itself; one that
+    is too large to be one is told as such."""
+    monkeypatch.setattr(transcript, "_METAS_LIMIT", 20_000)
+    monkeypatch.setattr(transcript, "META_LIMIT", 9_000)
+    env = fake_env({})
+    async with recorder(env=env) as r:
+        for number in range(4):
+            r.store.write_meta(meta(f"a-large{number}", prompt="x" * 8_000))
+            r.store.write_meta(meta(f"z-small{number}"))
+        await r.store.flush()
+        path = r.store.directory / "agent-huge.meta.json"
+        env.files.replace(path, b" " * 10_000)
+        listed = [m.agent_id for m in r.store.metas()]
+        assert listed[-4:] == [f"z-small{number}" for number in range(4)]
+        assert len(listed) == 6
+        told = dict(r.warnings)
+        assert told.keys() | {*listed} == {
+            "huge",
+            *(f"a-large{number}" for number in range(4)),
+            *listed,
+        }
+        assert not told.keys() & {*listed}
+        assert "10,000 bytes" in told["huge"]
+        for number in range(4):
+            assert r.store.read_meta(f"a-large{number}") is not None
 
 
 async def test_a_meta_that_cannot_be_written_is_told_once_and_tried_again() -> None:
