@@ -63,7 +63,7 @@ async def converse(texts: list[str]) -> None:
     async with open_runtime("/tasks", env=fake_env()) as runtime:
         reader = runtime.events.subscribe(agents=True)
         task = await runtime.launch(
-            agent(loop, prompt or "do it"),
+            agent(loop, f"do it {prompt}"),
             description=description,
             owner=owner,
             tool_use_id=value,
