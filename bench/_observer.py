@@ -201,4 +201,6 @@ async def settle(specimens: list[Specimen], observer: Observer) -> None:
             specimen.look(found[specimen.word])
         unsettled = [it for it in unsettled if not it.is_settled(found[it.word])]
     for specimen in unsettled:
-        specimen.misses.append("it has not become what it is to be")
+        # One that attacks its guardian may have ended itself meanwhile.
+        if not specimen.animal.attacks:
+            specimen.misses.append("it has not become what it is to be")

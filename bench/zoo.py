@@ -62,9 +62,11 @@ async def main():
         hold_up_guardians()
     async with open_runtime(order["directory"]) as runtime:
         tasks = [await runtime.launch(Shell(command)) for command in order["commands"]]
-        while any(task.snapshot().pid is None for task in tasks):
+        pids = [0] * len(tasks)
+        while not all(pid or it.status.is_terminal for pid, it in zip(pids, tasks)):
             await trio.sleep(0.005)
-        print(json.dumps([task.snapshot().pid for task in tasks]), flush=True)
+            pids = [pid or it.snapshot().pid or 0 for pid, it in zip(pids, tasks)]
+        print(json.dumps(pids), flush=True)
         await trio.sleep_forever()
 
 trio.run(main)
@@ -110,10 +112,12 @@ async def let_loose(
         loose.append(Loose(specimen, await runtime.launch(shell)))
     with trio.fail_after(SETTLING):
         for it in loose:
-            while (pid := it.snapshot().pid) is None:  # noqa: ASYNC110 - no event tells
+            # It may end its guardian, and so itself, at once.
+            while not (it.specimen.pid or it.task.status.is_terminal):
                 await trio.sleep(0.002)
-            it.specimen.pid = pid
-    await settle(specimens, observer)
+                it.specimen.pid = it.snapshot().pid or 0
+    alive = [it.specimen for it in loose if not it.task.status.is_terminal]
+    await settle(alive, observer)
     return loose
 
 

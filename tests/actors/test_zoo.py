@@ -18,7 +18,7 @@ import trio
 from actors.shell import Shell
 from bench import zoo
 from bench._animals import Animal, Specimen
-from bench._kinds import ANIMALS, PLAIN, WILD
+from bench._kinds import ANIMALS, ATTACKERS, PLAIN, WILD
 from bench._observer import open_observer
 from supervisor.runtime import open_runtime
 
@@ -58,6 +58,18 @@ async def test_the_wilder_ones_are_ended_too(tmp_path: Path, way: str) -> None:
     animals = [animal for animal in WILD if animal.missing() is None]
     meetings = await meet(way, animals, tmp_path)
     assert [meeting for meeting in meetings if meeting.misses] == []
+
+
+@pytest.mark.parametrize("way", ["stop", "kill -9 of the runtime"])
+@pytest.mark.parametrize("animal", ATTACKERS, ids=lambda animal: animal.name)
+async def test_who_attacks_the_guardian_is_ended_too(
+    tmp_path: Path, animal: Animal, way: str
+) -> None:
+    """P1: whoever stops, traces or kills the process that would end it."""
+    if reason := animal.missing():
+        pytest.skip(reason)
+    (meeting,) = await meet(way, [animal], tmp_path)
+    assert meeting.misses == ()
 
 
 def test_what_cannot_be_let_loose_here_says_why() -> None:
