@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Literal
 
 import attrs
@@ -73,4 +74,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    # The crashes are wanted here; their tracebacks would be logged as errors.
+    logging.getLogger("supervisor").setLevel(logging.CRITICAL)
     trio.run(main)
