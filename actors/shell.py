@@ -230,7 +230,8 @@ async def _close(log: OutputLog, report: Report) -> OSError | None:
     report.log = None
     report.output_bytes += log.bytes_written - written
     tail, report.output_truncated = log.tail()
-    report.output_lost = log.lost
+    if log.lost:
+        report.output_lost = True
     report.output_tail = tail.decode("utf-8", "replace")
     return failure
 

@@ -106,7 +106,8 @@ class FakeFiles:
             OSError: if it is not there, or a directory is.
         """
         self._refuse_others(path)
-        return FakeFile(self, path, self._there(_absolute(path)))
+        where = _absolute(path)
+        return FakeFile(self, path, where, self._there(where))
 
     def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
         """Return the last ``limit`` bytes of a file, and whether bytes precede
@@ -238,8 +239,8 @@ class FakeFiles:
     # For a file that is open
 
     def holds(self, path: Path, data: bytearray) -> bool:
-        """Say whether ``data`` is the file at ``path``."""
-        return self._files.get(_absolute(path)) is data
+        """Say whether ``data`` is the file at ``path``, which is absolute."""
+        return self._files.get(path) is data
 
     def rotate(self, path: Path, older: Path) -> tuple[bytearray, int]:
         """Move a file and begin it again; return the new one, and the size of
@@ -306,9 +307,12 @@ class FakeShare:
 class FakeFile:
     """An `OutputFile` in memory."""
 
-    def __init__(self, files: FakeFiles, path: Path, data: bytearray) -> None:
+    def __init__(
+        self, files: FakeFiles, path: Path, where: Path, data: bytearray
+    ) -> None:
         self._files = files
         self._path = path
+        self._where = where
         self._data: bytearray | None = data
 
     @property
@@ -336,7 +340,7 @@ class FakeFile:
 
     def is_in_place(self) -> bool:
         """Say whether its path still leads to it."""
-        return self._files.holds(self._path, self._open_data())
+        return self._files.holds(self._where, self._open_data())
 
     def rotate(self, older: Path) -> int:
         """Move the file to ``older`` and begin it again, empty; return the size
