@@ -35,6 +35,7 @@ from tests.actors.process_trees import (
     read_all,
     read_line,
     reap_everything,
+    sees_guardians,
     shell,
     start_beside,
     stop_guardian,
@@ -181,6 +182,7 @@ async def test_the_program_starts_with_default_signals_and_an_empty_mask() -> No
         assert seen == {"SigBlk": 0, "SigIgn": 0, "SigCgt": 0}
 
 
+@sees_guardians
 async def test_the_leader_has_its_own_session_and_group() -> None:
     """SH15."""
     async with open_processes() as processes:
@@ -490,6 +492,7 @@ async def test_a_stop_that_races_with_the_end_tells_the_truth() -> None:
 # Nothing is left
 
 
+@sees_guardians
 async def test_after_closing_there_is_no_descriptor_thread_or_child_more() -> None:
     before = descriptors(), set(threading.enumerate()), children()
 
@@ -512,6 +515,7 @@ async def test_after_closing_there_is_no_descriptor_thread_or_child_more() -> No
     assert not is_more()
 
 
+@sees_guardians
 async def test_two_hundred_trees_leak_nothing() -> None:
     async with open_processes() as processes:
         await (await shell(processes, "true")).aclose()
@@ -749,6 +753,7 @@ async def test_nothing_is_left_of_what_was_starting_when_both_were_killed() -> N
             assert living(processes._variable) == []
 
 
+@sees_guardians
 async def test_a_spawn_right_after_the_death_of_the_guardian_works() -> None:
     async with open_processes() as processes:
         for i in range(10):
@@ -835,6 +840,7 @@ async def test_two_runtimes_do_not_touch_each_other() -> None:
         assert len(await second.members()) == 3
 
 
+@sees_guardians
 async def test_a_runtime_inside_a_tree_belongs_to_it_with_all_its_trees() -> None:
     n = unused_seconds()
     async with open_processes() as processes:
@@ -893,6 +899,7 @@ def test_names_have_the_length_asked_for_and_differ() -> None:
     assert all(0.0 <= ids.uniform() < 1.0 for _ in range(100))
 
 
+@sees_guardians
 def test_the_guardian_keeps_to_its_own_descriptors() -> None:
     async def main() -> None:
         ours, theirs = socket.socketpair()

@@ -26,6 +26,7 @@ from tests.actors.process_trees import (
     open_processes,
     outer_guardian_of,
     read_line,
+    sees_guardians,
     shell,
     until,
     unused_seconds,
@@ -241,6 +242,7 @@ async def test_a_low_soft_limit_of_the_host_does_not_limit_the_guardian() -> Non
 # Many
 
 
+@sees_guardians
 async def test_many_spawns_leak_nothing_here_nor_in_the_guardian() -> None:
     """The environment variable MANY_SPAWNS makes it more."""
     with trio.fail_after(60 + MANY / 10):

@@ -19,6 +19,7 @@ from tests.actors.process_trees import (
     open_processes,
     outer_guardian_of,
     read_line,
+    sees_guardians,
     shell,
     start_beside,
     until,
@@ -88,6 +89,7 @@ async def test_a_guardian_that_a_command_traces_holds_up_no_stop(
     assert living(n) == []
 
 
+@sees_guardians
 async def test_the_guardian_that_only_waits_sleeps_until_it_is_needed() -> None:
     """P9."""
     async with open_processes() as processes:

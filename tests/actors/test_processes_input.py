@@ -23,6 +23,7 @@ from tests.actors.process_trees import (
     open_processes,
     read_all,
     read_line,
+    sees_guardians,
     until,
     unused_seconds,
 )
@@ -294,6 +295,7 @@ async def test_on_a_terminal_each_sign_alone_tells_whose_an_orphan_is(
         assert len(living(n)) == len(others)
 
 
+@sees_guardians
 async def test_a_terminal_keeps_nothing_of_another_tree_open() -> None:
     """Its holder is a fork of the guardian, where all of them meet."""
     async with open_processes() as processes:
