@@ -19,12 +19,11 @@ if __name__ == "__main__" and not __package__:
     __package__ = os.path.basename(_PACKAGE)
 
 from .ending import end_descendants  # noqa: E402
-from .proc import HAS_PROC, is_frozen  # noqa: E402
+from .proc import HAS_PROC, PR_SET_DUMPABLE, is_frozen, prctl  # noqa: E402
 from .serving import Poll, Server, drain, open_wakeup  # noqa: E402
 from .starting import CATCHABLE  # noqa: E402
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _SURVIVED = (
     signal.SIGINT,
@@ -44,19 +43,11 @@ def _nothing(number: int, frame: FrameType | None) -> None:
     """Catch a signal: unlike an ignored one it is not ignored by programs."""
 
 
-def _prctl(option: int, value: int) -> None:
-    import ctypes
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(option, value, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), f"prctl({option})")
-
-
 def _become_hard_to_hold() -> None:
     # Nobody may trace us who may not trace everybody; and who has stopped us and
     # then kills our parent has not stopped us.
-    _prctl(_PR_SET_DUMPABLE, 0)
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+    prctl(PR_SET_DUMPABLE, 0)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
 def _open_pidfd(pid: int) -> int | None:
@@ -160,7 +151,7 @@ def main() -> None:
         return
     if not HAS_PROC and sys.platform == "linux":
         # Not to find orphans, but to reap them: a group of the dead is still one.
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)
     control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=0)
     control.setblocking(False)
     server = Server(control, variable, runtime, outer)
@@ -173,7 +164,7 @@ def main() -> None:
 
 def _begin_inner(variable: bytes, runtime: int | None) -> int | None:
     """Go on as the inner guardian; return a pidfd of the outer one."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
     gc.freeze()  # The two share their memory as long as nobody writes to it.
     outer = os.getpid()
     inner = os.fork()
@@ -188,7 +179,7 @@ def _begin_inner(variable: bytes, runtime: int | None) -> int | None:
             os._exit(0)
     # A signal to the group of one does not reach the other.
     os.setsid()
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _become_hard_to_hold()
     return _open_parent(outer)
 

@@ -31,6 +31,7 @@ HAS_PROC = _has_proc()
 """Whether ``/proc`` shows the processes that we know by their pids."""
 HAS_CHILDREN = HAS_PROC and _has_children()
 """Whether it tells the children of one: some kernels are built without that."""
+PR_SET_DUMPABLE = 4
 _RLIMIT_LOCKS = 10
 _LOCKS_LINE = b"Max file locks"
 
@@ -50,6 +51,19 @@ class Seen(NamedTuple):
     """The CPU time that it and the children it waited for have used."""
     pages: int
     """Resident memory."""
+
+
+def prctl(option: int, value: int) -> None:
+    """Set a property of this process.
+
+    Raises:
+        OSError: if the kernel refuses.
+    """
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option})")
 
 
 def all_pids() -> list[int]:

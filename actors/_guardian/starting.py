@@ -23,7 +23,7 @@ import termios
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from .proc import HAS_PROC, send_signal, set_mark
+from .proc import HAS_PROC, PR_SET_DUMPABLE, prctl, send_signal, set_mark
 from .requests import Request
 
 CATCHABLE = tuple(
@@ -278,6 +278,9 @@ def _fork(
             try:
                 os.close(reader)
                 signal.set_wakeup_fd(-1)
+                if sys.platform == "linux":
+                    # If both guardians are killed now, the runtime must see it.
+                    prctl(PR_SET_DUMPABLE, 1)
                 if held:
                     _hold(request, env, streams, writer)
                 else:
