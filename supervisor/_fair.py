@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from trio.lowlevel import checkpoint
 
-P = ParamSpec("P")
-R = TypeVar("R")
+# All of it, so that a protocol may ask for what `async def` makes.
+F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 
-def fair(
-    operation: Callable[P, Coroutine[Any, Any, R]],
-) -> Callable[P, Coroutine[Any, Any, R]]:
+def fair(operation: F) -> F:
     """Let an operation make a checkpoint before it fails.
 
     Else whoever tries again at once, in a loop, would starve everybody else, and
     nothing could cancel it. A cancellation goes before the error."""
 
     @functools.wraps(operation)
-    async def fairly(*args: P.args, **options: P.kwargs) -> R:
+    async def fairly(*args: Any, **options: Any) -> Any:
         try:
             return await operation(*args, **options)
         except Exception:
             await checkpoint()  # noqa: ASYNC120
             raise
 
-    return fairly
+    return cast("F", fairly)

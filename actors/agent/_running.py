@@ -194,7 +194,7 @@ class _Running:
                     cancelled, failed = group.split(trio.Cancelled)
                     if cancelled is None or not isinstance(failed, ExceptionGroup):
                         raise
-                    failure = failed
+                    failure = cast("ExceptionGroup[Exception]", failed)
                 nursery.cancel_scope.cancel()
         except Exception as error:
             failure = failure or error

@@ -1,5 +1,8 @@
 """What an agent raises when it cleans up is told, whatever has ended it."""
 
+# A block that may end early leaves its names unbound.
+# pyright: reportPossiblyUnboundVariable=false
+
 from __future__ import annotations
 
 import logging

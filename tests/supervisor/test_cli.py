@@ -661,7 +661,7 @@ async def test_a_reader_that_goes_away_stops_it(
         tmp_path, "run", *form, "-c", "sleep 600", stderr=subprocess.PIPE
     ) as command:
         assert command.process.stdout is not None and command.process.stderr is not None
-        await command.read_until(b"\n")
+        await command.read_until(b"sleep 600")  # It has begun.
         await command.process.stdout.aclose()
         async with command.process.stderr:
             said = b""

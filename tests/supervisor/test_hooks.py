@@ -74,7 +74,7 @@ def of(
     tasks: list[dict[str, Any]] | None = None,
     **facts: Any,
 ) -> AgentHooks:
-    given = {"agent_id": "a1", "agent_type": "Explore"} | facts
+    given: dict[str, Any] = {"agent_id": "a1", "agent_type": "Explore"} | facts
     return AgentHooks(
         hooks,
         env or fake_env(),

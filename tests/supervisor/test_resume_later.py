@@ -226,6 +226,7 @@ async def test_a_message_that_was_accepted_outlives_the_death_of_the_host(
             text=True,
         )
         assert process.stdout is not None
+        last = ""
         try:
             agent_id = (await trio.to_thread.run_sync(process.stdout.readline)).strip()
             for _ in range(after):

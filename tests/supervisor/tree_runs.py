@@ -433,13 +433,13 @@ async def _pair(
     if any(kind in ("terminate", "stop", "cancel", "start") for kind, *_ in asked):
         for case in ("none fails", "who waits goes on to", "the next has no step"):
             other = copy.deepcopy(world)
-            for one in other.children.values():
+            for child in other.children.values():
                 if case == "none fails":
-                    one.plan = []
+                    child.plan = []
                 elif case == "the next has no step":
-                    one.plan = ["ok", *one.plan]
-                elif one.caller is not None:
-                    one.plan = ["hangs"]
+                    child.plan = ["ok", *child.plan]
+                elif child.caller is not None:
+                    child.plan = ["hangs"]
             for order in orders:
                 wanted.append(_after(other, order, asked))
                 wanted.append(_after(other, order, asked, plans=False))
