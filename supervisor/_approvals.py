@@ -26,7 +26,8 @@ class Approval:
 
     Attributes:
         id: for `Approvals.answer`. It cannot be guessed, and no model is told of it.
-        agent_id, agent_type: whose call it is.
+        agent_id, agent_type: whose call it is; of the host's own model the name of
+            its owner, or ``main`` if it has none, and ``main``.
         tool_use: as the model has made it: clean what you show of it.
         description: the call in one clean line for people.
         requested_at: when, on trio's clock, in seconds.
@@ -51,14 +52,16 @@ class _Agent:
 @attrs.define(eq=False)
 class _Parked:
     approval: Approval
+    agent: _Agent
     answered: trio.Event = attrs.field(factory=trio.Event)
     verdict: Verdict | None = None
 
 
 class Approvals:
-    """Tool calls of agents in the mode ``bubble`` that wait for an answer.
+    """Tool calls in the mode ``bubble`` that wait for an answer: of agents, and of the
+    host's own model where `supervisor.runtime.Runtime.tools_for` has permissions.
 
-    A runtime has one: ``runtime.approvals``. The event `ApprovalRequested` tells of a
+    A runtime has one: ``runtime.approvals``; at its end all that wait are denied. The event `ApprovalRequested` tells of a
     new one, and `ApprovalAnswered` of its answer. Only `answer` allows a call: it is
     for the program, which shows the question to a person. An answer is for one
     call only, and lasts no longer: there is no "always".
@@ -68,6 +71,10 @@ class Approvals:
         self._ids = ids
         self._events = events
         self._agents: dict[str, _Agent] = {}
+        self._hosts: dict[str | None, _Agent] = {}
+        """Those of the host's own model, by their owner. No agent: they may have
+        the name of one."""
+        self._is_over = False
         self._parked: dict[str, _Parked] = {}
         """By the id of the approval, oldest first."""
 
@@ -75,13 +82,13 @@ class Approvals:
         """Return the calls that wait, oldest first.
 
         Args:
-            owner: only those of agents that this one has started, and of agents
-                below them; None for all.
+            owner: only those of this owner's own model, of agents that it has
+                started, and of agents below them; None for all.
         """
         return [
             parked.approval
             for parked in self._parked.values()
-            if owner is None or self._is_below(parked.approval.agent_id, owner)
+            if owner is None or self._is_of(parked, owner)
         ]
 
     def answer(self, id: str, allow: bool, reason: str | None = None) -> bool:
@@ -133,9 +140,9 @@ class Approvals:
         self.close(agent_id, "the agent was started anew")
         self._agents[agent_id] = _Agent(owner, on_waiting)
 
-    def admit_host(self, name: str) -> None:
-        """Let calls of the host's own model wait, under the name of their owner."""
-        self._agents.setdefault(name, _Agent(None, None))
+    def of_host(self, owner: str | None) -> HostApprovals:
+        """Return where calls of the host's own model wait, for this owner."""
+        return HostApprovals(self, owner)
 
     def close(self, agent_id: str, why: str) -> None:
         """Deny whatever waits of this agent, and let no call of it wait any more.
@@ -146,8 +153,20 @@ class Approvals:
         agent = self._agents.pop(agent_id, None)
         if agent is None:
             return
+        self._deny_all(agent, why)
+
+    def end(self, why: str) -> None:
+        """Deny whatever waits, of whoever, and let no call wait any more. Idempotent."""
+        self._is_over = True
+        hosts, self._hosts = self._hosts, {}
+        for agent_id in [*self._agents]:
+            self.close(agent_id, why)
+        for host in hosts.values():
+            self._deny_all(host, why)
+
+    def _deny_all(self, agent: _Agent, why: str) -> None:
         for parked in [*agent.parked.values()]:
-            self._end(parked, Verdict(False, why), "end", why, agent)
+            self._end(parked, Verdict(False, why), "end", why)
 
     async def wait(self, request: ToolRequest) -> Verdict:
         """Park a call until it is answered, and return the answer.
@@ -156,8 +175,19 @@ class Approvals:
         since an answer is for what was asked. So is a call of an agent that is not
         running any more. Cancelled, it withdraws the question.
         """
+        return await self._wait(self._agents.get(request.agent_id), request)
+
+    async def wait_of_host(self, owner: str | None, request: ToolRequest) -> Verdict:
+        """Likewise, for a call of the host's own model."""
+        return await self._wait(
+            self._hosts.setdefault(owner, _Agent(owner, None)), request
+        )
+
+    async def _wait(self, agent: _Agent | None, request: ToolRequest) -> Verdict:
         use = request.tool_use
-        agent = self._agents.get(request.agent_id)
+        if self._is_over:
+            await trio.lowlevel.checkpoint()
+            return Verdict(False, "nobody can be asked, since the runtime ends")
         if agent is None or use.id in agent.parked:
             await trio.lowlevel.checkpoint()
             if agent is None:
@@ -170,7 +200,7 @@ class Approvals:
             verdict = parked.verdict
             if verdict is None:
                 verdict = Verdict(False, "the call was given up")
-                self._end(parked, verdict, "withdrawn", None, agent)
+                self._end(parked, verdict, "withdrawn", None)
         return verdict
 
     def _park(self, agent: _Agent, request: ToolRequest) -> _Parked:
@@ -183,7 +213,8 @@ class Approvals:
                 use,
                 _describe(use),
                 trio.current_time(),
-            )
+            ),
+            agent,
         )
         approval = parked.approval
         agent.parked[use.id] = parked
@@ -205,10 +236,8 @@ class Approvals:
         verdict: Verdict,
         by: str,
         reason: str | None,
-        agent: _Agent | None = None,
     ) -> None:
-        approval = parked.approval
-        agent = agent or self._agents[approval.agent_id]
+        approval, agent = parked.approval, parked.agent
         # First of all it is gone, so that nobody can answer it twice.
         del self._parked[approval.id]
         del agent.parked[approval.tool_use.id]
@@ -225,9 +254,10 @@ class Approvals:
         if not agent.parked and agent.on_waiting is not None:
             agent.on_waiting(False)
 
-    def _is_below(self, agent_id: str, owner: str) -> bool:
-        seen = {agent_id}
-        agent = self._agents.get(agent_id)
+    def _is_of(self, parked: _Parked, owner: str) -> bool:
+        """Tell whether it is a call of this owner's own model, or of an agent below."""
+        seen = {parked.approval.agent_id}
+        agent: _Agent | None = parked.agent
         while agent is not None and agent.owner is not None:
             if agent.owner == owner:
                 return True
@@ -236,6 +266,18 @@ class Approvals:
             seen.add(agent.owner)
             agent = self._agents.get(agent.owner)
         return False
+
+
+@attrs.frozen
+class HostApprovals:
+    """Where calls of the host's own model wait, for one owner."""
+
+    approvals: Approvals
+    owner: str | None
+
+    async def wait(self, request: ToolRequest) -> Verdict:
+        """See `Approvals.wait`."""
+        return await self.approvals.wait_of_host(self.owner, request)
 
 
 def _describe(use: ToolUse) -> str:

@@ -437,12 +437,12 @@ class Acked(Event):
 
 @attrs.frozen
 class ApprovalRequested(Event):
-    """A tool call of an agent waits for an answer of the host; see
+    """A tool call waits for an answer of the host; see
     `supervisor.runtime.Approvals`."""
 
     approval_id: str
     task_id: str
-    """Of the agent."""
+    """Of the agent; of a call of the host's own model `Approval.agent_id`."""
     tool_use_id: str
     description: str
 
@@ -455,7 +455,7 @@ class ApprovalAnswered(Event):
     task_id: str
     allowed: bool
     by: str
-    """``host``: by `answer`. ``end``: denied, because its agent ends.
+    """``host``: by `answer`. ``end``: denied, because its agent ends, or the runtime.
     ``withdrawn``: the call was given up, and nobody has answered."""
     reason: str | None
 

@@ -450,6 +450,8 @@ class Life:
         self.is_stopping = True
         self.delivery.outbox.begin_end()
         self.mark_stopping(list(self.table.live.values()), "the runtime is closing")
+        # Those of the host's own model belong to no task.
+        self.agents.approvals.end("the runtime is closing")
 
     # The end
 

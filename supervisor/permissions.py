@@ -97,7 +97,7 @@ from ._rules import Rule
 from ._tool_names import EDITING, PATH_ARGUMENTS, READING, SEARCHING, newer
 
 if TYPE_CHECKING:
-    from ._approvals import Approvals
+    from ._approvals import Approvals, HostApprovals
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
@@ -459,7 +459,7 @@ class Permissions:
     async def judge(
         self,
         request: ToolRequest,
-        approvals: Approvals,
+        approvals: Approvals | HostApprovals,
         hooks: Ask | None = None,
         *,
         said: Decision | None = None,

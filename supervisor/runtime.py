@@ -221,7 +221,8 @@ class Runtime:
 
     @property
     def approvals(self) -> Approvals:
-        """Tool calls of agents that wait for an answer of yours."""
+        """Tool calls that wait for an answer of yours, of agents and of your own
+        model."""
         return self._life.agents.approvals
 
     @property
@@ -574,12 +575,15 @@ class Runtime:
         Without ``settings`` they are as the variables ``TRIO_SUPERVISOR_*`` of
         the environment say, which are read at the first call.
 
-        ``AgentPolicy.permissions`` is for the calls of agents. Those of the host's
-        own model are made as they come, unless ``permissions`` are given here: then
-        each is judged by their rules, mode and functions, and in the mode ``bubble``
-        waits for an answer of `approvals`, with the owner as its agent. A call that
-        is refused answers with an error. Agents that it starts are judged by the
-        policy all the same.
+        ``AgentPolicy.permissions`` and ``AgentPolicy.hooks`` are for the calls of
+        agents. Those of the host's own model are made as they come, unless
+        ``permissions`` are given here: then each is judged by their rules, mode and
+        functions, and made with what these have changed it into, and in the mode
+        ``bubble`` it waits for an answer of `approvals`, with the owner as its agent.
+        A call that is refused answers with an error. Hooks are not called for them
+        in either case: what a hook is to say there, a function of
+        `Permissions.ask` says, or a rule. Agents that it starts are judged by the
+        policy all the same, and have its hooks.
 
         Raises:
             TypeError: for a bad argument.

@@ -39,10 +39,10 @@ class Call:
 Act: TypeAlias = Callable[[Call], Awaitable[ToolResult]]
 Fill: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 Guard: TypeAlias = Callable[
-    ["Tool", Mapping[str, Any], "str | None"], Awaitable["str | None"]
+    ["Tool", Mapping[str, Any], "str | None"], Awaitable["Mapping[str, Any] | None"]
 ]
-"""Returns why a call of a tool may not be made, with these arguments and this id;
-None if it may."""
+"""Judges a call of a tool, with these arguments and this id: returns those with which
+it is to be made instead, None for the same, and raises `Refused` if it may not be."""
 
 
 class Tool:
@@ -116,9 +116,9 @@ class Tool:
             if self._guard is not None:
                 # What is judged is what has been read, whatever becomes of it.
                 judged = {name: it for name, it in checked.items() if it is not None}
-                why = await self._guard(self, judged, tool_use_id)
-                if why is not None:
-                    return _refusal("not_allowed", why)
+                changed = await self._guard(self, judged, tool_use_id)
+                if changed is not None:
+                    checked = read_arguments(self._fields, changed)
             return await self._act(Call(checked, tool_use_id))
         except Refused as error:
             return _refusal(error.code, error.text)

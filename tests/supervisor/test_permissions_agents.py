@@ -403,6 +403,134 @@ async def test_a_hosts_own_model_waits_for_its_person_in_the_mode_bubble(
             assert runtime.approvals.pending() == []
 
 
+@pytest.mark.parametrize("last", [True, False])
+async def test_a_call_of_a_hosts_own_model_is_made_as_it_was_judged(
+    tmp_path: Path, last: bool
+) -> None:
+    """PM1: with what the last of those who are asked has made of it."""
+    seen: list[dict[str, Any]] = []
+
+    def answers(command: str | None, *, allowed: bool = True) -> Any:
+        async def ask(request: ToolRequest) -> Verdict | None:
+            seen.append(dict(request.tool_use.input))
+            input: dict[str, Any] | None = None
+            if command is not None:
+                input = {"command": command, "run_in_background": True}
+            return Verdict(allowed, "as it says", input=input)
+
+        return ask
+
+    permissions = Permissions(
+        rules=[Rule("ask", "Bash(rm *)"), Rule("ask", "Bash(mv *)")],
+        ask=[answers("rm b"), answers("mv c d"), answers(None, allowed=last)],
+    )
+    env = fake_env()
+    with trio.fail_after(30):
+        async with open_runtime(tmp_path, env=env) as runtime:
+            bash, *_ = runtime.tools_for("main", permissions=permissions)
+            answer = await bash.call({"command": "make", "run_in_background": True})
+            started = [task.description for task in runtime.tasks()]
+    assert [it["command"] for it in seen] == ["make", "rm b", "mv c d"]
+    assert answer.is_error != last
+    assert started == (["mv c d"] if last else [])
+
+
+@pytest.mark.parametrize(
+    ("input", "code"),
+    [
+        ({"command": "x", "cwd": 7}, "invalid_arguments"),
+        ({"cmd": "x"}, "invalid_arguments"),
+        ({"command": "rm x"}, "not_allowed"),
+    ],
+)
+async def test_what_a_call_is_changed_into_is_read_and_judged_as_any_other(
+    tmp_path: Path, input: dict[str, Any], code: str
+) -> None:
+    """PM1: and nothing is done if it cannot be."""
+
+    async def ask(request: ToolRequest) -> Verdict | None:
+        return Verdict(True, "with something else", input=input)
+
+    permissions = Permissions(rules=[Rule("deny", "Bash(rm *)")], ask=[ask])
+    with trio.fail_after(30):
+        async with open_runtime(tmp_path, env=fake_env()) as runtime:
+            bash, *_ = runtime.tools_for("main", permissions=permissions)
+            answer = await bash.call({"command": "make"})
+            assert not runtime.tasks()
+    assert answer.is_error
+    assert answer.data == {"error": code}
+
+
+async def test_each_question_of_a_hosts_own_model_is_its_own(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """PM3: also of calls without an id, and of an owner who is called as none is."""
+    answers: dict[str, Answer] = {}
+    permissions = Permissions(mode="bubble")
+    with trio.fail_after(30):
+        async with open_runtime(tmp_path, env=fake_env()) as runtime:
+
+            async def call(owner: str | None, command: str, id: str | None) -> None:
+                bash, *_ = runtime.tools_for(owner, permissions=permissions)
+                answers[command] = await bash.call(
+                    {"command": command, "run_in_background": True}, tool_use_id=id
+                )
+
+            def pending(owner: str | None = None) -> list[Any]:
+                waiting = runtime.approvals.pending(owner)
+                return [one.tool_use.input["command"] for one in waiting]
+
+            async with trio.open_nursery() as nursery:
+                for owner, command, id in (
+                    ("main", "one", None),
+                    ("main", "two", None),
+                    ("main", "three", ""),
+                    ("main", "four", "id"),
+                    (None, "five", "id"),
+                    ("", "six", "id"),
+                ):
+                    nursery.start_soon(call, owner, command, id)
+                    await trio.testing.wait_all_tasks_blocked()
+                assert answers == {}
+                assert pending() == ["one", "two", "three", "four", "five", "six"]
+                assert pending("main") == ["one", "two", "three", "four"]
+                assert pending("") == ["six"]
+                assert pending("other") == []
+                ids = [one.tool_use.id for one in runtime.approvals.pending("main")]
+                assert len({*ids}) == len(ids)
+                assert "" not in ids
+                # An answer is for one of them.
+                for one in runtime.approvals.pending():
+                    allow = one.tool_use.input["command"] == "two"
+                    assert runtime.approvals.answer(one.id, allow)
+            assert [it for it in answers if not answers[it].is_error] == ["two"]
+            assert [task.description for task in runtime.tasks()] == ["two"]
+
+
+@pytest.mark.parametrize("owner", ["main", None])
+async def test_the_end_of_a_runtime_ends_the_questions_of_its_hosts_own_model(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock, owner: str | None
+) -> None:
+    """PM4: who waits outside of the block is answered, and nobody waits any more."""
+    answers: list[Answer] = []
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            async with open_runtime(tmp_path, env=fake_env()) as runtime:
+                permissions = Permissions(mode="bubble")
+                bash, *_ = runtime.tools_for(owner, permissions=permissions)
+
+                async def call() -> None:
+                    answers.append(await bash.call({"command": "make"}))
+
+                nursery.start_soon(call)
+                await trio.testing.wait_all_tasks_blocked()
+                assert len(runtime.approvals.pending()) == 1
+            assert runtime.approvals.pending() == []
+            nursery.start_soon(call)
+    assert [answer.is_error for answer in answers] == [True, True]
+    assert ["runtime" in answer.text for answer in answers] == [True, True]
+
+
 async def test_a_host_asks_for_the_tools_of_an_agent_within_its_mode(
     tmp_path: Path,
 ) -> None:
