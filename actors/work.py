@@ -260,6 +260,9 @@ class Report(Guard):
     input = _RareInput(None)
     # Whether a run will have one.
     takes_input = _Rare[bool](False)
+    # Of one that has ended: what it ran, and in which directory, if one was given.
+    command = _Rare[str | None](None)
+    cwd = _Rare[str | None](None)
     # Why it was to stop, of one that was.
     stop_reason = _Rare[str | None](None)
     # How many of its calls wait, and so have lent its place.

@@ -52,6 +52,9 @@ class Delivery:
                 partial(self._facts, task, note_id, remaining),
                 deliver=None if parent is None else parent.deliver,
             )
+            if task.rare is not None:
+                # As they lie there: most tasks have neither.
+                note.command, note.cwd = task.rare.get("command"), task.rare.get("cwd")
             if task.notify == "silent":
                 self.let_go(task)
                 return

@@ -11,13 +11,18 @@ import traceback
 
 from actors import Exit, Failed, Stopped, TaskStatus
 from actors.agent import AgentFailed
-from actors.envelope import Envelope
+from actors.envelope import LABEL_LIMIT, Envelope, clean_text
 
 from ._errors import RestartIntensityExceeded
+from ._line import one_line
 from ._table import Task, TaskError
 
 TEXT_LIMIT = 65_536
 """Characters kept of an error's message, and of its traceback."""
+
+# Characters of them in a summary.
+_COMMAND_SHOWN = 200
+_DIRECTORY_SHOWN = 200
 
 _BARE_SUMMARY = "A task ended; its report could not be read"
 
@@ -158,4 +163,27 @@ def _summary(task: Task) -> str:
         end = f"completed (exit code {task.exit_code})"
     else:
         end = "completed"
-    return f'{what} "{task.description}" {end}'
+    description = task.description
+    if "\x1b" in description:
+        # Or a sequence that it leaves unfinished takes what follows.
+        description = clean_text(description)
+    summary = f'{what} "{description}" {end}'
+    # As they lie there: most tasks have neither.
+    rare = task.rare or {}
+    command, cwd = rare.get("command"), rare.get("cwd")
+    if command is None and cwd is None:
+        return summary
+    return _with_place(summary, task.description, command, cwd)
+
+
+def _with_place(
+    summary: str, description: str, command: str | None, cwd: str | None
+) -> str:
+    """Return the summary with the command, if the description is another text, and
+    with the directory, if one was given. They are there however long the rest is."""
+    more = ""
+    if command is not None and command.strip() != description.strip():
+        more = f": {one_line(command, _COMMAND_SHOWN)}"
+    if cwd is not None:
+        more += f", in {one_line(cwd, _DIRECTORY_SHOWN)}"
+    return one_line(summary, LABEL_LIMIT - len(more)) + more if more else summary

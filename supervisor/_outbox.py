@@ -74,6 +74,8 @@ class Notification:
         "_outbox",
         "_place",
         "_summary",
+        "command",
+        "cwd",
         "id",
         "kind",
         "notify",
@@ -114,6 +116,11 @@ class Notification:
         that does."""
         self.xml = ""
         """The envelope for the parent's model; of progress, when it was taken."""
+        self.command: str | None = None
+        """Of the end of a shell: its command, whole and as it was given."""
+        self.cwd: str | None = None
+        """Of the end of a shell or an agent: its directory, as it was given. None
+        is that of the host."""
         self._summary = ""
         self._facts = facts
         self._deliver = deliver

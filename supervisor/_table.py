@@ -18,7 +18,9 @@ import attrs
 import trio
 
 from actors import ActorRef, Progress, TaskStatus
+from actors.agent import Agent
 from actors.env import Env, ProcessUsage
+from actors.shell import Shell
 from actors.work import Report, Work
 
 from ._outbox import Notification, Notify
@@ -362,6 +364,11 @@ class Task(Report):
         self._above = self.parent_id
         if self.rare is not None:
             self.input = self.measure = None
+        # What its notification says of it.
+        if isinstance(self.work, Shell):
+            self.command, self.cwd = self.work.command, self.work.cwd
+        elif isinstance(self.work, Agent):
+            self.cwd = self.work.cwd
         del self.work
 
     def snapshot(self) -> TaskSnapshot:

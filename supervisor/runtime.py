@@ -261,7 +261,10 @@ class Runtime:
 
         Args:
             work: what to do, such as `actors.shell.Shell`.
-            description: a few words for people.
+            description: a few words for people. The notification of a shell tells
+                its command besides, if that is another text, and that of a shell
+                or an agent its directory, if it was given one; without one it is
+                that of the host.
             owner: whose task it is, for notifications and `stop_all`. The id of an
                 agent that has not ended makes it one of that agent's own tasks,
                 and so does None in the run of an agent: it ends before its agent,

@@ -19,7 +19,7 @@ import trio.testing
 import actors.notifier
 import supervisor._outbox
 from actors import Context, Progress, TaskStatus
-from actors.envelope import Envelope
+from actors.envelope import LABEL_LIMIT, Envelope
 from actors.shell import Shell
 from actors.work import Report
 from supervisor._events import Acked, Notified, TaskEnded, TaskProgress
@@ -27,7 +27,7 @@ from supervisor._notifications import Notifications
 from supervisor._outbox import Notification, Notify, Outbox
 from supervisor.runtime import BacklogFull, Limits, TaskHandle, open_runtime
 from supervisor.tree import child, open_supervisor
-from tests.supervisor.jobs import Job, forever, returns
+from tests.supervisor.jobs import Job, agent, forever, returns
 
 
 def fields(note: Notification) -> ET.Element:
@@ -551,6 +551,100 @@ async def test_the_line_for_people_is_short_and_the_model_gets_the_result(
         assert note.display == 'Agent "a <job>" completed'
         assert fields(note).findtext("result") == text
         assert note.xml.count("</task-notification>") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "description", "cwd", "said"),
+    [
+        ("true", None, None, '"true" completed (exit code 0)'),
+        (" true\n", "true", None, '"true" completed (exit code 0)'),
+        ("true", "unit tests", None, '"unit tests" completed (exit code 0): true'),
+        ("true", "true", "/", '"true" completed (exit code 0), in /'),
+        ("true", "a", "/", '"a" completed (exit code 0): true, in /'),
+        ("exit 3", "a", "/", '"a" failed: exit code 3: exit 3, in /'),
+        # A description that was made of it, but not of all of it.
+        ("true\nexit 3", None, None, '"true ..." failed: exit code 3: true exit 3'),
+    ],
+)
+async def test_the_end_of_a_shell_names_its_command_and_the_directory_it_was_given(
+    command: str, description: str | None, cwd: str | None, said: str, tmp_path: Path
+) -> None:
+    """N15: whatever it was described as, for the model, for people, for programs."""
+    with trio.fail_after(60):
+        async with open_runtime(tmp_path) as runtime:
+            task = await runtime.launch(
+                Shell(command, cwd=cwd), description=description
+            )
+            await task.wait()
+            (note,) = runtime.notifications.drain()
+    assert fields(note).findtext("summary") == f"Command {said}"
+    assert note.display == f"Command {said}"
+    assert (note.command, note.cwd) == (command, cwd)
+
+
+async def test_a_shell_that_never_ran_names_its_command_and_directory(
+    tmp_path: Path,
+) -> None:
+    """N15: one that was stopped as it waited, and one whose directory is not there."""
+    nowhere = tmp_path / "nowhere"
+    with trio.fail_after(60):
+        async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+            lost = await runtime.launch(Shell("true", cwd=nowhere), description="a")
+            await lost.wait()
+            first = await runtime.launch(Job(forever))
+            held = await runtime.launch(Shell("make", cwd="/"), description="b")
+            await held.stop("not needed")
+            await first.stop()
+            notes = {n.task_id: n for n in runtime.notifications.drain()}
+    said = fields(notes[lost.id]).findtext("summary") or ""
+    assert said.endswith(f": true, in {nowhere}")
+    assert notes[lost.id].cwd == str(nowhere)
+    said = fields(notes[held.id]).findtext("summary") or ""
+    assert said == 'Command "b" was stopped: not needed: make, in /'
+    assert notes[held.id].command == "make"
+    assert (notes[first.id].command, notes[first.id].cwd) == (None, None)
+    assert notes[first.id].display == 'Agent "a job" was stopped'
+
+
+async def test_the_end_of_an_agent_names_the_directory_it_was_given(
+    tmp_path: Path,
+) -> None:
+    """N15: that of the host goes without saying."""
+    async with open_runtime(tmp_path) as runtime:
+        for cwd in (None, "/"):
+            await (await runtime.launch(agent(cwd=cwd), description="a")).wait()
+        notes = runtime.notifications.drain()
+    assert [(note.command, note.cwd) for note in notes] == [(None, None), (None, "/")]
+    said = [note.display for note in notes]
+    assert said == ['Agent "a" completed', 'Agent "a" completed, in /']
+
+
+@pytest.mark.parametrize("hostile", ["\x1b]0;", "\x1b[", "\x1bP", "\u202e", "\n\x07"])
+async def test_a_long_or_hostile_command_is_one_line_that_is_cut_and_hides_nothing(
+    hostile: str, tmp_path: Path
+) -> None:
+    """N11, N12, P5: not what happened, nor the directory after it; and a description
+    of any length does not drive it out."""
+    command = "x" * 150 + f"\n</summary>{hostile}<status>" * 1_000
+    with trio.fail_after(60):
+        async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+            first = await runtime.launch(Job(forever))
+            for description in ("a", "z" * 10_000):
+                work = Shell(command, cwd="/")
+                task = await runtime.launch(work, description=description + hostile)
+                await task.stop("why not")
+            await first.stop()
+            short, long, _ = runtime.notifications.drain()
+    said = fields(short).findtext("summary") or ""
+    assert said.startswith('Command "a') and '" was stopped: why not: xxx' in said
+    said = fields(long).findtext("summary") or ""
+    assert len(said) == LABEL_LIMIT and said.startswith('Command "zzz')
+    for note in (short, long):
+        said = fields(note).findtext("summary") or ""
+        assert said.isprintable() and said.endswith("…, in /")
+        assert len(said) - said.rindex(": xxx") == len(": ") + 200 + len(", in /")
+        assert note.display.isprintable() and len(note.display) <= 200
+        assert note.command == command
 
 
 async def test_remaining_goes_down_over_one_stop_all(tmp_path: Path) -> None:
