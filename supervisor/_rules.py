@@ -209,6 +209,12 @@ class Rule:
         return anchors(parsed.pattern, Place(cwd, self.root))
 
 
+def is_about(rule: Rule, tool: str) -> bool:
+    """Tell whether there is a call of ``tool`` that the rule could speak of."""
+    allows = rule.effect == "allow"
+    return _speaks_of(_parse(rule.text), tool, {}, allows=allows)
+
+
 # ---- What a text says ---------------------------------------------------------
 
 

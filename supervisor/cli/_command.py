@@ -18,8 +18,10 @@ import click
 import trio
 
 from .._errors import InvalidChildSpec
-from .._rules import Effect
+from .._line import one_line
+from .._rules import Effect, is_about
 from .._spec import RESTARTS, Backoff, Restart
+from .._tool_names import is_listed
 from ..permissions import MODES, Mode, Rule, read_mode
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from .agent import Provider
 
 _ARGV = f"{__name__}.argv"
+_NAMED = 5
+"""Rules that are named in one line."""
 
 
 def command(arguments: Sequence[str]) -> int:
@@ -443,6 +447,7 @@ def agent(
         if model is None
         else (_one_agent(what), *_provider(model))
     )
+    _tell_idle_rules(script, (*allow, *deny), settings, read.rules)
     order = Order(
         script=script,
         provider=provider,
@@ -478,6 +483,39 @@ def _read_settings_file(name: str | None, model: str | None) -> FileSettings:
             err=True,
         )
     return settings
+
+
+def _tell_idle_rules(
+    script: Script, given: Sequence[Rule], file: str | None, in_file: Sequence[Rule]
+) -> None:
+    """Name the rules about tools that no agent has: in a settings file there are
+    such for good reasons, so of these all in one line."""
+    from ..tools import TOOL_NAMES
+
+    allowed = [agent.tools for agent in script.agents.values()]
+    tools = [
+        tool
+        for tool in TOOL_NAMES
+        if any(names is None or is_listed(tool, names) for names in allowed)
+    ]
+
+    def is_idle(rule: Rule) -> bool:
+        return not any(is_about(rule, tool) for tool in tools)
+
+    for rule in filter(is_idle, given):
+        click.echo(
+            f"trio-supervisor: --{rule.effect} {one_line(rule.text)}: it matches nothing,"
+            f" because the tools of the agents are {', '.join(tools) or 'none'}",
+            err=True,
+        )
+    idle = [one_line(rule.text, 80) for rule in in_file if is_idle(rule)]
+    if idle:
+        more = f" and {len(idle) - _NAMED} more" if len(idle) > _NAMED else ""
+        click.echo(
+            f"trio-supervisor: {file}: rules about tools that no agent has match"
+            f" nothing: {', '.join(idle[:_NAMED])}{more}",
+            err=True,
+        )
 
 
 def _read_agents(

@@ -220,6 +220,51 @@ async def test_rules_and_hooks_of_a_settings_file_decide_as_well(
     assert "Traceback" not in done.errors
 
 
+async def test_a_rule_about_a_tool_that_no_agent_has_is_told_of_by_name(
+    tmp_path: Path,
+) -> None:
+    """C2: it is no error; those of a settings file are told in one line."""
+    path = played(tmp_path, calls("true"))
+    mode = ("--permission-mode", "default")
+    rules = ("--deny", "Edit(/x)", "--allow", "Read", "--allow", "mcp__github")
+    # By its older name, by a pattern, and those that speak of several tools.
+    known = ("Bash(true)", "Task", "Task*", "KillShell", "Agent(x)", "Bash(ls *)", "*")
+    fine = [word for rule in known for word in ("--allow", rule)]
+    done = await agent(tmp_path, *mode, *rules, *fine, path)
+    assert done.code == 0 and "warning" not in done.output
+    lines = done.errors.splitlines()
+    for line, rule in zip(
+        lines, ("--allow Read", "--allow mcp__github", "--deny Edit(/x)"), strict=True
+    ):
+        assert line.startswith(f"trio-supervisor: {rule}: it matches nothing")
+        assert "Bash, TaskOutput, " in line
+    file = tmp_path / "settings.json"
+    others = [f"WebFetch(domain:{number}.example)" for number in range(10)]
+    allow, deny = ["Bash(true)", *others], ["Read(./.env)", "Bash(rm *)"]
+    file.write_text(json.dumps({"permissions": {"allow": allow, "deny": deny}}))
+    done = await agent(tmp_path, *mode, "--settings", str(file), path)
+    assert done.code == 0
+    (line,) = done.errors.splitlines()
+    assert "settings.json: rules about tools that no agent has" in line
+    assert "WebFetch(domain:0.example)" in line and line.endswith(" and 6 more")
+    assert "Bash" not in line
+
+
+async def test_a_rule_about_a_tool_that_the_scripts_agents_may_not_use_is_told_of(
+    tmp_path: Path,
+) -> None:
+    """C2: what their tools leave out they do not have."""
+    lead = {"prompt": "Go.", "tools": ["TaskOutput"], "turns": [{"text": "done"}]}
+    path = tmp_path / "script.json"
+    path.write_text(json.dumps({"agents": {"lead": lead}}))
+    rules = ("--allow", "Bash(ls)", "--allow", "TaskOutput", "--allow", "SendMessage")
+    done = await agent(tmp_path, *rules, str(path))
+    assert done.code == 0
+    bash, message = done.errors.splitlines()
+    assert "--allow Bash(ls): it matches nothing" in bash and "TaskOutput" in bash
+    assert "--allow SendMessage: " in message and "TaskStop" not in message
+
+
 @attrs.define
 class Talk:
     process: trio.Process
