@@ -105,6 +105,7 @@ __all__ = [
     "AskFailed",
     "Decision",
     "Mode",
+    "ModeName",
     "Permissions",
     "Rule",
     "ToolRequest",
@@ -120,6 +121,12 @@ T = TypeVar("T")
 Mode: TypeAlias = Literal["default", "accept_edits", "plan", "bypass", "deny", "bubble"]
 """What a call may do of which no rule speaks: see the module."""
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+
+ModeName: TypeAlias = (
+    Mode | Literal["acceptEdits", "bypassPermissions", "dontAsk", "manual"]
+)
+"""What `Permissions.mode` is given, so that a type checker finds a misspelt one. Of a
+name from elsewhere `read_mode` makes a mode."""
 
 _RANK: Final[Mapping[Mode, int]] = {
     "deny": 0,
@@ -388,6 +395,11 @@ def _as_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     return as_tuple(rules)
 
 
+# Not `read_mode` itself, which takes what comes from anywhere.
+def _as_mode(mode: ModeName) -> Mode:
+    return read_mode(mode)
+
+
 def _as_functions(functions: Iterable[Ask]) -> tuple[Ask, ...]:
     return as_tuple(functions)
 
@@ -451,7 +463,7 @@ class Permissions:
     rules: tuple[Rule, ...] = attrs.field(
         default=(), converter=_as_rules, validator=_check_rules
     )
-    mode: Mode = attrs.field(default="default", converter=read_mode)
+    mode: Mode = attrs.field(default="default", converter=_as_mode)
     ask: tuple[Ask, ...] = attrs.field(
         default=(), converter=_as_functions, validator=_check_ask
     )

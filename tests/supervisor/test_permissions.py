@@ -26,6 +26,7 @@ from supervisor._rules import is_simple_command
 from supervisor.permissions import (
     MODES,
     Mode,
+    ModeName,
     Permissions,
     Rule,
     ToolRequest,
@@ -489,7 +490,7 @@ def test_a_mode_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"permission_mode must be .* not 'yolo'"):
         resolve_mode("yolo", "bypass")
     with pytest.raises(ValueError, match=r"mode must be one of .* not 'yolo'"):
-        Permissions(mode="yolo")
+        Permissions(mode="yolo")  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="rules must be Rule objects, not 'Bash'"):
         Permissions(rules=["Bash"])  # type: ignore[list-item]
     with pytest.raises(TypeError, match=r"ask must be async functions .* not 'me'"):
@@ -505,7 +506,9 @@ def test_a_mode_that_is_none_is_refused() -> None:
         ("manual", "default"),
     ],
 )
-def test_a_mode_of_claude_code_is_the_one_that_it_means(name: str, mode: Mode) -> None:
+def test_a_mode_of_claude_code_is_the_one_that_it_means(
+    name: ModeName, mode: Mode
+) -> None:
     """PM1: wherever a mode is taken."""
     assert read_mode(name) == mode
     assert Permissions(mode=name).mode == mode

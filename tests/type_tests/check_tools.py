@@ -6,6 +6,7 @@ import os
 from typing import Any, assert_type
 
 from supervisor.attachments import ProgressReports, after_compaction, reminder
+from supervisor.permissions import Mode, Permissions, Rule, read_mode
 from supervisor.runtime import Runtime
 from supervisor.settings import Settings, read_settings
 from supervisor.tools import Tool, ToolResult, tools_for
@@ -34,3 +35,13 @@ def check_attachments(runtime: Runtime) -> None:
     assert_type(reminder(runtime, "main"), str | None)
     assert_type(after_compaction(runtime, None), str | None)
     assert_type(ProgressReports(runtime, "main").new(), list[str])
+
+
+def check_permissions(mode: Mode, name: str) -> None:
+    Permissions(rules=[Rule("allow", "Bash(ls *)")], mode="accept_edits")
+    Permissions(mode="acceptEdits")
+    assert_type(Permissions(mode=mode).mode, Mode)
+    assert_type(read_mode(name), Mode)
+    Permissions(mode=read_mode(name))
+    Permissions(mode="accept_edit")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Permissions(mode=name)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
