@@ -138,6 +138,13 @@ def read_from(
     )
 
 
+def output_size(task: Task) -> int:
+    """Return the bytes of the output of all runs, unfinished line included, and also
+    those that are no longer kept."""
+    unfinished = 0 if task.log is None else len(task.log.unfinished)
+    return _end(task) + unfinished
+
+
 class Follower(AsyncIterator[str]):
     """The output of a task as it comes; made by `follow`.
 

@@ -21,7 +21,7 @@ from ._host import host_processes
 from ._inherited import inherited
 from ._owned import ending, leftovers
 from ._self_kill import ends_host, killed_process
-from ._task_output import OutputEnd, end_of, read_end
+from ._task_output import OutputEnd, end_of, read_end, whole
 from ._tool import Call, Tool, ToolResult
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class _Bash:
         except UnknownTask:
             # Many others have ended since, and it is forgotten.
             return end_of(snapshot.result or "", limit)
-        return read_end(task, limit)
+        return read_end(self._runtime, task, limit)
 
     def _told(
         self, snapshot: TaskSnapshot, shell: Shell, milliseconds: int
@@ -275,8 +275,8 @@ class _Bash:
                 leftover += "; use run_in_background for what is to go on"
             said.append(leftover)
         if end.is_cut:
-            data["truncated"] = True
-            said.append("Only the end of its output follows")
+            data |= end.cut()
+            said.append(f"Only the end of its {whole(data)} follows")
         return ToolResult(
             f"{'. '.join(said)}\n{end.text or '(no output)'}",
             is_error=snapshot.status is not TaskStatus.COMPLETED,
@@ -321,8 +321,8 @@ class _Bash:
                 data["output"] = end.text
                 what = "Output so far"
                 if end.is_cut:
-                    data["truncated"] = True
-                    what = "The end of the output so far"
+                    data |= end.cut()
+                    what = f"The end of the {whole(data)} so far"
                 text += f"\n\n{what}:\n{end.text}"
         return ToolResult(text, data=data)
 

@@ -12,6 +12,7 @@ from actors import TaskStatus
 from actors.envelope import clean_text
 
 from .._line import one_line
+from .._reading import output_size
 from .._table import TaskSnapshot
 from ..settings import Settings
 from ._arguments import Field
@@ -48,12 +49,10 @@ def task_output(runtime: Runtime, owner: str | None, settings: Settings) -> Tool
                 await task.wait()
         # No await from here on: what is read, what is said of the task, and
         # what its notification says are of one moment.
-        place: dict[str, Any] = {}
+        place: dict[str, Any]
         if call.arguments["offset"] is None:
-            end = read_end(task, settings.max_output_length)
-            output = end.text
-            if end.is_cut:
-                place = {"truncated": True}
+            end = read_end(runtime, task, settings.max_output_length)
+            output, place = end.text, end.cut()
         else:
             output, place = _read_on(
                 task, call.arguments["offset"], settings.max_output_length
@@ -105,9 +104,26 @@ class OutputEnd:
     """With a first line that says so when something precedes it."""
     is_cut: bool
     """Whether something does: a task can print such a line itself."""
+    size: int | None = None
+    """The bytes of all that it has printed, if something does; None if that is not
+    known."""
+
+    def cut(self) -> dict[str, Any]:
+        """Return that something precedes it, as data: nothing if nothing does."""
+        if not self.is_cut:
+            return {}
+        return {"truncated": True} | (
+            {} if self.size is None else {"outputBytes": self.size}
+        )
 
 
-def read_end(task: TaskHandle, limit: int) -> OutputEnd:
+def whole(data: dict[str, Any]) -> str:
+    """Return in words what the output in ``data`` is the end of."""
+    size = data.get("outputBytes")
+    return "output" if size is None else f"{size:,} bytes of output"
+
+
+def read_end(runtime: Runtime, task: TaskHandle, limit: int) -> OutputEnd:
     """Return the end of what a task has printed or answered: at most ``limit``
     characters, from the beginning of a line on if that leaves out no more than half
     of them."""
@@ -121,7 +137,9 @@ def read_end(task: TaskHandle, limit: int) -> OutputEnd:
             # The beginning of a rotated file is not kept.
             or task.read(0, 1).offset > 0
         )
-        return OutputEnd(clean_text(text), is_cut)
+        record = task.belongs_to(runtime)
+        size = output_size(record) if is_cut and record is not None else None
+        return OutputEnd(clean_text(text), is_cut, size)
     # It has no file, or one that cannot be read: then the last is in memory.
     return end_of(snapshot.result or "", limit)
 
@@ -223,7 +241,7 @@ def _text(task: TaskSnapshot, data: dict[str, Any], asked: dict[str, Any]) -> st
     if leftover := leftovers(task):
         lines.append(f"left_behind: {leftover}")
     if "truncated" in data:
-        lines.append("truncated: what follows is the end of the output")
+        lines.append(f"truncated: what follows is the end of the {whole(data)}")
     if data.get("terminate") not in (None, "goal"):
         lines.append(f"ended by: {data['terminate']}")
     if data.get("activities"):

@@ -186,8 +186,10 @@ async def test_long_output_keeps_its_end_and_names_the_file(tmp_path: Path) -> N
     _, *lines = output.splitlines()
     assert lines == [str(number) for number in range(int(lines[0]), 100_001)]
     assert 1000 - len("99999\n") <= len(output) <= 1000
-    assert result.text == f"Exit code 0. Only the end of its output follows\n{output}"
+    told = "Exit code 0. Only the end of its 588,895 bytes of output follows\n"
+    assert result.text == told + output
     assert result.data["truncated"] is True
+    assert result.data["outputBytes"] == 588_895
 
 
 @pytest.mark.parametrize("length", [999, 1000])

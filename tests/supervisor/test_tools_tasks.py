@@ -257,7 +257,11 @@ async def test_long_output_keeps_its_end_and_the_rest_is_read_by_offset(
         result = await call("TaskOutput", task_id=task.id)
         assert result.data["truncated"] is True
         head = result.text.partition("\n\noutput:\n")[0]
-        assert head.endswith("\ntruncated: what follows is the end of the output")
+        assert file is not None
+        size = file.stat().st_size
+        assert result.data["outputBytes"] == size == 3893 + 99 * 9
+        said = f"\ntruncated: what follows is the end of the {size:,} bytes of output"
+        assert head.endswith(said)
         parts: list[str] = []
         offset, done = 0, False
         while not done:
@@ -545,6 +549,8 @@ async def test_the_beginning_that_a_rotation_has_dropped_is_told_of(
         await task.wait()
         result = await call("TaskOutput", task_id=task.id)
         assert result.data["truncated"] is True
+        # All that it has printed, though most of it is gone.
+        assert result.data["outputBytes"] == 588_895
 
 
 # TaskList
