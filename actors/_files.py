@@ -41,8 +41,11 @@ _LINES: Final = (
 )
 
 _LOCKED: Final = (errno.EAGAIN, errno.EACCES)
+# What a file system says that has no locks of bytes, or none of a directory.
+_NO_LOCKS: Final = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 # Kinds of locks of a byte, and how those of a process are set and looked at.
 _WRITE: Final = getattr(fcntl, "F_WRLCK", 1)
+_READ_LOCK: Final = getattr(fcntl, "F_RDLCK", 0)
 _FREE: Final = getattr(fcntl, "F_UNLCK", 2)
 _SET_OWN: Final = getattr(fcntl, "F_SETLK", 0)
 _GET_OWN: Final = getattr(fcntl, "F_GETLK", 0)
@@ -501,26 +504,29 @@ class SharedDirectory:
     """A directory in use: everybody who has it so holds a shared lock of it, which
     the kernel takes back at any death. Nobody waits for one.
 
-    A claim is the lock of a byte of ``agents.lock``: any number of them take one
-    descriptor.
+    A claim is two locks of a byte. That of the directory itself counts: no file needs
+    to be there for it, so nobody can remove it, but no such lock excludes another.
+    That of ``agents.lock`` does, and so decides between those who claim at once. Any
+    number of claims take these two descriptors.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._fd: int | None = None
-        self._claims_fd: int | None = None
-        # Whether others may have claims in another file, which is gone.
-        self._is_late = False
+        self._file: int | None = None
         self._claims: set[str] = set()
-        if fcntl is not None:
-            try:
-                self._fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                return  # It cannot be told who else is there.
-            self._lock(fcntl.LOCK_SH)
+        self._is_closed = False
+        try:
+            self._open()
+        except OSError:
+            pass  # It is tried again. Till then it cannot be told who else is there.
 
     def is_alone(self) -> bool:
         """Whether nobody else has it in use now."""
+        try:
+            self._open()
+        except OSError:
+            pass
         if self._fd is None or fcntl is None:
             return True
         # Where files cannot be locked at all nobody can tell.
@@ -529,6 +535,23 @@ class SharedDirectory:
         # be told that they are alone.
         self._lock(fcntl.LOCK_SH)
         return error not in _LOCKED
+
+    def _open(self) -> None:
+        """Have in use what is at the path now, with all claims; somebody may have put
+        another directory there."""
+        if fcntl is None or self._is_closed:
+            return
+        if self._fd is not None and _is_at(self._directory, self._fd, follow=True):
+            return
+        fd = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+        if self._fd is not None:
+            _held.difference_update(map(self._key, map(_byte_of, self._claims)))
+            os.close(self._fd)
+        self._fd = fd
+        self._lock(fcntl.LOCK_SH)
+        for byte in map(_byte_of, self._claims):
+            _held.add(self._key(byte))
+            self._try(fd, _SET_BYTE, _READ_LOCK, byte)
 
     def _lock(self, how: int) -> int | None:
         assert self._fd is not None and fcntl is not None
@@ -540,105 +563,151 @@ class SharedDirectory:
 
     def claim(self, name: str) -> str | None:
         """Have ``name`` alone; or return who has it: see `Share`."""
-        if name in self._claims or not self._open_claims(make=True):
+        if _SET_BYTE is None or self._is_closed:
+            return None
+        self._open()
+        if name in self._claims:
             return None
         byte = _byte_of(name)
-        try:
-            self._byte(_SET_BYTE, _WRITE, byte)
-        except OSError as error:
-            return self._who(byte) if error.errno in _LOCKED else None
+        file = self._open_file(make=True)
+        error = None if file is None else self._try(file, _SET_BYTE, _WRITE, byte)
+        if error is not None and error.errno in _LOCKED:
+            return self._who(byte)
+        # It is looked at first, so that who only tries is in nobody's way.
+        told = self._sees(self._fd, byte)
+        if told is False:
+            error = self._try(self._fd, _SET_BYTE, _READ_LOCK, byte)
+            if error is not None and error.errno not in _NO_LOCKS:
+                self._free(byte)
+                raise error
+            told = self._sees(self._fd, byte)
+        if told:
+            self._free(byte)
+            return self._who(byte)
         self._claims.add(name)
         _held.add(self._key(byte))
-        try:
-            self._byte(_SET_OWN, _WRITE, _NAMES + byte)
-        except OSError:
-            pass  # It only cannot be told who has it.
+        if file is not None:
+            self._try(file, _SET_OWN, _WRITE, _NAMES + byte)
         return None
 
     def holder(self, name: str) -> str | None:
         """Return who else has ``name``: see `Share`."""
-        if name in self._claims and not self._is_late:
+        if name in self._claims:
             return None
-        if self._open_claims(make=False) and not self._is_late:
-            byte = _byte_of(name)
+        if _SET_BYTE is not None and not self._is_closed:
             try:
-                found = self._byte(_GET_BYTE, _WRITE, byte)[0]
+                self._open()
             except OSError:
                 pass
-            else:
-                return None if found == _FREE else self._who(byte)
+            byte = _byte_of(name)
+            told = [self._sees(fd, byte) for fd in (self._fd, self._open_file())]
+            if True in told:
+                return self._who(byte)
+            if False in told:
+                return None
         return None if self.is_alone() else "another runtime on the directory"
 
     def release(self, name: str) -> None:
         """Let others have ``name``. More than once is fine."""
-        if name not in self._claims:
-            return
-        self._claims.discard(name)
-        byte = _byte_of(name)
-        _held.discard(self._key(byte))
-        for how, where in ((_SET_OWN, _NAMES + byte), (_SET_BYTE, byte)):
-            try:
-                self._byte(how, _FREE, where)
-            except OSError:
-                pass  # Closing the file releases it.
+        if name in self._claims:
+            self._claims.discard(name)
+            byte = _byte_of(name)
+            _held.discard(self._key(byte))
+            self._free(byte)
 
-    def _open_claims(self, *, make: bool) -> bool:
-        """Open the file of the claims; say whether it is there and can have some."""
-        if self._claims_fd is not None:
-            return True
-        if self._fd is None or _SET_BYTE is None:
-            return False
+    def _free(self, byte: int) -> None:
+        # What fails is released when the file is closed.
+        self._try(self._fd, _SET_BYTE, _FREE, byte)
+        self._try(self._file, _SET_OWN, _FREE, _NAMES + byte)
+        self._try(self._file, _SET_BYTE, _FREE, byte)
+
+    def _open_file(self, *, make: bool = False) -> int | None:
+        """Have the file of the claims open that is there now, with all claims; return
+        None if there is none that can have some."""
         path = self._directory / "agents.lock"
+        if self._file is not None:
+            if _is_at(path, self._file):
+                return self._file
+            os.close(self._file)
+            self._file = None
+        how = os.O_RDWR | getattr(os, "O_NONBLOCK", 0) | _COMMON
         try:
-            fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | _COMMON)
-        except FileNotFoundError:
-            if not make:
-                return False
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _COMMON, 0o600)
-            except FileExistsError:
-                return self._open_claims(make=False)
-            except OSError:
-                return False
-            self._is_late = not self.is_alone()
+            fd = os.open(path, how | os.O_CREAT if make else how, 0o600)
         except OSError:
-            return False
+            return None
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            return False
-        self._claims_fd = fd
-        return True
+            return None
+        self._file = fd
+        for byte in map(_byte_of, self._claims):
+            self._try(fd, _SET_BYTE, _WRITE, byte)
+            self._try(fd, _SET_OWN, _WRITE, _NAMES + byte)
+        return fd
 
     def _who(self, byte: int) -> str:
-        if self._key(byte) in _held:
+        if self._fd is not None and self._key(byte) in _held:
             return f"another runtime of this process, {os.getpid()}"
         try:
-            found, pid = self._byte(_GET_OWN, _WRITE, _NAMES + byte)
+            found, pid = _lock_byte(self._file, _GET_OWN, _WRITE, _NAMES + byte)
         except OSError:
             found, pid = _FREE, 0
         # It has it only since now, or is in another namespace.
         return f"process {pid}" if found != _FREE and pid > 0 else "another process"
 
     def _key(self, byte: int) -> tuple[int, int, int]:
-        assert self._claims_fd is not None
-        status = os.fstat(self._claims_fd)
+        assert self._fd is not None
+        status = os.fstat(self._fd)
         return status.st_dev, status.st_ino, byte
 
-    def _byte(self, how: int | None, kind: int, byte: int) -> tuple[int, int]:
-        """Lock, unlock or look at one byte; return how it is locked and by whom."""
-        assert self._claims_fd is not None and fcntl is not None and how is not None
-        asked = _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
-        told = _FLOCK.unpack(fcntl.fcntl(self._claims_fd, how, asked))
-        return told[0], told[4]
+    def _sees(self, fd: int | None, byte: int) -> bool | None:
+        """Whether somebody else has a lock of a byte; None if that cannot be told."""
+        try:
+            return _lock_byte(fd, _GET_BYTE, _WRITE, byte)[0] != _FREE
+        except OSError:
+            return None
+
+    def _try(
+        self, fd: int | None, how: int | None, kind: int, byte: int
+    ) -> OSError | None:
+        try:
+            _lock_byte(fd, how, kind, byte)
+        except OSError as error:
+            error.filename = str(self._directory)
+            return error
+        return None
 
     def close(self) -> None:
         """Have it in use no longer. More than once is fine."""
         for name in list(self._claims):
             self.release(name)
-        for fd in (self._claims_fd, self._fd):
+        self._is_closed = True
+        for fd in (self._file, self._fd):
             if fd is not None:
                 os.close(fd)
-        self._claims_fd = self._fd = None
+        self._file = self._fd = None
+
+
+def _is_at(path: Path, fd: int, *, follow: bool = False) -> bool:
+    """Whether ``path`` leads to what ``fd`` has open. What cannot be looked at, such
+    as a directory that is gone, is nothing else."""
+    try:
+        there = os.stat(path, follow_symlinks=follow)
+    except FileNotFoundError:
+        return follow
+    except OSError:
+        return True
+    return os.path.samestat(there, os.fstat(fd))
+
+
+def _lock_byte(
+    fd: int | None, how: int | None, kind: int, byte: int
+) -> tuple[int, int]:
+    """Lock, unlock or look at one byte; return how it is locked and by whom."""
+    if fd is None or how is None or fcntl is None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    asked = _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
+    told = _FLOCK.unpack(fcntl.fcntl(fd, how, asked))
+    return told[0], told[4]
 
 
 def _byte_of(name: str) -> int:

@@ -184,11 +184,11 @@ def decode_meta(contents: bytes) -> AgentMeta:
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"it says twice what {twice[:80]!r} is")
+    fields = dict[str, Any]()
+    for name, value in pairs:
+        if name in fields:
+            raise ValueError(f"it says twice what {name[:80]!r} is")
+        fields[name] = value
     return fields
 
 

@@ -320,8 +320,12 @@ class Share(Protocol):
     def claim(self, name: str) -> str | None:
         """Have ``name`` alone among all who have the directory in use, and return
         None; or return in words who has it, such as ``process 4711``. Nobody waits.
-        Where the system cannot tell it is as if nobody had it. More than once is
-        fine."""
+        Where the system has no means to tell it is as if nobody had it. More than once
+        is fine.
+
+        Raises:
+            OSError: if it cannot be told now, as without a free descriptor.
+        """
         ...
 
     def holder(self, name: str) -> str | None:

@@ -99,8 +99,7 @@ class Agents:
         """Called when a task is entered, before it starts."""
         agent = task.recipe
         parent = task.parent
-        # Nobody else has it: it is new, or was claimed before it was entered again.
-        self._life.share.claim(task.task_id)
+        self._claim(task)
         task.inbox = Inbox(
             messages=task.takes_messages, on_change=partial(self.write_meta, task)
         )
@@ -129,6 +128,19 @@ class Agents:
         task.output_file = self.transcripts.link_output(task.task_id)
         task.transcript_file = self.transcripts.transcript_file(task.task_id)
         self.write_meta(task)
+
+    def _claim(self, task: AgentTask) -> None:
+        # It is new, or was claimed before it was entered again.
+        try:
+            holder = self._life.share.claim(task.task_id)
+            why = None if holder is None else f"{holder} has it"
+        except OSError as error:
+            why = str(error)
+        if why is not None:
+            task.warn(
+                "another runtime on the directory may run it as well, since this one "
+                f"could not have it alone: {why}"
+            )
 
     def home_of(self, cwd: str | None) -> str | None:
         """Return the directory of who is in ``cwd``, absolute, which for None is the

@@ -203,8 +203,7 @@ class Resumes:
         cwd: str | None,
     ) -> AgentTask:
         """See `_begin`. No other runtime begins one meanwhile."""
-        self._claim(task_id)
-        stored = self.meta(task_id)
+        stored = self._claim(task_id)
         meta = stored if before is None else self._life.agents.meta_of(before)
         if meta is None:
             raise ResumeRefused(task_id, "nothing in the directory says what it was")
@@ -242,19 +241,32 @@ class Resumes:
             raise ResumeRefused(task_id, why)
         return task
 
-    def _claim(self, task_id: str) -> None:
-        """Have an agent for this runtime alone.
+    def _claim(self, task_id: str) -> AgentMeta | None:
+        """Have an agent for this runtime alone; return what the directory says of it,
+        which nobody else changes any more.
 
         Raises:
             AgentRunsElsewhere: if another one on the directory has it.
+            ResumeRefused: if that cannot be told, and there is another one.
         """
         share = self._life.share
-        holder = share.claim(task_id)
-        if holder is None and self._is_unfinished(self.meta(task_id)):
+        try:
+            holder = share.claim(task_id)
+        except OSError as error:
+            if not share.is_alone():
+                why = (
+                    "another runtime has the directory open, and it cannot be told "
+                    f"whether that runs it: {error}"
+                )
+                raise ResumeRefused(task_id, why) from error
+            holder = None
+        stored = self.meta(task_id) if holder is None else None
+        if self._is_unfinished(stored):
             # Where nobody can have it alone.
             holder = share.holder(task_id)
         if holder is not None:
             raise AgentRunsElsewhere(task_id, holder)
+        return stored
 
     def _is_unfinished(self, meta: AgentMeta | None) -> bool:
         return meta is not None and meta.status in _UNFINISHED
@@ -463,12 +475,17 @@ class Resumes:
 
     def abandon(self, agent_id: str) -> bool:
         """See `Runtime.abandon_agent`."""
-        meta = self.meta(agent_id) if agent_id not in self._life.table.live else None
-        if meta is None or not self._is_unfinished(meta):
+        if agent_id in self._life.table.live:
+            return False
+        if not self._is_unfinished(self.meta(agent_id)):
             return False
         try:
-            self._claim(agent_id)
-        except AgentRunsElsewhere:
+            meta = self._claim(agent_id)
+        except ResumeRefused:
+            return False
+        if meta is None or not self._is_unfinished(meta):
+            # It has ended in another runtime, just now.
+            self._life.agents.let_go(agent_id)
             return False
         # It is let go when that is written.
         killed = attrs.evolve(meta, status=TaskStatus.KILLED.value)

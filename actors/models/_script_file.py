@@ -182,11 +182,11 @@ def read_file(text: str, source: str) -> Item:
 
 def _read_json(text: str, source: str) -> Any:
     def pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise ScriptError(source, None, f"the key {twice!r} stands there twice")
+        found = dict[str, Any]()
+        for key, value in pairs:
+            if key in found:
+                raise ScriptError(source, None, f"the key {key!r} stands there twice")
+            found[key] = value
         return found
 
     try:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from actors.agent import Agent, AgentContext, AgentEvent, AssistantMessage
 from actors.env import Env, real_env
-from actors.testing import fake_env
+from actors.testing import FakeFiles, fake_env
+from actors.testing._files import FakeShare
 from supervisor.agents import AgentPolicy
 from supervisor.runtime import (
     AgentRunsElsewhere,
     MessageRefused,
     ResumeRefused,
     Runtime,
+    Warned,
     open_runtime,
 )
 from tests.supervisor.jobs import returns
@@ -379,3 +386,154 @@ async def test_claims_take_one_descriptor_and_leave_none(tmp_path: Path) -> None
         assert [second.claim(name) for name in names] == [None] * 500
     first.close()
     second.close()
+
+
+def disturb(directory: Path, how: str) -> None:
+    """Do to the file of the claims, or its directory, what somebody may do."""
+    lock = directory / "agents.lock"
+    if how == "another directory":
+        before = directory.with_name("before")
+        directory.rename(before)
+        shutil.copytree(before, directory, symlinks=True)
+        return
+    if lock.is_dir() and not lock.is_symlink():
+        lock.rmdir()
+    lock.unlink(missing_ok=True)
+    if how == "replaced":
+        lock.touch(0o600)
+    elif how == "directory":
+        lock.mkdir()
+    elif how == "link":
+        lock.symlink_to("elsewhere")
+    elif how == "fifo":
+        os.mkfifo(lock)
+
+
+_FILES = ("removed", "replaced", "directory", "link", "fifo")
+linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="only there is an agent locked"
+)
+
+
+@linux
+@pytest.mark.parametrize("how", [*_FILES, "another directory"])
+async def test_no_agent_runs_in_two_whatever_becomes_of_the_lock_file(
+    tmp_path: Path, how: str
+) -> None:
+    """AG26: one that has ended here and was resumed there is not resumed here."""
+    directory = tmp_path / "tasks"
+    policy = AgentPolicy(run=works)
+    with trio.fail_after(LONG):
+        async with open_runtime(directory, agents=POLICY) as first:
+            id = await completed(first)
+            # It holds a claim, so the file is there and open.
+            await first.launch(Agent(works, "go"))
+            await first.transcripts.flush()
+            disturb(directory, how)
+            async with open_runtime(
+                directory, env=another(real_env()), agents=policy
+            ) as second:
+                theirs = await second.resume(id, "one")
+                for _ in range(2):
+                    with pytest.raises(AgentRunsElsewhere):
+                        await first.resume(id, "two")
+                assert theirs.snapshot().status.value == "running"
+
+
+@linux
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("claim", "claim", "claim", "release", *_FILES)),
+            st.integers(0, 2),
+            st.sampled_from("ab"),
+        ),
+        max_size=14,
+    )
+)
+def test_a_name_is_had_by_one_whatever_becomes_of_the_lock_file(
+    steps: list[tuple[str, int, str]],
+) -> None:
+    """AG26: three who claim and release, held against a dictionary."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        shares = [real_env().files.share(directory) for _ in range(3)]
+        has: dict[str, int] = {}
+        for how, who, what in steps:
+            if how == "claim":
+                told = shares[who].claim(what)
+                assert (told is None) == (has.get(what, who) == who)
+                has.setdefault(what, who)
+            elif how == "release":
+                shares[who].release(what)
+                if has.get(what) == who:
+                    del has[what]
+            else:
+                disturb(directory, how)
+            for place, share in enumerate(shares):
+                for each in "ab":
+                    others = has.get(each, place) != place
+                    assert (share.holder(each) is not None) == others
+        for share in shares:
+            share.close()
+
+
+@linux
+def test_without_a_free_descriptor_a_claim_holds_or_is_refused(tmp_path: Path) -> None:
+    """TR6: it is had alone all the same, or it is said that it is not."""
+    import resource
+
+    files = real_env().files
+    first, second = files.share(tmp_path), files.share(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        late = files.share(tmp_path)
+        assert first.claim("a") is None
+        assert second.claim("a") is not None and second.holder("a") is not None
+        with pytest.raises(OSError, match="Too many open files"):
+            late.claim("a")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert late.claim("a") is not None and late.claim("b") is None
+    assert first.holder("b") is not None
+    for share in (first, second, late):
+        share.close()
+
+
+class Unlockable(FakeFiles):
+    """Files of which no claim is possible, as without a free descriptor."""
+
+    def share(self, directory: Path) -> FakeShare:
+        share = super().share(directory)
+
+        def claim(name: str) -> str | None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        share.claim = claim  # type: ignore[method-assign]
+        return share
+
+
+async def test_an_agent_that_cannot_be_locked_is_told_by_its_name(
+    tmp_path: Path,
+) -> None:
+    """AG26: it runs; one that may run elsewhere is not resumed."""
+    fake = fake_env()
+    world = Env(
+        clock=fake.clock, ids=fake.ids, processes=fake.processes, files=Unlockable()
+    )
+    with trio.fail_after(LONG):
+        async with open_runtime(tmp_path, env=world, agents=POLICY) as first:
+            with first.events.subscribe() as events:
+                id = await completed(first)
+                told = [e for e in events.drain() if isinstance(e, Warned)]
+                assert {event.task_id for event in told} == {id}
+                assert "Too many open files" in told[0].text
+            await first.transcripts.flush()
+            assert (await (await first.resume(id)).wait()).error is None
+            async with open_runtime(
+                tmp_path, env=another(world), agents=POLICY
+            ) as second:
+                with pytest.raises(ResumeRefused, match="Too many open files"):
+                    await second.resume(id)
