@@ -8,7 +8,6 @@ JSON would have.
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Any, Final, TypeAlias, cast
 
@@ -106,14 +105,15 @@ def _with_lines(
     fields: list[HeadField], head: list[str], first: int
 ) -> list[HeadField]:
     """Note what looks like a field of its own in the lines of another one."""
+    last = first + len(head)
     starts = [field.line for field in fields]
     found: list[HeadField] = []
-    for field, end in zip(fields, [*starts[1:], math.inf], strict=False):
+    for field, end in zip(fields, [*starts[1:], last], strict=False):
         inner = [
             (match["key"], number)
             # What YAML takes for a line break an editor need not.
-            for number in range(field.line + 1, first + len(head))
-            if number < end and (match := _KEY.match(head[number - first].strip()))
+            for number in range(field.line + 1, min(end, last))
+            if (match := _KEY.match(head[number - first].strip()))
         ]
         if inner:
             field = attrs.evolve(field, within=tuple(inner))

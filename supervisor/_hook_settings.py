@@ -167,6 +167,12 @@ class HookReader:
         for key in ("async", "asyncRewake"):
             if fields.get(key):
                 self._note(f"{place}.{key}", "it is waited for all the same")
+        if "statusMessage" in fields:
+            self._note(f"{place}.statusMessage", "it is not shown anywhere")
+        if "commandWindows" in fields:
+            self._note(
+                f"{place}.commandWindows", "hooks run under bash: command is called"
+            )
         if fields.get("once"):
             self._note(f"{place}.once", "it is called each time all the same")
         command = self._command(fields, place)

@@ -66,7 +66,7 @@ beats one that asks, which beats one that allows. So no hook allows what a rule
 denies, or what a rule asks about, and none lets an agent edit in the mode ``plan``.
 What a hook changes in a call is judged in the place of what the model has asked for.
 
-A **function** gets the same as a mapping. It returns what a command would print, as a
+A **function** gets the same as a mapping, which is its own. It returns what a command would print, as a
 mapping; or, before a call, a `Verdict` or a `Decision`; at the start and after a
 call, the text for the agent; at the stop, the reason to go on; and None if it has
 nothing to say.
@@ -633,12 +633,16 @@ class AgentHooks:
     ) -> list[Answer]:
         """Call hooks, all at the same time; return what each has said, in their
         order."""
+        # All before the first function runs, and each gets its own: none can change
+        # what another one sees.
+        told = [self._prepare(*job) for job in jobs]
         answers = [Answer()] * len(jobs)
         ends: list[BaseException] = []
 
         async def call(number: int, job: _Job) -> None:
+            hook, event, _ = job
             try:
-                answers[number] = await self._ask_one(*job, most)
+                answers[number] = await self._ask_one(hook, event, told[number], most)
             except (KeyboardInterrupt, SystemExit) as error:
                 # Nobody's failure: it goes on as it is, and in no group.
                 ends.append(error)
@@ -651,26 +655,41 @@ class AgentHooks:
             raise ends[0]
         return answers
 
-    async def _ask_one(
-        self, hook: Hook, event: Event, more: Mapping[str, Any], most: float
-    ) -> Answer:
-        seconds = min(hook.timeout or self._hooks.timeout, most)
+    def _prepare(self, hook: Hook, event: Event, more: Mapping[str, Any]) -> _Told:
+        """Return what a hook is told; if that cannot be, why."""
         told = self._told(event, more)
         try:
-            with trio.fail_after(seconds):
-                if isinstance(hook.run, str):
-                    said: object = await run_hook_command(
+            if isinstance(hook.run, str):
+                return _as_json(told)
+            return copy.deepcopy(told)
+        except Exception as error:
+            # As what it raises itself.
+            return error
+
+    async def _ask_one(
+        self, hook: Hook, event: Event, told: _Told, most: float
+    ) -> Answer:
+        seconds = min(hook.timeout or self._hooks.timeout, most)
+        said: object = None
+        try:
+            if isinstance(told, Exception):
+                raise told
+            with trio.move_on_after(seconds) as scope:
+                if not isinstance(hook.run, str):
+                    said = await hook.run(cast("dict[str, Any]", told))
+                else:
+                    said = await run_hook_command(
                         hook.run,
                         self._env,
-                        stdin=_as_json(told),
+                        stdin=cast("bytes", told),
                         cwd=self._facts.cwd,
                         project=self._facts.project,
                     )
-                else:
-                    said = await hook.run(told)
-            answer = _understood(event, said)
-        except trio.TooSlowError:
-            answer = Answer(faults=(f"it took longer than {seconds:g} s",))
+            # Not by a TooSlowError, which may be one of its own.
+            if scope.cancelled_caught:
+                answer = Answer(faults=(f"it took longer than {seconds:g} s",))
+            else:
+                answer = _understood(event, said)
         except Exception as error:
             # The boundary: a hook is a guest of the agent, not a part of it.
             answer = Answer(faults=(f"{type(error).__name__}: {error}",))
@@ -705,6 +724,7 @@ class AgentHooks:
 
 
 _Job: TypeAlias = tuple[Hook, Event, Mapping[str, Any]]
+_Told: TypeAlias = bytes | dict[str, Any] | Exception
 
 
 def _jobs(hooks: Iterable[Hook], event: Event, told: Mapping[str, Any]) -> list[_Job]:

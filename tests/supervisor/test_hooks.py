@@ -530,6 +530,21 @@ async def test_each_hook_has_its_own_time(
     ]
 
 
+async def test_a_hook_that_gave_something_up_itself_has_not_taken_too_long(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """HK4: what it raises is told as that."""
+    warnings = Warnings()
+
+    async def gives_up(told: Told) -> None:
+        with trio.fail_after(1):
+            await trio.sleep_forever()
+
+    assert await of(starts(gives_up), warnings=warnings).on_start() is None
+    (warning,) = warnings
+    assert warning.rpartition("hook ")[2].endswith(": TooSlowError: ")
+
+
 # ---- The pair -------------------------------------------------------------------------
 
 

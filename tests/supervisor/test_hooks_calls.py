@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 import sys
 import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -42,7 +43,7 @@ from supervisor.permissions import (
 from supervisor.runtime import Runtime, TaskSnapshot, Warned, open_runtime
 from supervisor.settings_file import read_settings
 
-real = pytest.mark.skipif(sys.platform != "linux", reason="bash and jq")
+real = pytest.mark.skipif(sys.platform != "linux", reason="bash")
 Told = Mapping[str, Any]
 
 
@@ -111,6 +112,70 @@ MAKE = ToolUse("1", "Bash", {"command": "make"})
 
 
 # ---- Before each call ----------------------------------------------------------------
+
+
+def meddle(value: Any) -> None:
+    """Change all that there is in a value."""
+    if isinstance(value, dict):
+        for one in value.values():
+            meddle(one)
+        value.clear()
+    elif isinstance(value, list):
+        for one in value:
+            meddle(one)
+        value.clear()
+
+
+async def meddles(told: Any) -> None:
+    meddle(told)
+    await trio.lowlevel.checkpoint()
+    meddle(told)
+
+
+@real
+async def test_no_hook_changes_what_another_one_is_told() -> None:
+    """A2: neither for a function nor for a command, before a call and after it."""
+    guards = [Says(), Says()]
+    env = real_env()
+    deny = Hook("""grep -q '"edits": .{"old": "rm -rf /"}' && exit 2""")
+    # They begin in any order.
+    listed = [
+        *[Hook(meddles)] * 6,
+        Hook(guards[0]),
+        deny,
+        Hook(guards[1]),
+        *[Hook(meddles)] * 6,
+    ]
+    request = ToolRequest(
+        agent_id="a",
+        agent_type="t",
+        depth=0,
+        mode="bypass",
+        tool_use=ToolUse("1", "Patch", {"edits": [{"old": "rm -rf /"}]}),
+    )
+    data = {"files": [{"name": "a"}]}
+    with trio.fail_after(30):
+        hooks = AgentHooks(
+            Hooks(pre_tool=listed, permission_request=listed, post_tool=listed),
+            env,
+            HookFacts(agent_id="a", agent_type="t"),
+            on_warning=lambda text: None,
+        )
+        advice = await hooks.before_tool(request)
+        verdict = await hooks.on_permission(request)
+        await hooks.after_tool(request, "x", is_error=False, data=data, seconds=1)
+        await env.processes.aclose()
+    assert advice.decision is not None
+    assert advice.decision.effect == "deny"
+    assert verdict is not None
+    assert not verdict.allowed
+    for guard in guards:
+        assert [told["tool_input"]["edits"] for told in guard.told] == [
+            [{"old": "rm -rf /"}]
+        ] * 3
+        assert guard.told[2]["tool_response"]["files"] == [{"name": "a"}]
+    assert request.tool_use.input == {"edits": [{"old": "rm -rf /"}]}
+    assert data == {"files": [{"name": "a"}]}
 
 
 @pytest.mark.parametrize(
@@ -709,6 +774,7 @@ SCRIPTS = {
 
 
 @real
+@pytest.mark.skipif(shutil.which("jq") is None, reason="the scripts need jq")
 async def test_scripts_as_people_have_them_do_here_what_they_do_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,16 @@ def test_the_modes_of_the_file_are_ours(tmp_path: Path, name: str, mode: str) ->
             "hooks.Stop[0].hooks[0].once",
             "each time",
         ),
+        (
+            {"hooks": {"Stop": group(command="x", statusMessage="Looking")}},
+            "hooks.Stop[0].hooks[0].statusMessage",
+            "not shown",
+        ),
+        (
+            {"hooks": {"Stop": group(command="x", commandWindows="y")}},
+            "hooks.Stop[0].hooks[0].commandWindows",
+            "under bash",
+        ),
     ],
 )
 def test_what_only_takes_something_away_is_listed(
