@@ -35,7 +35,7 @@ from ._events import TaskResumed
 from ._orders import Order, check_order
 from ._revival import Revival
 from ._tool_names import names_tool
-from .permissions import recheck
+from .permissions import recheck, resolve_mode
 
 if TYPE_CHECKING:
     from actors.transcript import AgentMeta, Transcript
@@ -305,7 +305,7 @@ class Resumes:
                 **kept,
                 budget=budget,
                 cwd=cwd,
-                permission_mode=self._mode(meta),
+                permission_mode=self._mode(meta, before),
             )
         except (TypeError, ValueError) as error:
             # Anybody may have written to the directory.
@@ -369,15 +369,19 @@ class Resumes:
             why = f"it is a fork, and the tools that it had are not there: {missing}"
             raise ResumeRefused(agent_id, why)
 
-    def _mode(self, meta: AgentMeta) -> Mode:
+    def _mode(self, meta: AgentMeta, before: AgentTask | None) -> Mode:
         """Return what its tool calls are judged by from now on: no more than it
-        could do before, and no more than is allowed today."""
+        could do before, and no more than is allowed today, also to its type."""
         parent = None if meta.owner is None else self._life.table.live.get(meta.owner)
         allowed = (
             parent.mode
             if isinstance(parent, AgentTask)
             else self._runtime.agents.permissions.mode
         )
+        # A record in memory has the mode that the type had when it began.
+        definition = self._runtime.agents.definitions.get(meta.type)
+        if before is None and definition is not None:
+            allowed = resolve_mode(definition.permission_mode, allowed)
         return recheck(meta.permission_mode, allowed)
 
     async def _load(self, agent_id: str) -> Transcript | None:

@@ -455,7 +455,8 @@ def _allows(
         case "url":
             return _plain_host(value) is not None and matches_glob(pattern, value)
         case "skill":
-            return _matches_command(pattern, _skill(value, arguments))
+            known = isinstance(arguments.get("args"), str | None)
+            return known and _matches_command(pattern, _skill(value, arguments))
         case _:
             return matches_glob(pattern, value)
 
@@ -467,7 +468,8 @@ def _forbids(
     if kind == "path":
         return pattern_forbids(pattern, tool, arguments, place)
     if kind == "parameter":
-        return _matches_parameter(pattern, arguments.get(parsed.argument))
+        value = arguments.get(parsed.argument)
+        return _is_huge(value) or _matches_parameter(pattern, value)
     value = arguments.get("text" if tool == "TaskWrite" else parsed.argument)
     if value is None:
         return False
@@ -485,7 +487,7 @@ def _forbids(
             whole = _skill(value, arguments).casefold()
             pattern = pattern.casefold()
             return any(
-                _matches_command(pattern, it) for it in (whole, whole.split()[0])
+                _matches_command(pattern, it) for it in (whole, *whole.split()[:1])
             )
         case "text":
             return matches_glob(pattern.casefold(), value.strip().casefold())
@@ -496,13 +498,20 @@ def _forbids(
 def _matches_parameter(pattern: str, value: object) -> bool:
     if value is None:
         return False
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float) and not _is_huge(value):
         return matches_glob(pattern.casefold(), json.dumps(value))
     return not isinstance(value, str) or matches_glob(pattern, value)
 
 
+def _is_huge(value: object) -> bool:
+    """Tell whether it is a number that Python writes down for nobody."""
+    return isinstance(value, int) and abs(value) >= 10**4000
+
+
 def _skill(name: str, arguments: Mapping[str, Any]) -> str:
     more = arguments.get("args")
+    if more is not None and not isinstance(more, str):
+        more = None  # Nobody knows what a skill makes of it.
     return f"{name.removeprefix('/')} {more or ''}".strip() or name
 
 

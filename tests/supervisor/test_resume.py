@@ -34,7 +34,7 @@ from actors.agent import (
 from actors.testing import fake_env
 from actors.transcript import AgentMeta
 from supervisor.agents import AgentPolicy
-from supervisor.definitions import AgentDefinition
+from supervisor.definitions import AgentDefinition, parse_definition
 from supervisor.permissions import Permissions
 from supervisor.runtime import (
     Backoff,
@@ -253,6 +253,41 @@ async def test_a_resumed_agent_may_do_no_more_than_before_and_than_is_allowed_no
         assert await resume("bypass", full.id) == []
         assert await resume("bypass", little.id) == []
         assert modes == ["bypass", "plan", "default", "default", "plan"]
+
+
+@pytest.mark.parametrize("planted", ["bypass", "default", None])
+async def test_a_resumed_agent_may_do_no_more_than_its_type_may_now(
+    planted: str | None, tmp_path: Path
+) -> None:
+    """TR11: whatever the directory says, and a type that was made stricter since."""
+    modes: list[str] = []
+
+    async def look(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        modes.append(context.permission_mode)
+        yield FinalResult("done")
+
+    reader = parse_definition(
+        "---\nname: reader\ndescription: Reads.\npermission-mode: plan\n---\nRead.\n"
+    )
+    meta = {
+        "agent_id": "0bad0bad",
+        "run_id": "0bad0bad-000001",
+        "status": "running",
+        "type": "reader",
+        "prompt": "go",
+    }
+    if planted is not None:
+        meta["permission_mode"] = planted
+    (tmp_path / "agent-0bad0bad.meta.json").write_text(json.dumps(meta))
+    policy = AgentPolicy(
+        run=look,
+        definitions={"reader": reader},
+        permissions=Permissions(mode="bypass"),
+    )
+    with trio.fail_after(60):
+        async with open_runtime(tmp_path, agents=policy) as runtime:
+            await (await runtime.resume("0bad0bad")).wait()
+    assert modes == ["plan"]
 
 
 async def test_what_an_earlier_run_says_late_does_not_touch_the_run_of_now(

@@ -423,3 +423,22 @@ def test_the_time_for_a_path_goes_with_its_length() -> None:
             means("allow", text, "Read", file_path=path)
     means("deny", texts[0], "Glob", pattern="{a,b}" * 20_000)
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "arguments", "matches"),
+    [
+        ("Skill(deploy)", "Skill", {"skill": ""}, False),
+        ("Skill(deploy)", "Skill", {"skill": " "}, False),
+        ("Skill(deploy)", "Skill", {"skill": "deploy", "args": [["x"]]}, True),
+        ("Task(model:5)", "Task", {"model": 10**5000}, True),
+        ("Task(model:5)", "Task", {"model": -(10**5000)}, True),
+    ],
+)
+def test_whatever_a_model_makes_up_is_judged_without_a_failure(
+    rule: str, tool: str, arguments: dict[str, Any], matches: bool
+) -> None:
+    """PM1: of what nobody can read a denial speaks, and no permission does."""
+    assert Rule("deny", rule).matches(tool, arguments) is matches
+    if tool == "Skill":
+        assert not Rule("allow", rule).matches(tool, arguments)
