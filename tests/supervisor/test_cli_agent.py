@@ -258,7 +258,7 @@ def forgotten(tmp_path: Path, command: str, *, times: int = 1) -> Path:
 async def test_what_a_model_has_forgotten_is_told_of_while_it_is_waited_for(
     tmp_path: Path,
 ) -> None:
-    """C14: not in silence, and no longer than was asked for."""
+    """Not in silence, and no longer than was asked for."""
     path = forgotten(tmp_path, "sleep 600")
     done = await agent(tmp_path, path, "--wait", "6")
     assert (done.code, done.errors) == (0, "")
@@ -271,7 +271,7 @@ async def test_what_a_model_has_forgotten_is_told_of_while_it_is_waited_for(
 async def test_no_time_to_wait_ends_what_is_left_at_once_and_each_time(
     tmp_path: Path,
 ) -> None:
-    """C14: zero, with something left, three times over."""
+    """Zero, with something left, three times over."""
     path = forgotten(tmp_path, "sleep 600", times=3)
     done = await agent(tmp_path, path, "--wait", "0", "--json")
     assert (done.code, done.errors) == (0, "")

@@ -154,7 +154,7 @@ async def test_ctrl_c_at_a_question_ends_everything(tmp_path: Path) -> None:
 async def test_rules_of_the_command_line_decide_without_a_question(
     tmp_path: Path,
 ) -> None:
-    """C2: each may be given again and again; one that denies beats the others."""
+    """Each may be given again and again; one that denies beats the others."""
     rules = (
         "--allow",
         "Bash(touch *)",
@@ -174,7 +174,7 @@ async def test_rules_of_the_command_line_decide_without_a_question(
 async def test_without_a_terminal_a_denial_says_what_to_do_in_a_line_that_fits(
     tmp_path: Path,
 ) -> None:
-    """C2: in words of the command line, and once."""
+    """In words of the command line, and once."""
     path = played(tmp_path, calls("ls", "pwd"))
     said = "Bash needs --allow or --permission-mode"
     done = await agent(tmp_path, "--permission-mode", "default", path)
@@ -190,7 +190,7 @@ async def test_without_a_terminal_a_denial_says_what_to_do_in_a_line_that_fits(
 async def test_rules_and_hooks_of_a_settings_file_decide_as_well(
     tmp_path: Path,
 ) -> None:
-    """C2: and what of it is not honoured is told, but for a script's own mode."""
+    """And what of it is not honoured is told, but for a script's own mode."""
     guard = 'grep -q secret && { echo "keep out" >&2; exit 2; }; exit 0'
     hook = {"matcher": "Bash", "hooks": [{"type": "command", "command": guard}]}
     file = tmp_path / "settings.json"
@@ -223,7 +223,7 @@ async def test_rules_and_hooks_of_a_settings_file_decide_as_well(
 async def test_a_rule_about_a_tool_that_no_agent_has_is_told_of_by_name(
     tmp_path: Path,
 ) -> None:
-    """C2: it is no error; those of a settings file are told in one line."""
+    """It is no error; those of a settings file are told in one line."""
     path = played(tmp_path, calls("true"))
     mode = ("--permission-mode", "default")
     rules = ("--deny", "Edit(/x)", "--allow", "Read", "--allow", "mcp__github")
@@ -253,7 +253,7 @@ async def test_a_rule_about_a_tool_that_no_agent_has_is_told_of_by_name(
 async def test_a_rule_about_a_tool_that_the_scripts_agents_may_not_use_is_told_of(
     tmp_path: Path,
 ) -> None:
-    """C2: what their tools leave out they do not have."""
+    """What their tools leave out they do not have."""
     lead = {"prompt": "Go.", "tools": ["TaskOutput"], "turns": [{"text": "done"}]}
     path = tmp_path / "script.json"
     path.write_text(json.dumps({"agents": {"lead": lead}}))
@@ -311,7 +311,7 @@ async def talking(tmp_path: Path, *turns: dict[str, Any]) -> AsyncGenerator[Talk
 async def test_as_json_a_question_is_an_event_and_its_answer_a_line_on_standard_input(
     tmp_path: Path,
 ) -> None:
-    """C1: with the whole call, and nothing that is no answer is passed over."""
+    """With the whole call, and nothing that is no answer is passed over."""
     async with talking(tmp_path, calls("touch a", "touch b")) as talk:
         # Which of them comes first is chance.
         asked = [await talk.read_until("ApprovalRequested", n) for n in (1, 2)]
@@ -359,7 +359,7 @@ async def test_as_json_the_end_of_the_input_refuses_what_is_asked(
 
 
 async def test_who_cannot_be_asked_is_told_at_once(tmp_path: Path) -> None:
-    """C1: a mistake in the call, with what to do; not a wait that never ends."""
+    """A mistake in the call, with what to do; not a wait that never ends."""
     path = played(tmp_path, calls("touch made"))
     done = await agent(tmp_path, path, "--permission-mode", "bubble")
     assert (done.code, done.output) == (2, "")
@@ -375,7 +375,7 @@ async def test_who_cannot_be_asked_is_told_at_once(tmp_path: Path) -> None:
 
 
 async def test_the_agents_of_a_directory_can_be_started(tmp_path: Path) -> None:
-    """C2: what is wrong with one of them is said, and the others are there."""
+    """What is wrong with one of them is said, and the others are there."""
     pytest.importorskip("anthropic", reason="the extra `anthropic` is not installed")
     pytest.importorskip("yaml", reason="the extra `agents` is not installed")
     agents = tmp_path / "agents"

@@ -639,7 +639,7 @@ def test_the_hooks_of_a_definition_are_read() -> None:
 def test_a_guard_that_cannot_be_honoured_is_no_agent(
     tmp_path: Path, more: str, line: int, words: str
 ) -> None:
-    """A4: it does not run unguarded, and the right spelling is told."""
+    """It does not run unguarded, and the right spelling is told."""
     path = write(tmp_path, "a.md", HEAD + more)
     definitions, problems = read_definitions(tmp_path)
     assert definitions == {}
@@ -710,7 +710,7 @@ def test_what_means_nothing_is_no_problem(tmp_path: Path, more: str) -> None:
 
 
 def test_the_time_for_a_head_goes_with_its_length() -> None:
-    """A4: and not with its fields times its lines."""
+    """And not with its fields times its lines."""
     lines = 20_000
     fields = [HeadField(f"k{n}", "1", n + 2) for n in range(lines)]
     head = [f"k{n}: 1" for n in range(lines)]
@@ -720,7 +720,7 @@ def test_the_time_for_a_head_goes_with_its_length() -> None:
 
 
 def test_no_alias_makes_a_field_larger_than_the_file() -> None:
-    """A4: each stands for nine of the one before it."""
+    """Each stands for nine of the one before it."""
     lines = ["a0: &a0 [{x: y}]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
     text = page(HEAD + "\n".join([*lines, "hooks: {PreToolUse: *a29}"]))

@@ -94,7 +94,9 @@ async def test_the_demo_holds_every_claim_in_less_than_15_seconds(
 
 
 ADOPTS_NOBODY = """\
-def _become_subreaper() -> None: pass
+_prctl = prctl
+def prctl(option, *arguments):
+    return 0 if option == _PR_SET_CHILD_SUBREAPER else _prctl(option, *arguments)
 """
 KILLS_NOBODY = """\
 _kill, _killpg = os.kill, os.killpg
@@ -143,7 +145,7 @@ async def test_a_sabotaged_guardian_is_found_out(
     guardian = packages / "actors" / "_guardian" / "__main__.py"
     before, main, after = guardian.read_text().partition('if __name__ == "__main__":')
     assert main
-    assert "def _become_subreaper() -> None:" in before
+    assert " prctl(_PR_SET_CHILD_SUBREAPER, 1)" in before
     guardian.write_text(f"{before}{code}\n\n{main}{after}")
     # What is held up for ever need not be waited for as long as users would.
     module = packages / "supervisor" / "cli" / "demo.py"

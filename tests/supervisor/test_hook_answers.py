@@ -145,7 +145,7 @@ def of(event: str, **specific: Any) -> dict[str, Any]:
 def test_each_documented_shape_is_read(
     event: Event, said: dict[str, Any], answer: Answer
 ) -> None:
-    """A3: as a function returns it, and as a command prints it."""
+    """As a function returns it, and as a command prints it."""
     assert read_object(event, said) == answer
     for printed in (json.dumps(said), json.dumps(said, indent=2)):
         for before in (b"", b"\xef\xbb\xbf", b"\n\n  "):
@@ -239,7 +239,7 @@ def test_each_documented_shape_is_read(
 def test_what_is_not_understood_is_told_of_and_only_a_denial_counts(
     event: Event, said: dict[str, Any], denies: bool, named: str
 ) -> None:
-    """A3: unknown values, types, keys and places."""
+    """Unknown values, types, keys and places."""
     answer = read_object(event, said)
     assert answer.effect == ("deny" if denies else None)
     assert (answer.input, answer.context, answer.output) == (None, None, None)
@@ -291,7 +291,7 @@ DENY = '"hookSpecificOutput": {"permissionDecision": "deny"}'
 def test_broken_json_is_told_of_and_only_a_denial_counts(
     printed: str, denies: bool
 ) -> None:
-    """A7: a script may have put a text of the model between quotes."""
+    """A script may have put a text of the model between quotes."""
     answer = read_output("PreToolUse", printed.encode())
     assert isinstance(answer, Answer)
     assert answer.effect == ("deny" if denies else None)
@@ -300,7 +300,7 @@ def test_broken_json_is_told_of_and_only_a_denial_counts(
 
 @pytest.mark.parametrize("text", ["\x1b]0;", "\x1b[31m", "\x1b", "\x9b", "\x00", "\t"])
 def test_what_a_terminal_makes_of_a_text_changes_no_decision(text: str) -> None:
-    """A7: what is cleaned away first may be the decision itself."""
+    """What is cleaned away first may be the decision itself."""
     for said in (
         f'{{"reason": "{text}", "decision": "block"}}',
         f'{{"reason": "{text}", {DENY}}}',
@@ -324,7 +324,7 @@ def test_no_text_beside_a_denial_undoes_it(text: str, key: str) -> None:
 
 @given(st.text())
 def test_no_text_that_is_put_between_quotes_allows_what_is_denied(text: str) -> None:
-    """A7: as a shell script does it, which escapes nothing."""
+    """As a shell script does it, which escapes nothing."""
     printed = f'{{"decision": "block", "reason": "no: {text}"}}'
     answer = read_output("PreToolUse", printed.encode("utf-8", "replace"))
     assert isinstance(answer, Answer)
@@ -351,7 +351,7 @@ def test_plain_text_decides_nothing(event: Event) -> None:
 
 
 def test_one_that_says_it_is_asynchronous_decides_nothing() -> None:
-    """A3: whatever follows."""
+    """Whatever follows."""
     said = of_call(permissionDecision="allow", additionalContext="done")
     for rest in ("", "text", json.dumps(said)):
         answer = read_output("PreToolUse", b'{"async": true}\n' + rest.encode())
@@ -384,7 +384,7 @@ EVENTS: Any = st.sampled_from(
 def test_nothing_is_allowed_but_by_an_answer_that_is_understood(
     event: Event, said: dict[str, Any]
 ) -> None:
-    """A3: whatever it is, it is an answer; with a fault it allows and changes
+    """Whatever it is, it is an answer; with a fault it allows and changes
     nothing."""
     answer = read_object(event, said)
     if answer.effect == "allow" or answer.input is not None:

@@ -134,7 +134,7 @@ async def meddles(told: Any) -> None:
 
 @real
 async def test_no_hook_changes_what_another_one_is_told() -> None:
-    """A2: neither for a function nor for a command, before a call and after it."""
+    """Neither for a function nor for a command, before a call and after it."""
     guards = [Says(), Says()]
     env = real_env()
     deny = Hook("""grep -q '"edits": .{"old": "rm -rf /"}' && exit 2""")
@@ -193,7 +193,7 @@ async def test_no_hook_changes_what_another_one_is_told() -> None:
 async def test_a_hook_is_called_before_each_call_whatever_decides_of_it(
     tmp_path: Path, permissions: Permissions, use: ToolUse
 ) -> None:
-    """A2: also where nobody is asked."""
+    """Also where nobody is asked."""
     hook = Says()
     played = await play(
         tmp_path, use, use, hooks=Hooks(pre_tool=[Hook(hook)]), permissions=permissions
@@ -233,7 +233,7 @@ def request(mode: Mode, **input: Any) -> ToolRequest:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_what_a_hook_says_weighs_as_a_rule_about_that_call(mode: Mode) -> None:
-    """A2: deny beats ask beats allow, whoever says it; every pair, in every mode."""
+    """PM1: deny beats ask beats allow, whoever says it; every pair, in every mode."""
 
     class Nobody:
         async def wait(self, request: ToolRequest) -> Verdict:
@@ -303,7 +303,7 @@ async def test_what_a_permission_changes_is_judged_again(
 
 
 async def test_nobody_changes_a_call_but_by_saying_so(tmp_path: Path) -> None:
-    """M7: what a hook is told is a copy."""
+    """What a hook is told is a copy."""
 
     async def meddles(told: Told) -> None:
         await trio.lowlevel.checkpoint()
@@ -335,7 +335,7 @@ async def test_the_strictest_hook_counts_and_all_of_them_are_heard() -> None:
 
 
 async def test_a_call_that_cannot_be_told_of_is_not_made_without_its_guard() -> None:
-    """A2: a command is no guard of what JSON cannot hold."""
+    """A command is no guard of what JSON cannot hold."""
     hooks = AgentHooks(
         Hooks(pre_tool=[Hook("true")]),
         fake_env(),
@@ -377,7 +377,7 @@ async def test_a_call_that_cannot_be_told_of_is_not_made_without_its_guard() -> 
 def test_a_matcher_is_read_as_claude_code_reads_it(
     matcher: str, names: list[str]
 ) -> None:
-    """A2: a guard that is not called is none."""
+    """HK1: a guard that is not called is none."""
     tools = ["Bash", "Edit", "MultiEdit", "NotebookEdit", "Write", "mcp__memory__read"]
     assert [name for name in tools if Hook("x", matcher).matches(name)] == names
 
@@ -433,7 +433,7 @@ async def test_a_hook_that_is_never_called_is_told_of(
 async def test_the_hooks_of_a_kind_of_agents_are_called_for_these(
     tmp_path: Path,
 ) -> None:
-    """A4: besides those of all agents, and also for one that is resumed."""
+    """Besides those of all agents, and also for one that is resumed."""
     everybody, guard = Says(), Says(Verdict(False, "not this kind"))
     stop = Says()
     guarded = AgentDefinition(
@@ -472,7 +472,7 @@ async def test_the_hooks_of_a_kind_of_agents_are_called_for_these(
 
 
 async def test_a_guard_holds_for_those_that_its_agent_starts(tmp_path: Path) -> None:
-    """A4: three generations, of which the first is guarded."""
+    """Three generations, of which the first is guarded."""
     guard, stop = Says(Verdict(False, "not below it")), Says()
     guarded = AgentDefinition(
         name="guarded",
@@ -509,7 +509,7 @@ async def test_a_guard_holds_for_those_that_its_agent_starts(tmp_path: Path) -> 
 async def test_a_guard_holds_for_whom_its_agent_has_started_when_that_is_resumed(
     tmp_path: Path, same_runtime: bool
 ) -> None:
-    """A4: also when the guarded agent itself has ended long ago."""
+    """Also when the guarded agent itself has ended long ago."""
     guard = Says(Verdict(False, "not below it"))
     guarded = AgentDefinition(
         name="guarded",
@@ -554,7 +554,7 @@ async def test_a_guard_holds_for_whom_its_agent_has_started_when_that_is_resumed
 
 
 async def test_hooks_after_a_call_tell_the_agent_of_it(tmp_path: Path) -> None:
-    """A2: and stand before the output, which could pass for them."""
+    """And stand before the output, which could pass for them."""
     after = Says({"decision": "block", "reason": "run the linter"})
     failed = Says("it is not there")
     other = ToolUse("2", "Bash", {"command": "nothing-there"})
@@ -593,7 +593,7 @@ async def test_what_a_hook_hides_is_not_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("when", ["start", "pre_tool", "post_tool"])
 async def test_a_hook_can_end_the_agent(tmp_path: Path, when: str) -> None:
-    """A3: continue, false."""
+    """Continue, false."""
     ends = Says({"continue": False, "stopReason": "enough"})
     lists: dict[str, Any] = {when: [Hook(ends)]}
     played = await play(tmp_path, MAKE, hooks=Hooks(**lists))
@@ -639,7 +639,7 @@ async def test_hooks_that_end_an_agent_are_named() -> None:
 
 
 async def test_hooks_are_told_what_claude_code_tells_them(tmp_path: Path) -> None:
-    """A3: with real values."""
+    """HK9: with real values."""
     hook = Says()
     hooks = Hooks(
         start=[Hook(hook)],
@@ -679,7 +679,7 @@ async def test_hooks_are_told_what_claude_code_tells_them(tmp_path: Path) -> Non
     ],
 )
 async def test_hooks_are_told_paths_in_one_spelling(path: Any, told: Any) -> None:
-    """A3: no other one passes a hook that looks at them."""
+    """No other one passes a hook that looks at them."""
     hook = Says()
     hooks = AgentHooks(
         Hooks(pre_tool=[Hook(hook)]),

@@ -253,7 +253,7 @@ async def test_a_file_that_is_no_meta_is_none(contents: bytes) -> None:
 
 @pytest.mark.parametrize("place", ["top", "nested", "many"])
 def test_names_that_stand_there_twice_are_found_in_one_pass(place: str) -> None:
-    """A8: of a planted file no more than it takes to read it once."""
+    """Of a planted file no more than it takes to read it once."""
     names = [f'"k{number}":0' for number in range(20_000)]
     if place == "many":
         names *= 2

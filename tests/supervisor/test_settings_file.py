@@ -361,7 +361,7 @@ def attempt(file: Path) -> FileSettings | None:
 def test_whatever_a_file_holds_it_is_settings_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, said: Any
 ) -> None:
-    """A1: and what it forbids is forbidden, or the file refused."""
+    """And what it forbids is forbidden, or the file refused."""
     file = tmp_path_factory.getbasetemp() / "any.json"
     file.write_text(json.dumps(said))
     found = attempt(file)
