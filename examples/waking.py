@@ -2,7 +2,8 @@
 
 The host has three parts. What the user types is a turn that the host begins by
 itself; what has ended in the background comes as a wake, between the turns; and a
-long turn looks now and then at what has ended meanwhile.
+long turn looks now and then at what has ended meanwhile. Its schedule needs the extra
+``agents``: pip install '.[agents]' in the source.
 """
 
 from __future__ import annotations

@@ -43,6 +43,11 @@ REFUSED_BY_DEFAULT: Final = (
     "AgentPolicy.permissions, which open_runtime(agents=) takes"
 )
 """What a host is told of a tool of which it has said nothing."""
+REFUSED_UNASKED: Final = (
+    "its calls of {} of which a rule or a hook asks are refused, since nobody answers: "
+    "see Permissions.ask and the mode bubble"
+)
+"""And of one that it wants to be asked about."""
 
 
 # After these a call is no repetition of those before.
@@ -62,8 +67,8 @@ class RuntimeHost:
         self._host_tools: dict[str, Tool] | None = None
         self._tools: dict[str, Tool] | None = None
         self._breaker = Breaker(runtime.agents.breaker)
-        # The tools of which nobody has said whether it may call them.
-        self._refused: set[str] = set()
+        # What its host was told of refusals that may surprise it.
+        self._told: set[str] = set()
         # Of its budget, as the directory says.
         self._used = None if task.budget is None else task.budget.used
         # While somebody is asked.
@@ -146,7 +151,9 @@ class RuntimeHost:
             raise AgentFailed("error", str(error)) from error
         if not verdict.allowed:
             if verdict.by_default:
-                self._tell_default(use.name)
+                self._tell_once(REFUSED_BY_DEFAULT.format(use.name))
+            elif verdict.unasked:
+                self._tell_once(REFUSED_UNASKED.format(use.name))
             return _refusal(use, _below_hooks(advice.text, verdict.reason))
         if verdict.input is not None:
             request = with_input(request, verdict.input)
@@ -183,11 +190,10 @@ class RuntimeHost:
         text = _below_hooks(before, _below_hooks(comment.text, text))
         return ToolAnswer(use.id, text, result.is_error)
 
-    def _tell_default(self, tool: str) -> None:
-        """Tell the host, once for each tool, that it has said nothing of it."""
-        if tool not in self._refused:
-            self._refused.add(tool)
-            self._task.warn(REFUSED_BY_DEFAULT.format(tool))
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._task.warn(text)
 
     def _tell_missing_tools(self) -> None:
         agent = self._task.recipe

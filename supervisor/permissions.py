@@ -188,6 +188,8 @@ class Decision:
 
     effect: Literal["allow", "deny", "ask"]
     reason: str
+    is_wanted: bool = attrs.field(default=False, kw_only=True, eq=False)
+    """Whether a rule or a hook has asked; else it is what is left where none speaks."""
 
 
 @attrs.frozen
@@ -199,6 +201,8 @@ class Verdict:
     """Why, in words for the model if it may not."""
     by_default: bool = attrs.field(default=False, kw_only=True)
     """Whether it may not only because nobody has said anything of it."""
+    unasked: bool = attrs.field(default=False, kw_only=True)
+    """Whether it may not only because a rule or a hook asks, and nobody answers."""
     input: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)
     """What it is to be made with instead of what the model has asked for; rules
     that deny or ask are asked about that again. None changes nothing."""
@@ -319,7 +323,7 @@ def _decide(
         if rule.effect == "ask":
             if mode == "deny":
                 return Decision("deny", f"the rule {rule.text} asks, and mode deny not")
-            return Decision("ask", f"the rule {rule.text} asks")
+            return Decision("ask", f"the rule {rule.text} asks", is_wanted=True)
     for rule in matching:
         if rule.effect == "allow":
             return Decision("allow", f"the rule {rule.text} allows it")
@@ -513,7 +517,10 @@ class Permissions:
         verdict = _verdict(
             request, False, f"{decision.reason}, and nobody has allowed it"
         )
-        return attrs.evolve(verdict, by_default=said is None and changed is None)
+        nothing_said = said is None and changed is None and not decision.is_wanted
+        return attrs.evolve(
+            verdict, by_default=nothing_said, unasked=decision.is_wanted
+        )
 
     def _functions(self) -> Iterable[Ask]:
         return (partial(_ask, function) for function in self.ask)
@@ -541,7 +548,7 @@ class Permissions:
             return without
         if decision.effect == "deny":
             return Decision("deny", f"{said.reason}, and the mode {request.mode} not")
-        return Decision(decision.effect, said.reason)
+        return attrs.evolve(decision, reason=said.reason)
 
 
 def with_input(request: ToolRequest, arguments: Mapping[str, Any]) -> ToolRequest:

@@ -18,7 +18,8 @@ A host that takes what a project has already, and tells what is not honoured::
             hooks=settings.hooks,
         )
 
-What is read: ``permissions`` with ``allow``, ``deny``, ``ask`` and ``defaultMode``;
+What is read: ``permissions`` with ``allow``, ``deny``, ``ask``, ``defaultMode`` and
+``disableBypassPermissionsMode``, which is for the host to heed where it chooses a mode;
 ``hooks`` of the events that there are here, whose handlers are commands;
 ``disableAllHooks``; and ``model``, for the host. ``hooks.json`` of a plugin, and that
 of Codex, have the same form, and `read_hooks` is enough for them.
@@ -104,6 +105,8 @@ class FileSettings:
     """For `supervisor.permissions.Permissions`."""
     mode: Mode | None = None
     """Likewise; None if it says none."""
+    forbids_bypass: bool = False
+    """Whether nobody is to choose the mode ``bypass``; `mode` is none then."""
     hooks: Hooks = attrs.field(factory=Hooks)
     """For `supervisor.agents.AgentPolicy`."""
     model: str | None = None
@@ -201,11 +204,12 @@ class _Reader:
     def read(self, source: Path, value: Mapping[str, Any]) -> FileSettings:
         rules: tuple[Rule, ...] = ()
         mode: Mode | None = None
+        forbids_bypass = False
         hooks = Hooks()
         model: str | None = None
         for key, said in value.items():
             if key == "permissions":
-                rules, mode = self._permissions(said)
+                rules, mode, forbids_bypass = self._permissions(said)
             elif key == "hooks":
                 reader = HookReader()
                 hooks = reader.read(said)
@@ -219,14 +223,19 @@ class _Reader:
         elif off not in (None, False):
             self._add("disableAllHooks", f"must be true or false, not {shown(off)}")
         return FileSettings(
-            source=source, rules=rules, mode=mode, hooks=hooks, model=model
+            source=source,
+            rules=rules,
+            mode=mode,
+            forbids_bypass=forbids_bypass,
+            hooks=hooks,
+            model=model,
         )
 
-    def _permissions(self, said: object) -> tuple[tuple[Rule, ...], Mode | None]:
+    def _permissions(self, said: object) -> tuple[tuple[Rule, ...], Mode | None, bool]:
         rules: list[Rule] = []
         if not isinstance(said, Mapping):
             self._bad("permissions", f"must be an object, not {shown(said)}")
-            return (), None
+            return (), None, False
         fields = cast("Mapping[str, Any]", said)
         for key, value in fields.items():
             place = f"permissions.{key}"
@@ -237,9 +246,20 @@ class _Reader:
             elif key == "additionalDirectories" and value:
                 text = "they are not added: allow what may be done there by rules"
                 self._add(place, text)
-            elif key == "disableBypassPermissionsMode" and value:
-                self._add(place, "it binds nobody here: do not choose the mode bypass")
-        return tuple(rules), self._mode(fields.get("defaultMode"))
+        forbids_bypass = self._forbids_bypass(fields)
+        mode = self._mode(fields.get("defaultMode"))
+        if forbids_bypass and mode == "bypass":
+            text = "disableBypassPermissionsMode forbids it: the mode is default"
+            self._add("permissions.defaultMode", text)
+            mode = "default"
+        return tuple(rules), mode, forbids_bypass
+
+    def _forbids_bypass(self, fields: Mapping[str, Any]) -> bool:
+        key = "disableBypassPermissionsMode"
+        said: object = fields.get(key)
+        if said is not None and said != "disable":
+            self._bad(f"permissions.{key}", f"must be 'disable', not {shown(said)}")
+        return said is not None
 
     def _rules(self, effect: Any, texts: object, place: str) -> list[Rule]:
         is_fatal = effect != "allow"
@@ -262,7 +282,7 @@ class _Reader:
             return _MODES[said]
         if said == "auto":
             self._add(place, "there is no mode auto: the mode is default")
-            return None
+            return "default"
         hint = near(said, (*_MODES,)) if isinstance(said, str) else ""
         wanted = ", ".join(_MODES)
         self._bad(place, f"must be one of {wanted}, not {shown(said)}{hint}")

@@ -41,7 +41,7 @@ def _run() -> int:
             raise  # It is there, but what it needs itself is not.
         print(
             f"trio-supervisor: the command needs {' and '.join(_NEEDED)}:"
-            " pip install 'trio-supervisor[cli]'",
+            " pip install 'trio-supervisor[cli]', or '.[cli]' in its source",
             file=sys.stderr,
         )
         return 2

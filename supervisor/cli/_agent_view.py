@@ -26,7 +26,7 @@ from actors.agent import (
     UserMessage,
 )
 
-from .._agent_host import REFUSED_BY_DEFAULT
+from .._agent_host import REFUSED_BY_DEFAULT, REFUSED_UNASKED
 from .._events import AgentSaid, Event, Warned
 from .._events import ApprovalRequested as Asked
 from ._leftovers import StillWaiting
@@ -44,6 +44,13 @@ _TOLD = {
 }
 """What a message is to an agent, by its origin. Answers to calls are left out:
 they are shown with the calls, or are long."""
+
+
+_OUR_WORDS = {
+    REFUSED_BY_DEFAULT: "{} needs --allow or --permission-mode",
+    REFUSED_UNASKED: "a rule or a hook asks about {}, and nobody answers: it needs"
+    " --permission-mode bubble, on a terminal or with --json",
+}
 
 
 @attrs.frozen
@@ -116,14 +123,14 @@ class JsonAgentView(JsonView):
 def in_our_words(event: Event) -> Event:
     """Return ``event``; where it tells a program what to do about it, with what the
     user of this one can do."""
-    before, after = REFUSED_BY_DEFAULT.split("{}")
-    match event:
-        case Warned(text=text) if text.startswith(before) and text.endswith(after):
-            tool = text.removeprefix(before).removesuffix(after)
-            said = f"{tool} needs --allow or --permission-mode"
-            return attrs.evolve(event, text=said)
-        case _:
-            return event
+    if isinstance(event, Warned):
+        text = event.text
+        for theirs, ours in _OUR_WORDS.items():
+            before, after = theirs.split("{}")
+            if text.startswith(before) and text.endswith(after):
+                tool = text.removeprefix(before).removesuffix(after)
+                return attrs.evolve(event, text=ours.format(tool))
+    return event
 
 
 def _told(event: AgentEvent) -> tuple[str, str] | None:

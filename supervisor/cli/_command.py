@@ -332,8 +332,9 @@ def run(
     "mode",
     metavar=f"[{'|'.join(MODES)}]",
     callback=_mode,
-    help="What agents may do of which no rule speaks.  [default: bypass for a script;"
-    " for a model bubble, which asks, on a terminal, and default elsewhere]",
+    help="What agents may do of which no rule and no hook speaks.  [default: what the"
+    " --settings say; else bypass for a script, and for a model bubble, which asks, on a"
+    " terminal, and default elsewhere]",
 )
 @click.option(
     "--allow",
@@ -405,9 +406,10 @@ def agent(
 
     On a terminal a model's calls are shown and asked for, one by one, but for those
     that a rule, of --allow, --deny or the --settings, or a hook decides; elsewhere
-    what none of them allows is refused. --permission-mode bypass allows everything. With --json and
-    --permission-mode bubble a question is an event of the kind ApprovalRequested,
-    and the answer to it a line of JSON on standard input:
+    what none of them allows is refused. --permission-mode bypass allows all of which
+    no rule and no hook speaks. With --json and --permission-mode bubble a question is
+    an event of the kind ApprovalRequested, and the answer to it a line of JSON on
+    standard input:
 
     \b
         {"approval_id": "...", "allow": false, "reason": "not now"}
@@ -431,17 +433,23 @@ def agent(
 
     is_asking = sys.stdin.isatty() and sys.stdout.isatty() and not as_json
     if mode == "bubble" and not is_asking and not as_json:
+        streams = {"input": sys.stdin, "output": sys.stdout}
+        none = [name for name, stream in streams.items() if not stream.isatty()]
         raise click.UsageError(
-            "--permission-mode bubble asks on a terminal, and standard input and"
-            " output are none: use --json and answer on standard input, or say what is"
-            " allowed with --allow or another --permission-mode."
+            f"--permission-mode bubble asks on a terminal, and standard"
+            f" {' and '.join(none)} {'is' if len(none) == 1 else 'are'} none: use --json"
+            " and answer on standard input, or say what is allowed with --allow or"
+            " another --permission-mode."
         )
     read = _read_settings_file(settings, model)
-    if mode is None and read.mode != "default":
-        mode = read.mode
+    if mode == "bypass" and read.forbids_bypass:
+        raise click.UsageError(
+            f"--permission-mode bypass: {settings} forbids it by"
+            " permissions.disableBypassPermissionsMode."
+        )
     if mode is None:
-        by_model: Mode = "bubble" if is_asking else "default"
-        mode = "bypass" if model is None else by_model
+        mode = _usual_mode(read, is_script=model is None, is_asking=is_asking)
+    _check_tool_settings()
     script, provider, name = (
         (_read_script(what), None, "")
         if model is None
@@ -462,6 +470,20 @@ def agent(
         json=as_json,
     )
     return trio.run(do, order)
+
+
+def _usual_mode(read: FileSettings, *, is_script: bool, is_asking: bool) -> Mode:
+    """Return the mode where the command line names none.
+
+    What a settings file calls default is a mode as well, and asks a person where one
+    is there, but for a script, which nobody sits before.
+    """
+    if read.mode is not None and read.mode != "default":
+        return read.mode
+    if is_script:
+        is_open = read.mode is None and not read.forbids_bypass
+        return "bypass" if is_open else "default"
+    return "bubble" if is_asking else "default"
 
 
 def _read_settings_file(name: str | None, model: str | None) -> FileSettings:
@@ -541,7 +563,14 @@ def _read_agents(
     except ImportError as error:
         raise click.UsageError(f"{error}.") from error
     for problem in problems:
-        click.echo(f"trio-supervisor: {problem}", err=True)
+        given = problem.definition
+        therefore = (
+            "no agent comes of it"
+            if given is None
+            else f"the agent {given.name!r} is there, and can do less"
+        )
+        for line in str(problem).splitlines():
+            click.echo(f"trio-supervisor: {line} ({therefore})", err=True)
     if not definitions:
         raise click.BadParameter(
             f"{directory!r}: no file there defines an agent.", param_hint=where
@@ -611,13 +640,24 @@ def _provider(model: str) -> tuple[Provider, str]:
         )
     if find_spec(provider) is None:
         raise click.UsageError(
-            f"The package of this model is not installed: pip install"
-            f" 'trio-supervisor[{provider}]'."
+            f"The package {provider} of this model is not installed: pip install"
+            f" 'trio-supervisor[{provider}]', or '.[{provider}]' in its source."
         )
     key = f"{provider.upper()}_API_KEY"
     if not os.environ.get(key):
         raise click.UsageError(f"No key for {model}: set {key} in the environment.")
     return provider, model
+
+
+def _check_tool_settings() -> None:
+    """See that the environment says nothing wrong of the tools: their agents would
+    meet it in the middle of their work."""
+    from ..settings import read_settings
+
+    try:
+        read_settings(os.environ)
+    except ValueError as error:
+        raise click.UsageError(f"{error}.") from error
 
 
 def _limits(most: int | None = None) -> Limits:

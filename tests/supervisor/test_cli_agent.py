@@ -178,6 +178,28 @@ async def test_a_bad_limit_in_the_environment_is_named_and_nothing_starts(
     assert os.listdir(tmp_path) == ["script.yaml"]
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("BASH_DEFAULT_TIMEOUT_MS", "soon"),
+        ("BASH_MAX_TIMEOUT_MS", "1"),
+        ("MAX_OUTPUT_LENGTH", "5"),
+        ("DISABLE_BACKGROUND_TASKS", "perhaps"),
+    ],
+)
+async def test_a_bad_limit_of_the_tools_is_named_before_anything_starts(
+    tmp_path: Path, variable: str, value: str
+) -> None:
+    name = f"TRIO_SUPERVISOR_{variable}"
+    more = {"TRIO_SUPERVISOR_BASH_DEFAULT_TIMEOUT_MS": "2"} if value == "1" else {}
+    done = await agent(
+        tmp_path, script(tmp_path, "[{text: Done.}]"), **{name: value}, **more
+    )
+    assert (done.code, done.output) == (2, "")
+    assert name in done.errors.replace("\n", " ")
+    assert os.listdir(tmp_path) == ["script.yaml"]
+
+
 async def test_a_failing_agent_is_a_failure_of_the_command(tmp_path: Path) -> None:
     """HL5, AG13, AG14: with its error, and what it has said."""
     done = await agent(

@@ -265,6 +265,77 @@ async def test_a_rule_about_a_tool_that_the_scripts_agents_may_not_use_is_told_o
     assert "--allow SendMessage: " in message and "TaskStop" not in message
 
 
+@pytest.mark.parametrize(
+    ("permissions", "runs"),
+    [
+        ({"defaultMode": "default"}, False),
+        ({"defaultMode": "manual"}, False),
+        ({"defaultMode": "auto"}, False),
+        ({"defaultMode": "plan"}, False),
+        ({"defaultMode": "bypassPermissions"}, True),
+        ({"disableBypassPermissionsMode": "disable"}, False),
+        ({}, True),
+    ],
+    ids=str,
+)
+async def test_a_script_has_the_mode_that_a_settings_file_names(
+    tmp_path: Path, permissions: dict[str, str], runs: bool
+) -> None:
+    """It is bypass only where the file leaves it open, or says so."""
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"permissions": permissions}))
+    path = played(tmp_path, calls("touch made"))
+    done = await agent(tmp_path, "--settings", file, path)
+    assert done.code == 0
+    assert (tmp_path / "made").exists() is runs
+
+
+async def test_bypass_is_refused_where_a_settings_file_forbids_it(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "settings.json"
+    forbids = {"permissions": {"disableBypassPermissionsMode": "disable"}}
+    file.write_text(json.dumps(forbids))
+    path = played(tmp_path, calls("touch made"))
+    bypass = ("--permission-mode", "bypass")
+    done = await agent(tmp_path, *bypass, "--settings", file, path)
+    assert (done.code, done.output) == (2, "")
+    assert "disableBypassPermissionsMode" in done.errors
+
+
+async def test_where_a_file_says_default_a_person_is_asked(tmp_path: Path) -> None:
+    """As by the program that the file was written for."""
+    pytest.importorskip("anthropic", reason="the extra `anthropic` is not installed")
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"permissions": {"defaultMode": "default"}}))
+    block = web.tool_block("use_1", "Bash", json.dumps({"command": "touch made"}))
+    line = ("agent", "--model", "claude-test", "--settings", str(file), "Go.")
+    async with open_model_server(
+        web.streams(web.of_anthropic(block, stop="tool_use")),
+        web.streams(web.of_anthropic(web.text_block("Done."))),
+    ) as server:
+        async with terminal(tmp_path, *line, more=keys(server.url)) as shown:
+            await shown.read_until(b"y or n: ")
+            os.write(shown.master, b"y\n")
+            assert await shown.finish() == 0
+    assert (tmp_path / "made").exists()
+
+
+async def test_where_a_rule_asks_it_is_said_who_can_answer(tmp_path: Path) -> None:
+    """No --allow helps there, since asking beats allowing, also in a script."""
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"permissions": {"ask": ["Bash(touch *)"]}}))
+    path = played(tmp_path, calls("touch made", "touch more", "ls"))
+    for mode in ([], ["--permission-mode", "default"]):
+        done = await agent(tmp_path, *mode, "--settings", file, "--json", path)
+        assert done.code == 0
+        warned = [it["text"] for it in done.events() if it["kind"] == "Warned"]
+        (asks,) = [text for text in warned if "asks about Bash" in text]
+        assert "--permission-mode bubble, on a terminal or with --json" in asks
+        assert len(warned) == 1 + len(mode) // 2
+        assert not (tmp_path / "made").exists()
+
+
 @attrs.define
 class Talk:
     process: trio.Process
@@ -366,6 +437,7 @@ async def test_who_cannot_be_asked_is_told_at_once(tmp_path: Path) -> None:
     said = " ".join(done.errors.split())
     assert "--permission-mode bubble asks on a terminal" in said
     assert "--json" in said and "--allow" in said
+    assert "standard input and output are none" in said
     # Its input is /dev/null.
     done = await agent(tmp_path, path, "--permission-mode", "bubble", "--json")
     assert done.code == 0
@@ -381,7 +453,7 @@ async def test_the_agents_of_a_directory_can_be_started(tmp_path: Path) -> None:
     agents = tmp_path / "agents"
     agents.mkdir()
     (agents / "reader.md").write_text(
-        "---\nname: reader\ndescription: Reads.\nmodel: haiku\n---\nYou read.\n"
+        "---\nname: reader\ndescription: Reads.\nmodel: haiku\nskills: a\n---\nYou read.\n"
     )
     (agents / "broken.md").write_text("---\nname: broken\n---\nX\n")
     start = {"subagent_type": "reader", "description": "read", "prompt": "Read it."}
@@ -399,7 +471,9 @@ async def test_the_agents_of_a_directory_can_be_started(tmp_path: Path) -> None:
         )
     assert done.code == 0
     assert server.requests[1].body["system"] == "You read."
-    broken, other_model = done.errors.splitlines()
+    broken, less, other_model = done.errors.splitlines()
     assert "broken.md" in broken and "description" in broken
+    assert broken.endswith(" (no agent comes of it)")
+    assert less.endswith(" (the agent 'reader' is there, and can do less)")
     assert "reader.md: claude-test works for it, and not haiku" in other_model
     assert "It has read." in done.output

@@ -108,6 +108,18 @@ def test_the_modes_of_the_file_are_ours(tmp_path: Path, name: str, mode: str) ->
     assert (found.mode, found.problems) == (mode, ())
 
 
+def test_a_mode_that_is_told_is_the_mode_and_none_is_none(tmp_path: Path) -> None:
+    """So that a host can tell what was said from what was left open."""
+    assert read(tmp_path, {"permissions": {"defaultMode": "auto"}}).mode == "default"
+    found = read(tmp_path, {"permissions": {}})
+    assert (found.mode, found.forbids_bypass) == (None, False)
+    forbids = {"disableBypassPermissionsMode": "disable"}
+    found = read(tmp_path, {"permissions": forbids})
+    assert (found.mode, found.forbids_bypass, found.problems) == (None, True, ())
+    both = {**forbids, "defaultMode": "bypassPermissions"}
+    assert read(tmp_path, {"permissions": both}).mode == "default"
+
+
 @pytest.mark.parametrize(
     ("said", "place", "text"),
     [
@@ -120,9 +132,14 @@ def test_the_modes_of_the_file_are_ours(tmp_path: Path, name: str, mode: str) ->
             "by rules",
         ),
         (
-            {"permissions": {"disableBypassPermissionsMode": "disable"}},
-            "permissions.disableBypassPermissionsMode",
-            "bypass",
+            {
+                "permissions": {
+                    "disableBypassPermissionsMode": "disable",
+                    "defaultMode": "bypassPermissions",
+                }
+            },
+            "permissions.defaultMode",
+            "the mode is default",
         ),
         ({"env": {"A": "1"}}, "env", "not honoured"),
         ({"sandbox": {"enabled": True}}, "sandbox", "not honoured"),
@@ -174,6 +191,10 @@ def test_what_only_takes_something_away_is_listed(
         ({"permissions": []}, "permissions: must be an object"),
         ({"permissions": {"defaultMode": "plann"}}, "plan may be meant"),
         ({"permissions": {"defaultMode": 7}}, "permissions.defaultMode: must be one"),
+        (
+            {"permissions": {"disableBypassPermissionsMode": True}},
+            "permissions.disableBypassPermissionsMode: must be 'disable', not True",
+        ),
         ({"deny": ["Bash"]}, "deny: it belongs into permissions"),
         ({"disallowedTools": ["Bash"]}, "disallowedTools: it belongs into permissions"),
         ({"permission": {"deny": ["Bash"]}}, "permissions may be meant"),
