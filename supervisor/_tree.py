@@ -215,6 +215,9 @@ class Supervisor(_Supervisor):
     async def delete_child(self, id: str) -> None:
         """Forget the spec of a stopped child.
 
+        Also while the supervisor is ending, and after: a child that has stopped
+        is forgotten, one that has not is refused as ever.
+
         Raises:
             ChildNotFound, ChildRunning, ChildRestarting.
         """
