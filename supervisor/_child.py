@@ -166,6 +166,8 @@ class Child(Cell[M]):
         super().on_started(incarnation)
         self.is_new = False
         home = self.home
+        if self.spec.significant:
+            home.ended_early = None
         home.events.emit(ChildStarted, home.path, self.id, incarnation.number)
         if self.spec.wait_started:
             home.slow_starts.forget(incarnation)

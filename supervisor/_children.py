@@ -116,10 +116,11 @@ class Children:
         self._opening: trio.CancelScope | None = None
         self._auto_shutdown_by: str | None = None
         self._group: GroupRestart | None = None
-        # How many significant children of the list are still to be started, and
-        # the last one that ended while the list was.
+        # How many significant children of the list are still to be started.
         self._to_come = 0
-        self._ended_early: Child[Any] | None = None
+        # The significant child that ended while no other one ran and some were
+        # on their way: it was the last one if none of these comes up.
+        self.ended_early: Child[Any] | None = None
         self._stragglers = Stragglers(self._report_straggler)
         self.slow_starts = Stragglers(self._report_slow_start)
         self._clock = trio.lowlevel.current_clock()
@@ -277,6 +278,8 @@ class Children:
         child.end()
         if child.outcome is not None:
             child.settle_start(error)
+        if self.ended_early is not None:
+            self._ask_again()
 
     def follow_or_defer(
         self, child: Child[Any], incarnation: Incarnation[Any], exit: Exit[object]
@@ -324,12 +327,16 @@ class Children:
             case GiveUp():
                 self.give_up(child, exit)
             case ShutDown():
+                self.ended_early = None
                 self.finish(child, None)
                 self._shut_down(child)
             case StayDown():
                 self.finish(child, None)
-                if child.spec.significant and self._opening is not None:
-                    self._ended_early = child
+                if child.spec.significant and not any(
+                    other.spec.significant and other.state == "running"
+                    for other in self.by_key.values()
+                ):
+                    self.ended_early = child
 
     def decide(
         self, child: Child[Any], spec: ChildSpec[Any], exit: Exit[object]
@@ -359,6 +366,18 @@ class Children:
             for other in self.by_key.values()
         )
 
+    def _ask_again(self) -> None:
+        """See whether those that were on their way have all come to nothing."""
+        early = self.ended_early
+        if (
+            early is not None
+            and self._opening is None
+            and not self.closing
+            and early.state == "stopped"
+            and self._is_last_significant(early)
+        ):
+            self._shut_down(early)
+
     def _shut_down(self, child: Child[Any]) -> None:
         """End the supervisor because of its significant children."""
         self._auto_shutdown_by = child.id
@@ -366,6 +385,7 @@ class Children:
 
     def give_up(self, child: Child[Any], exit: Exit[object]) -> None:
         """End the supervisor because of too many restarts."""
+        self.ended_early = None
         self.finish(child, None)
         self.overflow = RestartIntensityExceeded(
             self.path, self.flags.intensity, self.flags.period, self._last_ends
@@ -444,6 +464,9 @@ class Children:
             StillRunning: when its budget is over.
         """
         self._leave_group(child)
+        if child.spec.significant and not child.awaited and child.state != "stopped":
+            # On its way back it counts as active, and ending it as no end.
+            self.ended_early = None
         if child.is_live:
             incarnation = child.incarnation
             self.ask_to_stop(child, "supervisor", reason, intent="terminate")
@@ -653,15 +676,8 @@ class Children:
         self._opening = None
         if self.overflow is not None:
             raise self.overflow
-        early = self._ended_early
         # Which one is the last had to wait until the list was complete.
-        if (
-            early is not None
-            and not self.closing
-            and early.state == "stopped"
-            and self._is_last_significant(early)
-        ):
-            self._shut_down(early)
+        self._ask_again()
         if self.closing:
             self.body.cancel(reason=f"supervisor {self.path} ended while it opened")
 

@@ -175,21 +175,24 @@ class GroupRestart:
     def _try_again(self, failed: Child[Any], error: SupervisorError) -> None:
         """Count a failed attempt like any restart, and prepare the next."""
         failed.failures += 1
+        again = self._children.group_of(failed)
+        self._members = {m: None for m in self._members if m in again}
+        self._not_before = -math.inf
+        self._until = trio.current_time()
+        # As in OTP others are served between two attempts, and the attempt counts
+        # when the next one is due: not if a wider restart has replaced that.
+        self._follow_deferred()
+        self.is_waiting = False
+        if self._was_widened or self._children.closing:
+            return
         # Whatever its restart type: the group is not complete without it.
         spec = failed.spec.as_permanent()
         exit = Failed(error)
         decision = self._children.decide(failed, spec, exit)
-        if not isinstance(decision, Restart):
+        if isinstance(decision, Restart):
+            self._delay = decision.delay
+        else:
             self._children.give_up(failed, exit)
-            return
-        again = self._children.group_of(failed)
-        self._members = {m: None for m in self._members if m in again}
-        self._delay = decision.delay
-        self._not_before = -math.inf
-        self._until = trio.current_time() + decision.delay
-        # Between two attempts others are served, as in OTP.
-        self._follow_deferred()
-        self.is_waiting = False
 
     def _follow_deferred(self) -> None:
         """Follow what was put off, but for members, who are restarted anyhow."""

@@ -60,6 +60,8 @@ class World:
     group: Group | None = None
     restarts: list[float] = attrs.Factory(list)  # in the window
     counted: int = 0
+    # The significant child that ended while others were only on their way.
+    early: str | None = None
     journal: list[str] = attrs.Factory(list)
     answers: dict[int, str] = attrs.Factory(dict)
     ended: str | None = None
@@ -148,6 +150,7 @@ class _Step:
         elif child.caller is not None:
             self._log_end(child)
             self._start_failed(child, "StartFailed")
+            self._ask_again()
             self._go_on(child)
         elif child.restart != "permanent":
             self._log_end(child)
@@ -168,6 +171,7 @@ class _Step:
                 self._end_for_good(child)
                 if was_new:
                     self._forget(child)
+                self._ask_again()
                 self._go_on(child)
                 return
 
@@ -232,7 +236,10 @@ class _Step:
         else:
             w.answers[call] = "ok"
             if child.state != "stopped":
+                if child.significant and child.caller is None:
+                    w.early = None  # it counted as active
                 self._end_for_good(child)
+                self._ask_again()
                 self._go_on(child)
 
     # Starting
@@ -250,6 +257,8 @@ class _Step:
         if outcome == "ok":
             child.state = "running"
             child.is_new = False
+            if child.significant:
+                self.w.early = None
             if child.caller is not None:
                 self.w.answers[child.caller] = "ok"
                 child.caller = None
@@ -269,6 +278,7 @@ class _Step:
             self._start_failed(child, "StartFailed")
         elif outcome == "declines":
             self._start_failed(child, "ChildIgnored")
+        self._ask_again()
 
     def _start_failed(self, child: Child, answer: str) -> None:
         assert child.caller is not None
@@ -286,6 +296,7 @@ class _Step:
             self._follow(child, normal=False)
         elif outcome == "declines":
             self._stay_down(child)
+            self._ask_again()
 
     def _failed_to_start(self, child: Child) -> None:
         """Its automatic restart has failed."""
@@ -332,17 +343,21 @@ class _Step:
                 self._start_again(child)
             return
         self._stay_down(child)
-        if child.significant and (
-            w.auto_shutdown == "any_significant"
-            or (
-                w.auto_shutdown == "all_significant"
-                and all(
-                    not c.significant or c.state == "stopped"
-                    for c in w.children.values()
-                )
-            )
-        ):
+        if child.significant and w.auto_shutdown == "any_significant":
             self._end_all(f"auto_shutdown {child.id}")
+        if child.significant and not any(
+            c.significant and c.state == "running" for c in w.children.values()
+        ):
+            w.early = child.id
+            self._ask_again()
+
+    def _ask_again(self) -> None:
+        """It was the last significant child if no other one has come up."""
+        w = self.w
+        if w.ended is not None or w.early is None:
+            return
+        if all(not c.significant or c.state == "stopped" for c in w.children.values()):
+            self._end_all(f"auto_shutdown {w.early}")
 
     def _count(self, child: Child) -> None:
         """Count a restart, or give up."""
@@ -455,8 +470,10 @@ class _Step:
             if outcome != "ok" and awaited:
                 answer = "StartFailed" if outcome == "fails" else "ChildIgnored"
                 self._start_failed(child, answer)
+                self._ask_again()
             elif outcome == "declines":
                 self._stay_down(child)
+                self._ask_again()
             elif outcome == "fails":
                 self._try_again(child)
                 return
@@ -483,26 +500,29 @@ class _Step:
         return child if child.state == "restarting" else None
 
     def _try_again(self, failed: Child) -> None:
+        """Those that were put off are served between two attempts; the failed one
+        counts when the next is due, unless a wider group has replaced it."""
         w = self.w
-        self._count(failed)
         group = w.group
         assert group is not None
         again = self._group_of(failed)
-        members = [m for m in group.members if m in again]
-        deferred = group.deferred
-        w.group = Group(members, w.now + failed.delay)
+        w.group = Group([m for m in group.members if m in again], w.now)
         failed.state = "restarting"
-        # Those that were put off are served between two attempts.
-        for id, run, theirs in deferred:
+        is_replaced = False
+        for id, run, theirs in group.deferred:
             child = self._still_waits(id, run)
             # The run of a member is replaced by the next attempt.
             if child is not None and id not in w.group.members:
+                is_replaced = True
                 self._count(child)
                 until = w.now + child.delay
                 if child.delay or not set(theirs) >= set(w.group.members):
                     until = max(until, w.group.until)
                 merged = [i for i in w.children if i in theirs or i in w.group.members]
                 w.group = Group(merged, until)
+        if not is_replaced:
+            self._count(failed)
+            w.group.until = w.now + failed.delay
         self._stop_group()
         if w.group is not None and w.group.until <= w.now:
             self._start_group(w.group.members)

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -14,8 +16,10 @@ from trio.testing import wait_all_tasks_blocked
 
 from actors import Completed, Failed, Ignore, Stopped
 from supervisor.tree import (
+    Backoff,
     RestartIntensityExceeded,
     StartFailed,
+    SupervisorError,
     child,
     open_dynamic_supervisor,
     open_supervisor,
@@ -525,6 +529,148 @@ async def test_all_significant_waits_for_those_still_to_be_started(
     assert trio.current_time() == (11 if second == "runs" else 1)
     last = "quick" if second == "declines" else "slow"
     assert sup.exit == Stopped("auto_shutdown", last)
+
+
+async def quick(ctx):
+    """Up at once, and ends by itself at 1."""
+    ctx.started()
+    await trio.sleep_until(1)
+
+
+async def comes_to(ctx, outcome):
+    """The first start is over at 2 and comes to ``outcome``."""
+    if ctx.number == 1:
+        await trio.sleep_until(2)
+    if outcome == "declines":
+        raise Ignore
+    if outcome == "fails":
+        raise ValueError("not today")
+    if outcome == "returns":
+        return
+    if outcome != "hangs":
+        ctx.started()
+    await trio.sleep_forever()
+
+
+LAST = {"restart": "transient", "significant": True, "wait_started": True}
+UNDER_ALL = {"auto_shutdown": "all_significant", "intensity": 9}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "ended_by"),
+    [
+        ("declines", None),
+        ("fails", None),
+        ("returns", None),
+        ("hangs", "cancelled"),
+        ("hangs", "terminated"),
+        ("hangs", "stopped"),
+    ],
+)
+@pytest.mark.parametrize("again", [False, True], ids=["start", "restart"])
+async def test_all_significant_asks_again_when_a_start_comes_to_nothing(
+    again, outcome, ended_by, autojump_clock
+):
+    """B44: a significant child that ends while another one is being started is
+    the last one if that never comes up, for whatever reason."""
+    starts = 0
+
+    async def second(ctx):
+        nonlocal starts
+        starts += 1
+        if again and starts == 1:
+            ctx.started()
+            await trio.sleep_forever()
+        if again:
+            await trio.sleep_until(2)
+        await comes_to(ctx, outcome)
+
+    specs = [child("quick", quick, **LAST), child("plain", member, [])]
+    late = child("late", second, **LAST)
+    with trio.fail_after(60):
+        async with open_supervisor(specs, **UNDER_ALL) as sup, trio.open_nursery() as n:
+            if again:
+                await sup.start_child(late)
+                await sup.terminate_child("late")
+
+            async def ask():
+                with trio.move_on_at(2 if ended_by == "cancelled" else math.inf):
+                    with suppress(SupervisorError):
+                        await (
+                            sup.restart_child("late")
+                            if again
+                            else sup.start_child(late)
+                        )
+
+            n.start_soon(ask)
+            await trio.sleep_until(1.5)
+            assert sup.exit is None
+            assert states(sup)["quick"] == "stopped"
+            await trio.sleep_until(2)
+            if ended_by == "terminated":
+                await sup.terminate_child("late")
+            elif ended_by == "stopped":
+                refs(sup)["late"].stop()
+            await trio.sleep_forever()
+    assert sup.exit == Stopped("auto_shutdown", "quick")
+    assert trio.current_time() == 2
+
+
+async def test_all_significant_asks_again_when_a_restart_declines(autojump_clock):
+    """B30, B44: also the automatic restart, after a backoff or in the middle."""
+
+    async def crashes(ctx):
+        if ctx.number > 1:
+            raise Ignore
+        ctx.started()
+        raise ValueError
+
+    specs = [
+        child("quick", quick, **LAST),
+        child("late", crashes, backoff=Backoff(2, 2), **LAST),
+    ]
+    with trio.fail_after(60):
+        async with open_supervisor(specs, **UNDER_ALL) as sup:
+            await trio.sleep_forever()
+    assert sup.exit == Stopped("auto_shutdown", "quick")
+    assert trio.current_time() == 2
+
+
+async def test_all_significant_lives_on_with_whoever_came_up_since(autojump_clock):
+    """B44, B46: then the earlier end was not the last, whatever becomes of it; nor
+    if one that was on its way back is terminated."""
+
+    async def crashes(ctx):
+        ctx.started()
+        raise ValueError
+
+    specs = [child("quick", quick, **LAST)]
+    with trio.move_on_after(60):
+        async with open_supervisor(specs, **UNDER_ALL) as sup:
+            await sup.start_child(child("late", comes_to, "runs", **LAST))
+            await sup.terminate_child("late")
+            with pytest.raises(StartFailed):
+                await sup.start_child(child("third", comes_to, "fails", **LAST))
+            await trio.sleep(1)
+            assert sup.exit is None
+    assert sup.exit == Stopped("owner")
+    waits = child("waits", crashes, backoff=Backoff(99, 99), **LAST)
+    began = trio.current_time()
+
+    async def one_second(ctx):
+        ctx.started()
+        await trio.sleep_until(began + 1)
+
+    with trio.move_on_after(60):
+        async with open_supervisor(
+            [child("quick", one_second, **LAST), waits], **UNDER_ALL
+        ) as sup:
+            await trio.sleep(2)
+            assert states(sup) == {"quick": "stopped", "waits": "restarting"}
+            await sup.terminate_child("waits")
+            await trio.sleep(1)
+            assert sup.exit is None
+    assert sup.exit == Stopped("owner")
 
 
 class Blows(trio.abc.Instrument):

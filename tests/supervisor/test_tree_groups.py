@@ -376,3 +376,62 @@ async def test_nothing_starts_once_the_supervisor_ends_by_itself(
             with trio.CancelScope(shield=True):
                 await trio.sleep(100)
     assert not [entry for entry in journal[began:] if entry.startswith("+")]
+
+
+@pytest.mark.parametrize("intensity", [1, 2])
+async def test_a_failed_attempt_counts_when_the_next_one_is_due(intensity):
+    """B26, B27: not if the group of an earlier sibling has replaced it, which
+    crashed before and counts itself."""
+    starts = {"a": 0, "b": 0}
+    go = trio.Event()
+
+    async def body(ctx):
+        starts[ctx.id] += 1
+        if ctx.id == "b" and starts["b"] == 2:
+            raise ValueError("not yet")
+        ctx.started()
+        if ctx.id == "a" and starts["a"] < 3:
+            if starts["a"] == 1:
+                await go.wait()
+            raise ValueError("again")
+        await trio.sleep_forever()
+
+    survives = False
+    specs = [child(id, body, wait_started=True) for id in "ab"]
+    try:
+        async with open_supervisor(
+            specs, strategy="rest_for_one", intensity=intensity
+        ) as sup:
+            go.set()
+            await wait_all_tasks_blocked()
+            survives = True
+            assert set(states(sup).values()) == {"running"}
+    except RestartIntensityExceeded:
+        pass
+    assert survives == (intensity == 2)
+
+
+@pytest.mark.parametrize("first", ["a", "c"])
+async def test_two_crashes_and_a_failed_attempt_count_twice_in_either_order(first):
+    """B26, B27: the attempt that a wider restart replaced costs nothing."""
+    starts = dict.fromkeys("abcd", 0)
+    told = {"a": trio.Event(), "c": trio.Event()}
+
+    async def body(ctx):
+        starts[ctx.id] += 1
+        if ctx.id == "d" and starts["d"] == 2:
+            raise ValueError("not yet")
+        ctx.started()
+        if ctx.id in told and starts[ctx.id] == 1:
+            await told[ctx.id].wait()
+            raise ValueError(ctx.id)
+        await trio.sleep_forever()
+
+    specs = [child(id, body, wait_started=True) for id in "abcd"]
+    async with open_supervisor(specs, strategy="rest_for_one", intensity=2) as sup:
+        told[first].set()
+        await trio.lowlevel.checkpoint()
+        for event in told.values():
+            event.set()
+        await wait_all_tasks_blocked()
+        assert set(states(sup).values()) == {"running"}
