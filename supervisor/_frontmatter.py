@@ -21,7 +21,8 @@ Value: TypeAlias = str | tuple[str, ...] | None
 
 _KEY: Final = re.compile(r"(?P<key>[^\W\d][\w .-]{0,63}?)[ \t]*:(?:[ \t]+|$)")
 _BLOCK: Final = re.compile(r"[|>][-+0-9]{0,2}")
-_COMMENT: Final = re.compile(r"[ \t]#.*")
+_COMMENT: Final = re.compile(r"(?:^|[ \t])#.*")
+_QUOTED: Final = re.compile(r"""("[^"]*"|'[^']*')[ \t]+#.*""")
 _QUOTES: Final = ("'", '"')
 _WHOLE: Final = re.compile("-?[0-9]{1,15}")
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}")
@@ -238,13 +239,19 @@ class _Lines:
     more: list[str] = attrs.field(factory=list[str])
 
     def field(self) -> HeadField:
-        items = [line for line in self.more if line]
-        if not self.first and items and all(_is_item(line) for line in items):
+        first = _uncommented(self.first)
+        if _BLOCK.fullmatch(first):
+            text = ("\n" if first[0] == "|" else " ").join(self.more).strip()
+            return HeadField(self.key, text, self.line)
+        # A comment ends with its line, so that it goes before they are joined; in a
+        # quote that goes on there is none.
+        is_open = first[:1] in _QUOTES and first.count(first[0]) == 1
+        more = self.more if is_open else map(_uncommented, self.more)
+        items = [line for line in more if line]
+        if not first and items and all(_is_item(line) for line in items):
             value: Value = tuple(_bare(line[1:].strip()) for line in items)
-        elif _BLOCK.fullmatch(self.first):
-            value = ("\n" if self.first[0] == "|" else " ").join(self.more).strip()
         else:
-            text = _bare(" ".join([self.first, *items]).strip())
+            text = _bare(" ".join([first, *items]).strip())
             value = text
             if text.startswith("[") and text.endswith("]"):
                 parts = [part.strip() for part in text[1:-1].split(",")]
@@ -271,13 +278,24 @@ def _is_item(line: str) -> bool:
     return line == "-" or line.startswith("- ")
 
 
+def _uncommented(line: str) -> str:
+    """Return one line without a comment in it."""
+    start = line[: len(line) - len(line[1:].lstrip())] if _is_item(line) else ""
+    text = line[len(start) :]
+    if match := _QUOTED.fullmatch(text):
+        text = match[1]
+    elif text[:1] not in _QUOTES:
+        text = _COMMENT.sub("", text)
+    return (start + text).strip()
+
+
 def _bare(text: str) -> str:
     """Return ``text`` without the quotes around it, also where only the first is
-    there, and without a comment after it."""
+    there."""
     quote = text[:1]
     if quote in _QUOTES:
         if len(text) > 1 and text.endswith(quote):
             return text[1:-1]
         if text.count(quote) == 1:
             return text[1:]
-    return _COMMENT.sub("", text)
+    return text

@@ -84,10 +84,9 @@ _NEGATIVE: Final = frozenset(
 )
 _DECIDING: Final = _POSITIVE | _NEGATIVE | {"decision", "verdict", "action", "effect"}
 _IN_BROKEN: Final = re.compile(
-    r"""\{.*? ["']? (?:decision|permission_?decision|behavior) ["']? \s*[:=]\s* ["']?
-        (?:deny|denied|block|blocked) \b
-      | \{.*? ["']? continue ["']? \s*[:=]\s* ["']? false \b""",
-    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+    r"""(?:decision|behavior) ["']? \s*[:=]\s* ["']? (?:deny|denied|block|blocked) \b
+      | continue ["']? \s*[:=]\s* ["']? false \b""",
+    re.VERBOSE | re.IGNORECASE,
 )
 _ANSWERS: Final = re.compile(
     r"""\{\s*["'](?:continue|stopReason|systemMessage|decision|hookSpecificOutput
@@ -131,6 +130,10 @@ def read_output(event: Event, printed: bytes, *, is_cut: bool = False) -> Answer
     first, _, rest = text.partition("\n")
     if text.startswith("{") and _is_async(first):
         return _after_async(event, rest)
+    return _read_text(event, text, len(printed), is_cut)
+
+
+def _read_text(event: Event, text: str, size: int, is_cut: bool) -> Answer | str:
     if not text.startswith("{"):
         if _ANSWERS.search(text) is None:
             return as_text(text)
@@ -139,13 +142,17 @@ def read_output(event: Event, printed: bytes, *, is_cut: bool = False) -> Answer
         value = _loads(text)
     except (ValueError, RecursionError) as error:
         if is_cut:
-            return _broken(text, f"it printed more than {len(printed)} bytes of JSON")
+            return _broken(text, f"it printed more than {size} bytes of JSON")
         if event == "SubagentStart" and _ANSWERS.search(text) is None:
             return as_text(text)
         return _broken(text, f"it printed broken JSON ({_why(error)}): {_shown(text)}")
     if event == "SubagentStart" and not set(value) & set(_TOP):
         return as_text(text)
-    return read_object(event, value)
+    try:
+        return read_object(event, value)
+    except RecursionError as error:
+        # What is nested as deep as can just be read may be too deep to be told.
+        return _broken(text, f"its JSON cannot be used ({_why(error)})")
 
 
 def _is_async(line: str) -> bool:
@@ -157,7 +164,8 @@ def _is_async(line: str) -> bool:
 
 def _after_async(event: Event, rest: str) -> Answer | str:
     """Return what somebody says who decides nothing, but may tell something."""
-    said = read_output(event, rest.encode("utf-8", "replace")) if rest.strip() else ""
+    # Not once more asynchronous: each line may say so.
+    said = _read_text(event, rest.strip(), len(rest), False)
     if isinstance(said, str):
         return Answer()
     return Answer(context=said.context, message=said.message, faults=said.faults)
@@ -192,7 +200,8 @@ def _why(error: Exception) -> str:
 
 
 def _broken(text: str, fault: str) -> Answer:
-    if _IN_BROKEN.search(text) is None:
+    start = text.find("{")
+    if start == -1 or _IN_BROKEN.search(text, start) is None:
         return Answer(faults=(fault,))
     return Answer(effect="deny", faults=(f"{fault}; it is taken for a denial",))
 

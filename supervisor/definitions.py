@@ -102,7 +102,8 @@ _RESTARTS: Final[tuple[Restart, ...]] = get_args(Restart)
 _YES: Final = ("true", "yes", "on", "1")
 _NO: Final = ("false", "no", "off", "0")
 _NUMBER: Final = re.compile("[1-9][0-9]{0,8}")
-_TOOL: Final = re.compile(r"[^\s,()\[\]{}'\"]{1,128}")
+# A word begins it: no dash of a list, and no comment.
+_TOOL: Final = re.compile(r"[\w*][^\s,()\[\]{}'\"#]{0,127}")
 _MODEL: Final = re.compile(r"[^\s'\"]{1,256}")
 # Outside of parentheses, in which some write what a tool may be called with.
 _LIST: Final = re.compile(r"(?:\([^()]*\)|[^\s,()])+|[()]")

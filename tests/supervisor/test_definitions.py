@@ -184,6 +184,91 @@ def test_yaml_that_is_broken_in_a_usual_way_is_read_line_by_line(
     assert {name: getattr(definition, name) for name in expected} == expected
 
 
+TOOLS = st.lists(
+    st.sampled_from(["Bash", "Write", "Read", "mcp__x__y"]), min_size=1, unique=True
+)
+COMMENTS = st.sampled_from(
+    ["", " # no shell", " # nor: this", " # - Grep", " # Grep, [Glob]", " # it's"]
+)
+BETWEEN = st.sampled_from(["", "\n  # nor this", "\n# Grep", "\n\n  # - Grep", "\n "])
+
+
+@st.composite
+def tool_lists(draw: st.DrawFn, names: list[str]) -> str:
+    """These names, in any spelling, with comments anywhere."""
+
+    def ends(line: str) -> str:
+        return line + draw(COMMENTS) + draw(BETWEEN)
+
+    quote = draw(st.sampled_from(["", "'", '"']))
+    spelling = draw(st.sampled_from(["items", "flow", "comma", "text", "block"]))
+    if spelling == "items":
+        indent = draw(st.sampled_from(["", "  "]))
+        lines = [ends(f"{indent}- {quote}{name}{quote}") for name in names]
+        return "\n".join([ends(""), *lines])
+    if spelling == "block":
+        sign = draw(st.sampled_from(["|", ">", ">-"]))
+        return "\n  ".join([f" {sign}{draw(COMMENTS)}", *names])
+    if spelling == "text":
+        joint = draw(st.sampled_from([", ", " ", ",\n  "]))
+        return ends(f" {quote}{joint.join(names)}{quote}")
+    if spelling == "flow":
+        names = [f"{quote}{name}{quote}" for name in names]
+    lines = [ends(f"{name},") for name in names[:-1]] + [names[-1]]
+    text = "\n  ".join(lines)
+    return ends(f" [{text}]" if spelling == "flow" else f" {text}")
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.data(),
+    TOOLS,
+    st.sampled_from(["tools", "disallowed-tools"]),
+    st.sampled_from(["Reads", "Use when: needed", '"open', "it: 'x", "a\n\tb: c"]),
+    st.booleans(),
+)
+def test_a_comment_in_a_list_of_tools_takes_none_away_and_adds_none(
+    data: st.DataObject, names: list[str], key: str, description: str, first: bool
+) -> None:
+    """A4: in every spelling, beside a description that YAML reads or not, the list is
+    the plain one, or it is refused."""
+    lines = [f"description: {description}", f"{key}:{data.draw(tool_lists(names))}"]
+    head = "\n".join(["name: a", *(lines[::-1] if first else lines), "model: m"])
+    result = attempt(partial(parse_definition, page(head)))
+    if isinstance(result, AgentDefinition):
+        found = result.tools if key == "tools" else result.disallowed_tools
+        assert found == tuple(names)
+        assert result.model == "m"
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("Bash, # no shell\n  Write", ("Bash", "Write")),
+        ("\n  - Bash\n  # nor this\n  - Write", ("Bash", "Write")),
+        (" # never Read\n  - Bash\n  - Write # nor this", ("Bash", "Write")),
+        ("[Bash, # no\n  # nor\n  Write]", ("Bash", "Write")),
+        ("\n  - 'Bash' # no\n  - \"Write\"", ("Bash", "Write")),
+        (">- # both\n  Bash\n  Write", ("Bash", "Write")),
+    ],
+)
+@pytest.mark.parametrize("description", ["Reads", "Use when: needed"])
+def test_a_comment_ends_with_its_line(
+    description: str, more: str, expected: tuple[str, ...]
+) -> None:
+    """A4."""
+    head = f"name: a\ndescription: {description}\ndisallowed-tools: {more}"
+    assert parse_definition(page(head)).disallowed_tools == expected
+
+
+@pytest.mark.parametrize("word", ["-", "#", "#Write", "//", "--", "Ba#sh", ";", "&"])
+@pytest.mark.parametrize("key", ["tools", "disallowed-tools"])
+def test_a_word_that_names_no_tool_is_refused(key: str, word: str) -> None:
+    """A4: such as a comment of another language, which may have taken some away."""
+    with pytest.raises(DefinitionError, match="only names of tools"):
+        parse(f'{key}: "Bash {word} Write"')
+
+
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("start", ["", "\ufeff", "\n\n", "\ufeff\n"])
 def test_a_mark_at_the_beginning_and_other_line_ends_do_no_harm(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -406,3 +407,41 @@ def test_whatever_is_printed_is_an_answer_or_text(event: Event, printed: bytes) 
     """A3, A7."""
     answer = read_output(event, printed)
     assert isinstance(answer, str) or answer.effect != "allow"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        *("{", '{"n": 1},', "{ ", '{"', '{"decision" ', "decision", '"continue":'),
+        *('{"async": true}\n', '{"a":', "{\n", "x", " ", '{"decision": "approve"}\n'),
+    ],
+)
+@pytest.mark.parametrize("start", ["", "{", '{"files": [', "[{"])
+def test_broken_json_is_judged_in_the_time_that_its_length_takes(
+    start: str, piece: str
+) -> None:
+    """A7: a hook may print 1 MiB, and the loop waits for what it means."""
+    printed = (start + piece * (2**20 // len(piece))).encode()
+    began = time.process_time()
+    answer = read_output("PreToolUse", printed)
+    assert time.process_time() - began < 5
+    assert isinstance(answer, str) or answer.effect is None
+    denied = read_output("PreToolUse", b"{" + printed + b'"decision": "block"')
+    assert isinstance(denied, Answer) and denied.effect == "deny"
+    assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("event", ["PreToolUse", "PermissionRequest", "PostToolUse"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        *('{"decision": %s}', '{"systemMessage": %s}', '{"hookSpecificOutput": %s}'),
+        '{"hookSpecificOutput": {"updatedToolOutput": %s}}',
+        '{"hookSpecificOutput": {"updatedInput": {"x": %s}}}',
+    ],
+)
+def test_what_is_nested_at_all_depths_is_an_answer(event: Event, shape: str) -> None:
+    """A3: also as deep as JSON can just be read."""
+    for depth in (*range(800, 1_000, 3), 2_000):
+        printed = (shape % ("[" * depth + "]" * depth)).encode()
+        assert isinstance(read_output(event, printed), Answer)
