@@ -13,6 +13,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final
 
 import attrs
@@ -21,7 +22,10 @@ from ._tool_names import ARGUMENTS, PATH_ARGUMENTS, SEARCHING
 
 PATH_LIMIT: Final = 4096
 """Characters of a path that rules look at. Linux opens none that is longer."""
-_ALTERNATIVES: Final = 256
+PATHS: Final = 32
+"""Paths of one call that rules look at, and alternatives of one pattern."""
+_CHARACTERS: Final = 4 * PATH_LIMIT
+"""Characters of all paths of one call that rules look at."""
 
 _HERE: Final = "."
 """The directory of an agent of which nobody knows it."""
@@ -77,15 +81,24 @@ def below(path: str, directory: str) -> list[str] | None:
 
 def paths_named(tool: str, arguments: Mapping[str, Any]) -> list[str] | None:
     """Return every path that a call of a tool for files names, and for a search also
-    those that its pattern may; None if nobody knows which."""
+    those that its pattern may; None if nobody knows which, or they are too many or
+    too long to be looked at."""
+    named = _every_path_named(tool, arguments)
+    if named is None or len(named) > PATHS or sum(map(len, named)) > _CHARACTERS:
+        return None
+    return named
+
+
+def _every_path_named(tool: str, arguments: Mapping[str, Any]) -> list[str] | None:
     path = arguments.get(PATH_ARGUMENTS[tool])
     if path is None and tool in SEARCHING:
         path = "."
     strange = unknown_arguments(tool, arguments)
+    texts = islice(_texts([arguments[name] for name in strange]), PATHS + 1)
     if not isinstance(path, str):
-        named = [*_texts([arguments[name] for name in strange])]
+        named = [*texts]
         return named if path is None and named else None
-    named = [path, *_texts([arguments[name] for name in strange])]
+    named = [path, *texts]
     for pattern in (arguments.get(name) for name in _pattern_names(tool)):
         if isinstance(pattern, str):
             every = alternatives(pattern)
@@ -120,18 +133,20 @@ def _texts(value: Any) -> Iterator[str]:
 def alternatives(pattern: str) -> list[str] | None:
     """Return what a pattern for files comes to if braces in it are alternatives; None
     if that is too much."""
+    if len(pattern) > PATH_LIMIT:
+        return None
     done: list[str] = []
     rest = [pattern]
     while rest:
         one = rest.pop()
         # The innermost pair first.
-        found = re.search(r"\{([^{}]*,[^{}]*)\}", one)
+        found = re.search(r"\{([^{},]*,[^{}]*)\}", one)
         if found is None:
             done.append(one)
         else:
             before, behind = one[: found.start()], one[found.end() :]
             rest += [before + choice + behind for choice in found[1].split(",")]
-        if len(done) + len(rest) > _ALTERNATIVES:
+        if len(done) + len(rest) > PATHS:
             return None
     return done
 
@@ -500,7 +515,7 @@ def stays_below(*patterns: Any) -> bool:
 
 
 def _stays_below(pattern: str) -> bool:
-    if ".." in pattern or _GLOB.fullmatch(pattern) is None or len(pattern) > PATH_LIMIT:
+    if len(pattern) > PATH_LIMIT or ".." in pattern or _GLOB.fullmatch(pattern) is None:
         return False
     every = alternatives(pattern)
     if every is None:
@@ -533,9 +548,11 @@ def paths_to_follow(
         for path in paths_named(tool, arguments) or ():
             for one in meanings(path, cwd) or ():
                 paths += [one, resolve(one, None)]
-    elif tool == "Bash" and isinstance(arguments.get("cwd"), str):
-        whole = posixpath.join(cwd or _HERE, arguments["cwd"])
-        paths += [whole, resolve(whole, None)]
+    elif tool == "Bash":
+        where = arguments.get("cwd")
+        if isinstance(where, str) and len(where) <= PATH_LIMIT:
+            whole = posixpath.join(cwd or _HERE, where)
+            paths += [whole, resolve(whole, None)]
     if paths and cwd is not None:
         paths.append(resolve(".", cwd))
     return [*dict.fromkeys(paths)]

@@ -128,7 +128,7 @@ from .permissions import (
     Verdict,
     as_tuple,
     is_async_function,
-    is_meant,
+    look,
 )
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -236,14 +236,13 @@ class Hook:
 
     def matches_call(self, request: ToolRequest) -> bool:
         """Tell whether it is for this tool call."""
-        use = request.tool_use
-        # Under whatever name the model has called it.
-        if not any(self.matches(name) for name in all_names(use.name)):
-            return False
-        if self.only is None:
-            return True
+        return bool(_of_call([self], request))
+
+    @property
+    def speaks_of(self) -> Rule | None:
+        """The rule for the calls that it is for, None for all."""
         # As wide as a denial: rather once too often than once too seldom.
-        return is_meant(request, attrs.evolve(self.only, effect="deny"))
+        return None if self.only is None else attrs.evolve(self.only, effect="deny")
 
     def meant(self, tools: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Return names in the matcher that are those of no tool, for nearly being
@@ -732,7 +731,19 @@ def _jobs(hooks: Iterable[Hook], event: Event, told: Mapping[str, Any]) -> list[
 
 
 def _of_call(hooks: Iterable[Hook], request: ToolRequest) -> list[Hook]:
-    return [hook for hook in hooks if hook.matches_call(request)]
+    # Under whatever name the model has called it.
+    names = all_names(request.tool_use.name)
+    chosen = [
+        (hook, hook.speaks_of)
+        for hook in hooks
+        if any(hook.matches(name) for name in names)
+    ]
+    rules = [rule for _, rule in chosen if rule is not None]
+    if not rules:
+        return [hook for hook, _ in chosen]
+    # Once for all of them: it follows links.
+    seen = look(rules, request)
+    return [hook for hook, rule in chosen if rule is None or seen.is_meant_by(rule)]
 
 
 def _of_use(request: ToolRequest, env: Env) -> dict[str, Any]:

@@ -35,8 +35,11 @@ The names of Claude Code's modes mean these: ``acceptEdits`` is ``accept_edits``
 are followed, both absolute; an agent without a directory has that of the program. A
 call that names a path in an argument of which nobody knows what it means, or in a
 form of which tools may make several things (``~``, a pattern with ``..``), is none of
-these. Where links lead is seen before the judgement: who can change them between that
-and the call can change what is reached.
+these. So is a call that names more than 32 paths or more than 16,384 characters of
+them, the alternatives of a search among them, and every rule that denies or asks about
+a path speaks of it. Where links lead is seen before the judgement, once, and in the
+loop: who can change them between that and the call can change what is reached, and a
+file system that hangs holds up the loop as long as it does.
 
 An agent has the mode of `Permissions`, or a lesser one that its
 `actors.agent.Agent.permission_mode` names, and never more than the agent above it. A
@@ -89,6 +92,7 @@ from ._path_patterns import (
     Place,
     is_below,
     is_inside,
+    paths_named,
     paths_to_follow,
     stays_below,
     unknown_arguments,
@@ -273,16 +277,11 @@ def decide(rules: Iterable[Rule], mode: Mode, request: ToolRequest) -> Decision:
     Pure, after what the request's `fill` and `follow` have told.
     """
     rules = tuple(rules)
-    return _decide(rules, mode, request, _look(rules, request))
-
-
-def is_meant(request: ToolRequest, rule: Rule) -> bool:
-    """Tell whether a rule speaks of a call."""
-    return _look((rule,), request).is_meant_by(rule)
+    return _decide(rules, mode, request, look(rules, request))
 
 
 @attrs.frozen
-class _Seen:
+class Seen:
     """What there is to know of a call."""
 
     name: str
@@ -291,10 +290,11 @@ class _Seen:
     real: Mapping[str, str] | None
 
     def is_meant_by(self, rule: Rule) -> bool:
+        """Tell whether one of the rules for which it was looked speaks of it."""
         return rule.matches(self.name, self.arguments, self.cwd, real=self.real)
 
 
-def _look(rules: tuple[Rule, ...], request: ToolRequest) -> _Seen:
+def look(rules: Iterable[Rule], request: ToolRequest) -> Seen:
     """See what a call means, and where the paths lead of which it or a rule speaks."""
     use, cwd, follow = request.tool_use, request.cwd, request.follow
     arguments = use.input if request.fill is None else request.fill(use.input)
@@ -307,11 +307,11 @@ def _look(rules: tuple[Rule, ...], request: ToolRequest) -> _Seen:
                 paths.append(request.runtime_directory)
         found = ((path, follow(path)) for path in dict.fromkeys(paths))
         real = {path: leads for path, leads in found if leads is not None}
-    return _Seen(use.name, arguments, cwd, real)
+    return Seen(use.name, arguments, cwd, real)
 
 
 def _decide(
-    rules: tuple[Rule, ...], mode: Mode, request: ToolRequest, seen: _Seen
+    rules: tuple[Rule, ...], mode: Mode, request: ToolRequest, seen: Seen
 ) -> Decision:
     matching = [rule for rule in rules if seen.is_meant_by(rule)]
     for rule in matching:
@@ -331,7 +331,7 @@ def _decide(
 
 
 def _decide_by_mode(
-    rules: tuple[Rule, ...], mode: Mode, request: ToolRequest, seen: _Seen
+    rules: tuple[Rule, ...], mode: Mode, request: ToolRequest, seen: Seen
 ) -> Decision:
     name = seen.name
     if newer(name) in TALKING:
@@ -355,7 +355,7 @@ def _decide_by_mode(
     return Decision("ask", why)
 
 
-def _nearly(rules: tuple[Rule, ...], seen: _Seen) -> Rule | None:
+def _nearly(rules: tuple[Rule, ...], seen: Seen) -> Rule | None:
     """Return a rule that would have matched if it had been one that denies: whoever
     wrote it may wonder why it does not allow the call."""
     for rule in rules:
@@ -366,7 +366,7 @@ def _nearly(rules: tuple[Rule, ...], seen: _Seen) -> Rule | None:
     return None
 
 
-def _why_not_at_home(request: ToolRequest, seen: _Seen) -> str | None:
+def _why_not_at_home(request: ToolRequest, seen: Seen) -> str | None:
     """Return why a call of a tool for files is not known to stay in the agent's
     directory; None if it is."""
     name, arguments = seen.name, seen.arguments
@@ -376,6 +376,8 @@ def _why_not_at_home(request: ToolRequest, seen: _Seen) -> str | None:
         return f"nobody knows what its argument {one_line(unknown[0], 40)} means"
     if path is None and name not in SEARCHING:
         return "it names no path"
+    if paths_named(newer(name), arguments) is None:
+        return "it names more than is looked at"
     if not stays_below(arguments.get("pattern", "") if name == "Glob" else ""):
         return "its pattern may lead to other directories"
     if not is_inside(path, place):
@@ -537,13 +539,14 @@ class Permissions:
 
     def _decide(self, request: ToolRequest, said: Decision | None) -> Decision:
         """Return what rules, mode and hooks say of a call."""
-        if said is None:
-            return decide(self.rules, request.mode, request)
-        if said.effect == "deny":
+        if said is not None and said.effect == "deny":
             return said
-        without = decide(self.rules, request.mode, request)
+        seen = look(self.rules, request)
+        without = _decide(self.rules, request.mode, request, seen)
+        if said is None:
+            return without
         rules = (*self.rules, Rule(said.effect, "*"))
-        decision = decide(rules, request.mode, request)
+        decision = _decide(rules, request.mode, request, seen)
         if decision.effect == without.effect:
             return without
         if decision.effect == "deny":

@@ -114,6 +114,39 @@ MAKE = ToolUse("1", "Bash", {"command": "make"})
 # ---- Before each call ----------------------------------------------------------------
 
 
+async def test_where_a_path_leads_is_looked_at_once_for_all_hooks() -> None:
+    """A2."""
+    followed: list[str] = []
+
+    def look(path: str) -> str:
+        followed.append(path)
+        return path
+
+    hooks = [Says(), Says(), Says()]
+    texts = ["Read(a/*)", "Read(b/*)", "Read(a/b)"]
+    listed = [
+        Hook(hook, only=Rule("allow", text))
+        for hook, text in zip(hooks, texts, strict=True)
+    ]
+    request = ToolRequest(
+        agent_id="a",
+        agent_type="t",
+        depth=0,
+        mode="bypass",
+        tool_use=ToolUse("1", "Read", {"file_path": "a/b"}),
+        cwd="/home",
+        follow=look,
+    )
+    facts = HookFacts(agent_id="a", agent_type="t")
+    async with AgentHooks(
+        Hooks(pre_tool=listed), fake_env(), facts, on_warning=lambda text: None
+    ) as agent_hooks:
+        await agent_hooks.before_tool(request)
+    assert [len(hook.told) for hook in hooks] == [1, 0, 1]
+    assert followed
+    assert len(followed) == len({*followed})
+
+
 def meddle(value: Any) -> None:
     """Change all that there is in a value."""
     if isinstance(value, dict):

@@ -25,6 +25,7 @@ from supervisor._events import EventStream
 from supervisor._rules import is_simple_command
 from supervisor.permissions import (
     MODES,
+    Decision,
     Mode,
     ModeName,
     Permissions,
@@ -785,6 +786,78 @@ LINKS = {
     "inner": "src",
     "src/up": "/home/me",
 }
+
+
+@pytest.mark.parametrize(
+    ("tool", "input"),
+    [
+        ("Glob", {"pattern": "{" + ",".join(f"a/{n}" for n in range(33)) + "}"}),
+        ("Glob", {"path": "a/" * 1000, "pattern": "{a,b,c,d,e,f,g,h,i}"}),
+        ("Glob", {"pattern": "{" + "," * 100_000}),
+        ("Glob", {"pattern": "{a," * 20_000 + "}" * 20_000}),
+        ("Grep", {"pattern": "x", "glob": "{a,b}" * 6}),
+        ("Read", {"file_path": "x", "more": [f"q{n}" for n in range(20_000)]}),
+        ("Read", {"file_path": "x", "more": ["a/" * 1000] * 9}),
+        ("Edit", {"file_path": "a/" * 50_000}),
+        ("Bash", {"command": "ls", "cwd": "a/" * 50_000}),
+    ],
+)
+def test_no_call_has_more_looked_at_than_so_much(
+    tool: str, input: dict[str, Any]
+) -> None:
+    """PM1: what is more is known by nobody: denied by each rule for a path, and
+    allowed by none, nor for its place."""
+    followed: list[str] = []
+
+    def look(path: str) -> str:
+        followed.append(path)
+        return path
+
+    asked = attrs.evolve(
+        request(tool, "accept_edits"), tool_use=ToolUse("1", tool, input), follow=look
+    )
+    allow = [Rule("allow", text) for text in ("Read(**)", "Edit(**)", "Bash(ls *)")]
+    began = time.process_time()
+    assert effect(asked) == "ask"
+    assert effect(asked, *allow) == "ask"
+    assert time.process_time() - began < 1.0
+    # Only the agent's own directory, and that of the rules.
+    assert sum(map(len, followed)) < 100
+    if tool != "Bash":
+        kind = "Edit" if tool == "Edit" else "Read"
+        assert effect(asked, Rule("deny", f"{kind}(secret)")) == "deny"
+
+
+def test_as_much_as_anybody_writes_is_looked_at() -> None:
+    """PM1: a rule that does not mean it does not deny it."""
+    rule = Rule("deny", "Read(secret)")
+    for pattern in (
+        "**/*.{" + ",".join(f"t{n}" for n in range(31)) + "}",
+        "{a,b}{c,d}{e,f}{g,h}/x",
+    ):
+        asked = attrs.evolve(request("Glob", pattern=pattern), follow=follow)
+        assert effect(asked, rule) == "allow"
+    asked = attrs.evolve(request("Glob", pattern="{a,secret}"), follow=follow)
+    assert effect(asked, rule) == "deny"
+
+
+@pytest.mark.parametrize("said", [None, "allow", "ask"])
+async def test_where_a_path_leads_is_looked_at_once_for_a_judgement(
+    said: Any,
+) -> None:
+    """PM1: also if hooks have said something of the call."""
+    followed: list[str] = []
+
+    def look(path: str) -> str:
+        followed.append(path)
+        return path
+
+    asked = attrs.evolve(request("Read", file_path="a/../b"), follow=look)
+    rules = [Rule("deny", "Read(.env)"), Rule("allow", "Read(src/**)")]
+    decision = None if said is None else Decision(said, "so it is")
+    await Permissions(rules=rules).judge(asked, approvals(), said=decision)
+    assert followed
+    assert len(followed) == len({*followed})
 
 
 def follow(path: str) -> str | None:
