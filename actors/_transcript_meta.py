@@ -16,8 +16,13 @@ from attrs.validators import deep_iterable, instance_of, optional
 from ._status import TaskStatus
 from ._transcript_records import dump
 
-META_LIMIT: Final = 8 * 2**20
-"""Bytes of a meta; what is larger is neither written nor read."""
+META_LIMIT: Final = 4 * 2**20
+"""Bytes of a meta; what is larger is neither written nor read. A full inbox has
+room in it, whatever is in that but control characters, beside a long prompt."""
+MOST_RESUMES: Final = 10**12
+"""No agent is resumed more often, and no number of a run is higher."""
+# For what else may become longer while messages wait: the words of an error.
+_SPARE: Final = 64 * 2**10
 # Of messages that were not read: an inbox full, and one that a run which has just
 # begun had taken already.
 _MESSAGES: Final = 2 * 1_000
@@ -25,8 +30,8 @@ _CHARACTERS: Final = 2 * 1_000_000
 
 # No program begins so many runs, no agent is so deep below others, and no path or
 # name of a mode is so long.
-_RUN: Final = re.compile(r"(?:[A-Za-z0-9_-]{0,128}-)?[0-9]{1,12}").fullmatch
-_RESUMES: Final = 10**12
+_RUN: Final = re.compile(r"(?:[A-Za-z0-9_-]{0,128}-)?([0-9]{1,13})").fullmatch
+_TOOLS: Final = 10_000
 _DEPTH: Final = 1_000
 _PATH: Final = 4_096
 _MODE: Final = 64
@@ -151,6 +156,11 @@ def encode_meta(meta: AgentMeta) -> bytes:
     return contents
 
 
+def keeps(meta: AgentMeta) -> bool:
+    """Whether its file has room for all that waits for the agent."""
+    return len(dump(attrs.asdict(meta, recurse=False))) <= META_LIMIT - _SPARE
+
+
 def decode_meta(contents: bytes) -> AgentMeta:
     """Return the meta in a file. What later versions have added is passed over.
 
@@ -198,8 +208,9 @@ def _no_number(name: str) -> None:
 
 def _check(meta: AgentMeta) -> None:
     """Refuse values of the right types that no program of ours would write."""
-    if not _RUN(meta.run_id):
-        _refuse("run_id", meta.run_id, "an id and a number of 1 to 12 digits")
+    run = _RUN(meta.run_id)
+    if run is None or int(run[1]) > MOST_RESUMES:
+        _refuse("run_id", meta.run_id, f"an id and a number up to {MOST_RESUMES:,}")
     if meta.status not in _STATUSES:
         _refuse("status", meta.status, f"one of {', '.join(sorted(_STATUSES))}")
     if meta.permission_mode is not None and len(meta.permission_mode) > _MODE:
@@ -211,7 +222,11 @@ def _check(meta: AgentMeta) -> None:
     _check_number("depth", meta.depth, _DEPTH, whole=True)
     if len(meta.above) > _DEPTH:
         _refuse("above", meta.above[:3], f"{_DEPTH:,} types or fewer")
-    _check_number("resumes", meta.resumes, _RESUMES, whole=True)
+    for name in ("tools", "disallowed_tools"):
+        names = cast("tuple[str, ...]", getattr(meta, name) or ())
+        if len(names) > _TOOLS:
+            _refuse(name, names[:3], f"{_TOOLS:,} names or fewer")
+    _check_number("resumes", meta.resumes, MOST_RESUMES, whole=True)
     for name in ("max_turns", "reminders", "tokens_left"):
         _check_number(name, getattr(meta, name), whole=True)
     for name in ("deadline", "stall_warning", "stall_limit", "shutdown", "cost_left"):

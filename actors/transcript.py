@@ -27,8 +27,11 @@ from ._errors import ActorEnded, MailboxClosed
 from ._public import publish as _publish
 from ._transcript_log import LogJob
 from ._transcript_log import TranscriptLog as TranscriptLog
-from ._transcript_meta import META_LIMIT, decode_meta, encode_meta
+from ._transcript_meta import META_LIMIT as META_LIMIT
+from ._transcript_meta import MOST_RESUMES as MOST_RESUMES
 from ._transcript_meta import AgentMeta as AgentMeta
+from ._transcript_meta import decode_meta, encode_meta
+from ._transcript_meta import keeps as keeps
 from ._transcript_reading import READ_LIMIT, read_tail, read_transcript
 from ._transcript_reading import Transcript as Transcript
 from .agent._events import Message
@@ -151,6 +154,7 @@ class TranscriptStore:
         self._wanted_metas: dict[str, AgentMeta] = {}
         # What it was writing. What came of it was not taken to heart yet.
         self._jobs: list[LogJob | _MetaJob] = []
+        self._began = 0.0
         # What `time` returns, and until when on trio's clock.
         self._time = ""
         self._time_until = -math.inf
@@ -331,9 +335,7 @@ class TranscriptStore:
         unwritten = self._metas.get(_check(agent_id))
         if unwritten is not None:
             return unwritten
-        if self.env.files.size(self._meta_file(agent_id)) is None:
-            return None
-        return self._read_meta_file(agent_id)
+        return self._read_meta_file(agent_id, is_wanted=False)
 
     def metas(self) -> list[AgentMeta]:
         """Return the newest metas of all agents, by id. Those that cannot be read are
@@ -359,15 +361,21 @@ class TranscriptStore:
                 metas[agent_id] = self._read_meta_file(agent_id)
         return [meta for _, meta in sorted(metas.items()) if meta is not None]
 
-    def _read_meta_file(self, agent_id: str) -> AgentMeta | None:
+    def _read_meta_file(
+        self, agent_id: str, *, is_wanted: bool = True
+    ) -> AgentMeta | None:
         path = self._meta_file(agent_id)
+        # One step: what is replaced meanwhile is read as it was.
+        contents, is_cut = self.env.files.read_tail(path, META_LIMIT)
         try:
-            size = self.env.files.size(path)
-            if size is None:
-                raise ValueError("it is no file, or may not be read")
-            if size > META_LIMIT:
+            if is_cut:
+                size = self.env.files.size(path) or 0
                 raise ValueError(f"it has {size:,} bytes, more than {META_LIMIT:,}")
-            meta = decode_meta(self.env.files.read_at(path, 0, size))
+            if not contents and self.env.files.size(path) is None:
+                if not is_wanted:
+                    return None
+                raise ValueError("it is no file, or may not be read")
+            meta = decode_meta(contents)
             if meta.agent_id != agent_id:
                 raise ValueError(f"it is that of {meta.agent_id[:128]!r}")
         except ValueError as error:
@@ -377,6 +385,11 @@ class TranscriptStore:
 
     def _meta_file(self, agent_id: str) -> Path:
         return self.directory / f"agent-{_check(agent_id)}.meta.json"
+
+    @property
+    def writing_for(self) -> float:
+        """The seconds that the write under way has taken so far; 0 if there is none."""
+        return trio.current_time() - self._began if self._jobs else 0.0
 
     def keeps_meta(self, agent_id: str) -> bool:
         """Whether the newest meta of an agent is written, if there is one."""
@@ -500,6 +513,7 @@ class TranscriptStore:
             for meta in self._wanted_metas.values()
         ]
         self._jobs = jobs
+        self._began = trio.current_time()
         self._wanted_logs = {}
         self._wanted_metas = {}
         files = self.env.files

@@ -247,7 +247,9 @@ class Agents:
         self.transcripts.write_meta(self.meta_of(task))
 
     def write_spent(self, task: AgentTask) -> None:
-        """Have written what is left of the budgets that ``task`` counts for."""
+        """Have written what is left of the budgets that ``task`` counts for. Each
+        reply of a model costs so many small files, written in a thread; while one is
+        being written, only the newest of each agent waits."""
         above: AgentTask | None = task
         while above is not None:
             if above.budget is not None:

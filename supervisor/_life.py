@@ -22,6 +22,7 @@ from actors import ActorRef, Completed, Exit, Stopped, TaskStatus
 from actors.env import Env
 from actors.lowlevel import current_actor
 from actors.output import DiskQuota
+from actors.transcript import MOST_RESUMES
 
 from ._agent_task import AgentTask
 from ._child import Child
@@ -185,7 +186,7 @@ class Life:
         task.history = history
         task.left = list(messages)
         task.revival = revival
-        task.resumes = revival.meta.resumes + 1
+        task.resumes = min(revival.meta.resumes + 1, MOST_RESUMES)
         before = revival.before
         if before is not None:
             self.table.replace(before, task)

@@ -28,6 +28,7 @@ from actors.agent import (
     UserMessage,
     settled,
 )
+from actors.transcript import META_LIMIT, keeps
 
 from ._agent_task import AgentTask
 from ._errors import AgentRunsElsewhere, ResumeRefused
@@ -94,29 +95,45 @@ class Resumes:
         """Put ``message`` where a run will find it, and begin a new one if there
         is none; without a message only see that one is under way.
 
-        The directory has the message then, too, unless the disk is slow or fails:
-        if the host dies before a run has read it, the next runtime's will.
+        The directory has the message then, too, unless the disk is slow or fails,
+        which is told by a warning: if the host dies before a run has read it, the next
+        runtime's will.
 
         What ``check`` raises comes out, with nothing changed. It is asked anew
         after each wait.
 
         Raises:
             UnknownTask: if neither the table nor the directory knows it.
-            InboxFull: if the run has no room for it.
+            InboxFull: if the run, or the agent's file in the directory, has no room
+                for it.
             ResumeRefused, BacklogFull, RuntimeStopping, WouldDeadlock: nothing
                 has changed.
         """
         await trio.lowlevel.checkpoint()
-        now = self._check(task_id, check)
+        now = self._life.table.find(task_id)
+        if now is not None:
+            check(now, None)
         if isinstance(now, AgentTask) and _is_ending(now):
             # Whoever holds the lock may wait for that end.
             self._runtime.refuse_own_end((now,))
         reached = await self._reach(task_id, message, check, agent, cwd)
         if message is not None:
-            # It is on its way already, whoever is cancelled.
-            with trio.move_on_after(_KEPT_WITHIN, shield=True):
-                await self._life.agents.transcripts.flush_meta(task_id)
+            await self._keep(reached[0])
         return reached
+
+    async def _keep(self, task: AgentTask) -> None:
+        """Wait until a message to ``task`` is in the directory, or tell that it is
+        not. A disk that hangs is waited for once, and not by everybody who sends."""
+        transcripts = self._life.agents.transcripts
+        # It is on its way already, and who is cancelled now must know that it was sent.
+        within = max(0.0, _KEPT_WITHIN - transcripts.writing_for)
+        with trio.move_on_after(within, shield=True):
+            await transcripts.flush_meta(task.task_id)
+        if not transcripts.keeps_meta(task.task_id):
+            task.warn(
+                "a message to it is not on the disk yet: if the program ended now, it "
+                "would be lost"
+            )
 
     async def _reach(
         self,
@@ -133,9 +150,25 @@ class Resumes:
                 if task is None or task.status.is_terminal:
                     begun = await self._begin(task_id, task, message, agent, cwd)
                     return begun, "revived"
-                if not task.stopping and _queue(task, message):
+                if not task.stopping and self._queue(task, message):
                     return task, "queued"
                 await self._runtime.wait_ended(task)
+
+    def _queue(self, task: AgentTask, message: UserMessage | None) -> bool:
+        """Put a message into the inbox of an agent that has not ended; False if it
+        takes no more because it is ending."""
+        inbox = task.inbox
+        if inbox is None or inbox.closed:
+            return False
+        if message is None:
+            return True
+        meta = self._life.agents.meta_of(task)
+        _check_kept(meta, (*meta.messages, (message.text, message.sender)))
+        try:
+            inbox.put(message)
+        except InboxClosed:
+            return False
+        return True
 
     def _check(self, task_id: str, check: Check) -> Task | None:
         """Return the record of the moment, None if only the directory knows it."""
@@ -409,6 +442,7 @@ class Resumes:
         if message is not None:
             _check_room(waiting, message)
             waiting.append(message)
+            _check_kept(meta, tuple((it.text, it.sender) for it in waiting))
         replaces, may_go = before, False
         if before is not None:
             if life.table.has_ended(before):
@@ -504,21 +538,6 @@ def _is_ending(task: AgentTask) -> bool:
     return task.stopping or task.inbox is None or task.inbox.closed
 
 
-def _queue(task: AgentTask, message: UserMessage | None) -> bool:
-    """Put a message into the inbox of an agent that has not ended; False if it
-    takes no more because it is ending."""
-    inbox = task.inbox
-    if inbox is None or inbox.closed:
-        return False
-    if message is None:
-        return True
-    try:
-        inbox.put(message)
-    except InboxClosed:
-        return False
-    return True
-
-
 def _left(meta: AgentMeta) -> list[UserMessage]:
     """Return the messages that nobody had read when the directory was written to."""
     return [
@@ -533,6 +552,13 @@ def _check_room(waiting: Sequence[UserMessage], message: UserMessage) -> None:
     for earlier in waiting:
         inbox.add_own(earlier)
     inbox.put(message)
+
+
+def _check_kept(meta: AgentMeta, messages: tuple[tuple[str, str | None], ...]) -> None:
+    """Raise InboxFull if what the directory says of an agent has no room for all that
+    waits for it, beside what it was told at first."""
+    if not keeps(attrs.evolve(meta, messages=messages)):
+        raise InboxFull(META_LIMIT, "bytes")
 
 
 def _budget(meta: AgentMeta, before: AgentTask | None) -> Budget | None:

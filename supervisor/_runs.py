@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from inspect import isawaitable
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -29,6 +29,8 @@ from ._tree import DynamicSupervisor, open_dynamic_supervisor, open_supervisor
 if TYPE_CHECKING:
     from ._life import Life
 
+# Of a run. No file says more, or it is not believed; `actors.transcript` reads them.
+_HIGHEST: Final = 10**12
 # Of an agent that is run only once.
 _ONCE = RestartPolicy(restart="temporary", intensity=1, period=5.0, backoff=None)
 
@@ -43,11 +45,13 @@ class Runs:
 
     def new_id(self, task_id: str, after: str | None = None) -> str:
         """Return the id of a new run of a task, the last run of which was ``after``,
-        perhaps in an earlier runtime. Those of one runtime sort in the order in which
-        the runs began; a number from a file is that of its task alone."""
+        perhaps in an earlier runtime: a number that is higher than that of the last
+        run, and than those of all runs that this runtime has begun before. A number
+        from a file is that of its task alone, and after the highest that there can be
+        the task goes on with those of the runtime."""
         self._number = number = self._number + 1
         if after is not None:
-            number = max(number, _number_of(after) + 1)
+            number = max(number, (_number_of(after) + 1) % (_HIGHEST + 1))
         return f"{task_id}-{number:06}"
 
     def body(self, ctx: Context[object], task: Task) -> Awaitable[object]:

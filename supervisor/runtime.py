@@ -420,7 +420,8 @@ class Runtime:
 
         Raises:
             MessageRefused: if no run will read it, saying why: the agent failed
-                or was stopped, takes no messages, or has no room for more.
+                or was stopped, takes no messages, or has no room for more, also in
+                its file, beside a very long prompt.
             BacklogFull, RuntimeStopping: if it had to be revived.
             UnknownTask: listing the running ones.
             WouldDeadlock: if an agent that is ending itself calls.

@@ -54,10 +54,11 @@ class InboxClosed(AgentError):
 class InboxFull(AgentError):
     """Raised when more messages wait for an agent than its inbox may hold: it
     takes them more slowly than they come, or not at all. ``unit`` says of what the
-    ``limit`` is: ``messages``, or their ``characters``."""
+    ``limit`` is: ``messages``, their ``characters``, or the ``bytes`` that are kept
+    of an agent, with its prompt."""
 
     def __init__(
-        self, limit: int, unit: Literal["messages", "characters"] = "messages"
+        self, limit: int, unit: Literal["messages", "characters", "bytes"] = "messages"
     ) -> None:
         super().__init__(limit, unit)
         self.limit = limit
@@ -66,6 +67,12 @@ class InboxFull(AgentError):
     def __str__(self) -> str:
         if self.unit == "messages":
             return f"{self.limit} messages wait for the agent already"
+        if self.unit == "bytes":
+            return (
+                "with its prompt and what waits for it the agent would have more than "
+                f"{self.limit:,} bytes to be kept, so another program could not go on "
+                "with it"
+            )
         return f"more than {self.limit:,} characters would wait for the agent"
 
 

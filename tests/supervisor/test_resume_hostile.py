@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from actors._transcript_meta import decode_meta
 from actors.agent import Agent, AgentContext, AgentEvent, FinalResult, UserMessage
 from actors.env import Env
-from actors.testing import fake_env
+from actors.testing import FakeFiles, fake_env
 from actors.transcript import AgentMeta
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition
@@ -314,7 +314,7 @@ def test_no_meta_breaks_another_agent_or_gains_anything(
 
 
 async def test_the_number_of_a_run_from_a_file_is_that_of_its_agent_alone() -> None:
-    """TR15: also the highest that there can be; the next one is higher."""
+    """TR15: also the highest that there can be; after it come those of the runtime."""
     env, look, directory = fake_env(), Look(), Path("/tasks")
     plant(env, directory, sound(run_id=f"{ID}-{10**12 - 2}"))
     async with open_runtime(directory, env=env, agents=policy_of(look)) as runtime:
@@ -323,6 +323,62 @@ async def test_the_number_of_a_run_from_a_file_is_that_of_its_agent_alone() -> N
             assert (await task.wait()).run_id == f"{ID}-{number}"
         other = await runtime.launch(Agent(look.run, "other"))
         assert (await other.wait()).run_id == f"{other.id}-000003"
+    for last in (f"{ID}-000001", f"{ID}-000002"):
+        # What was written can be read by each of the next ones.
+        async with open_runtime(directory, env=env, agents=policy_of(look)) as runtime:
+            task = await runtime.resume(ID)
+            assert (await task.wait()).run_id == last
+
+
+async def test_the_highest_number_of_resumes_in_a_file_does_not_end_them() -> None:
+    """A8: what is written of it then can be read again."""
+    env, look, directory = fake_env(), Look(), Path("/tasks")
+    plant(env, directory, sound(resumes=10**12))
+    for _ in range(3):
+        async with open_runtime(directory, env=env, agents=policy_of(look)) as runtime:
+            assert (await (await runtime.resume(ID)).wait()).error is None
+
+
+class Counting(FakeFiles):
+    """Files that count how often those about agents are opened."""
+
+    opened = 0
+
+    def _count(self, path: Path) -> None:
+        self.opened += path.name.endswith(".meta.json")
+
+    def size(self, path: Path) -> int | None:
+        self._count(path)
+        return super().size(path)
+
+    def read_at(self, path: Path, offset: int, limit: int) -> bytes:
+        self._count(path)
+        return super().read_at(path, offset, limit)
+
+    def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
+        self._count(path)
+        return super().read_tail(path, limit)
+
+
+async def test_what_is_kept_of_an_agent_is_opened_no_more_than_it_takes() -> None:
+    """A8: each file may be large, and whoever reads it holds up everybody."""
+    fake, look, directory = fake_env(), Look(), Path("/tasks")
+    files = Counting()
+    env = Env(clock=fake.clock, ids=fake.ids, processes=fake.processes, files=files)
+    for agent_id in (ID, OTHER):
+        plant(env, directory, sound(agent_id), agent_id)
+    async with open_runtime(directory, env=env, agents=policy_of(look)) as runtime:
+        files.opened = 0
+        assert runtime.agent_meta(ID) is not None
+        assert files.opened == 1
+        files.opened = 0
+        # Of each its size, to read the small ones first.
+        assert len(runtime.unfinished_agents()) == 2
+        assert files.opened == 4
+        files.opened = 0
+        await (await runtime.resume(ID)).wait()
+        # Before it is had alone, and then what it is.
+        assert files.opened == 2
 
 
 async def test_a_resumed_agent_is_as_deep_as_the_agent_above_it_says() -> None:

@@ -3,13 +3,14 @@ runtime goes on with it: the messages that it was sent, and what bounds it."""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import pytest
 import trio
@@ -28,7 +29,9 @@ from actors.agent import (
     ToolUse,
     UserMessage,
 )
-from actors.testing import fake_env
+from actors.env import Env
+from actors.testing import FakeFiles, fake_env
+from actors.transcript import META_LIMIT
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition
 from supervisor.runtime import (
@@ -36,12 +39,15 @@ from supervisor.runtime import (
     MessageRefused,
     ResumeRefused,
     Runtime,
+    Warned,
     open_runtime,
 )
 from tests.supervisor.talkers import answers, fails, forever, read
 
 ROOT = Path(__file__).parent.parent.parent
 LONG = 60.0
+
+T = TypeVar("T")
 DIRECTORY = Path("/tasks")
 POLICY = AgentPolicy(run=answers)
 
@@ -173,6 +179,89 @@ async def test_what_would_wait_is_bounded_by_its_length_as_well() -> None:
             len(big),
             1,
         ]
+
+
+async def test_a_message_that_no_file_could_keep_is_refused() -> None:
+    """AG22: beside a long prompt, to one that runs and to one that is resumed; what
+    was accepted is read in the next program, all of it."""
+    env = fake_env()
+    prompt, large = "x" * (META_LIMIT - 400_000), "y" * 300_000
+    async with open_runtime(DIRECTORY, env=env) as runtime:
+        task = await runtime.launch(Agent(forever, prompt))
+        await trio.testing.wait_all_tasks_blocked()
+        await runtime.send(task, large)
+        for _ in range(2):
+            with pytest.raises(MessageRefused, match=r"more than 4,194,304 bytes"):
+                await runtime.send(task, large)
+        await runtime.send(task, "small")
+    async with open_runtime(DIRECTORY, env=env, agents=POLICY) as runtime:
+        with pytest.raises(ResumeRefused, match=r"more than 4,194,304 bytes"):
+            await runtime.resume(task.id, large)
+        await (await runtime.resume(task.id)).wait()
+        assert await read(runtime, task.id) == [large, "small"]
+
+
+async def test_an_inbox_that_is_full_can_be_kept() -> None:
+    """AG22: of characters that take four bytes each, too."""
+    env = fake_env()
+    whole = ["\N{PILE OF POO}" * (INBOX_SIZE // 10)] * 10
+    async with open_runtime(DIRECTORY, env=env) as runtime:
+        task = await runtime.launch(Agent(forever, "go"))
+        await trio.testing.wait_all_tasks_blocked()
+        for text in whole:
+            await runtime.send(task, text)
+    async with open_runtime(DIRECTORY, env=env, agents=POLICY) as runtime:
+        await (await runtime.resume(task.id)).wait()
+        assert await read(runtime, task.id) == whole
+
+
+class Disk(FakeFiles):
+    """One that hangs while its gate is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = trio.Event()
+        self.gate.set()
+
+    async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
+        with trio.CancelScope(shield=True):
+            await self.gate.wait()
+        return await super().in_thread(fn, *args)
+
+
+async def test_a_message_that_is_not_on_the_disk_is_told_by_the_agents_name(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """AG22: whether the disk hangs or is full; one that hangs is waited for once,
+    for a second."""
+    fake, disk = fake_env(), Disk()
+    env = Env(clock=fake.clock, ids=fake.ids, processes=fake.processes, files=disk)
+    async with open_runtime(DIRECTORY, env=env) as runtime:
+        task = await runtime.launch(Agent(forever, "go"))
+        await trio.testing.wait_all_tasks_blocked()
+        with runtime.events.subscribe() as events:
+
+            async def told(text: str) -> tuple[float, int]:
+                began = trio.current_time()
+                assert (await runtime.send(task, text)).how == "queued"
+                warned = [e for e in events.drain() if isinstance(e, Warned)]
+                assert {event.task_id for event in warned} <= {task.id}
+                late = [e for e in warned if "not on the disk yet" in e.text]
+                return trio.current_time() - began, len(late)
+
+            assert await told("one") == (0, 0)
+            disk.gate = trio.Event()
+            assert await told("two") == (1, 1)
+            assert await told("three") == (0, 1)
+            assert await told("four") == (0, 1)
+            disk.gate.set()
+            await trio.testing.wait_all_tasks_blocked()
+            assert await told("five") == (0, 0)
+            disk.write_error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            assert await told("six") == (0, 1)
+            assert await told("seven") == (0, 1)
+            disk.write_error = None
+            assert await told("eight") == (0, 0)
 
 
 HOST = """
