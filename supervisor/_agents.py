@@ -227,20 +227,24 @@ class Agents:
 
     def parts_of_end(self, task: AgentTask) -> list[Callable[[], object]]:
         """Return what is to be done while its end is being recorded."""
-        routed, task.routed = task.routed, {}
         return [
             partial(self.approvals.close, task.task_id, "the agent has ended"),
             partial(self._keep_unread, task),
-            # It will not read them any more, and nobody else does.
-            *(partial(note.ack, "consumed") for note in routed.values()),
+            # It will not read them any more, and nobody else does. Each ack has
+            # less to look through then.
+            *((task.routed.clear,) if task.routed else ()),
+            *(partial(note.ack, "consumed") for note in task.routed.values()),
             partial(self.write_meta, task),
         ]
 
     def _keep_unread(self, task: AgentTask) -> None:
-        if task.inbox is not None:
-            task.left = _unread_messages(task, task.inbox.close())
-            task.inbox.on_change = None
-            _warn_of_unread(task)
+        inbox = task.inbox
+        if inbox is None or inbox.on_change is None:
+            return  # The second time, after a failure.
+        task.left = _unread_messages(task, inbox.waiting())
+        inbox.close()
+        _warn_of_unread(task)
+        inbox.on_change = None
 
     def write_meta(self, task: AgentTask) -> None:
         """Have written what the directory is to say of it now."""

@@ -32,35 +32,44 @@ class Delivery:
         self._events = events
         self._on_warning = on_warning
         self._notes = 0
+        # The id of the last that was told to have been made.
+        self._told = ""
         self.outbox = Outbox(self._on_ack, partial(on_warning, None))
 
     def tell(self, task: Task, remaining: int, parent: AgentTask | None) -> None:
         """Record the end of a background task, in the step in which it ends;
         ``remaining`` others of its owner have not ended. That of an agent's own
         task is for its ``parent`` alone. Called again after a failure it goes on."""
-        outbox = self.outbox
-        if task.note is None:
-            self._notes += 1
-            note_id = f"n{self._notes:06}"
-            self._events.emit(Notified, note_id, task.task_id)
-            note = outbox.add(
+        outbox, note = self.outbox, task.note
+        if note is None:
+            number = self._notes + 1
+            note_id = f"n{number:06}"
+            note = Notification(
+                outbox,
                 note_id,
                 task.task_id,
                 task.owner,
                 task.status,
                 task.notify,
                 partial(self._facts, task, note_id, remaining),
-                deliver=None if parent is None else parent.deliver,
+                None if parent is None else parent.deliver,
             )
             if task.rare is not None:
                 # As they lie there: most tasks have neither.
                 note.command, note.cwd = task.rare.get("command"), task.rare.get("cwd")
-            if task.notify == "silent":
-                self.let_go(task)
-                return
-            task.note = note
-            if parent is not None:
-                parent.routed[note_id] = note
+            # From here on it is this one.
+            self._notes, task.note = number, note
+        if self._told != note.id:
+            self._events.emit(Notified, note.id, task.task_id)
+            self._told = note.id
+        outbox.enter(note)
+        if note.notify == "silent":
+            note.ack("silent")
+            # Last, or a failure above would make another.
+            task.note = None
+            return
+        if parent is not None:
+            parent.routed[note.id] = note
         # One message is enough for all records that have come since.
         if outbox.has_first_unsent and self.notifier.state != "stopped":
             self.notifier.tell(None)
@@ -110,15 +119,18 @@ class Delivery:
         return task.note is not None and self.outbox.consume(task.note)
 
     def _on_ack(self, note: Notification, how: Ack) -> None:
-        self._events.emit(Acked, note.id, note.task_id, how)
+        # Called again after a failure it goes on; told is what has been done.
         task = self._table.find(note.task_id)
         # Under its id there may be a later record.
         if task is not None and task.note is note:
-            task.note = None
             self.let_go(task)
+            # Of a silent one `tell` has not done yet.
+            if note.notify != "silent":
+                task.note = None
         reader = None if note.owner is None else self._table.live.get(note.owner)
         if isinstance(reader, AgentTask):
             reader.acknowledged(note)
+        self._events.emit(Acked, note.id, note.task_id, how)
 
     def let_go(self, task: Task) -> None:
         """Nobody waits to hear of this ended task any more: it may be forgotten.

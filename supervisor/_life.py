@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 _ID_ATTEMPTS = 1_000
 # Specs kept for tasks to come.
 _SPECS = 64
+# How often each part in an end is tried.
+_TRIES = 3
 # When something was, if no clock can tell.
 _UNKNOWN = datetime.fromtimestamp(0, UTC)
 
@@ -299,7 +301,7 @@ class Life:
             # An interrupt in a task ends its pool before the runtime knows, or
             # somebody ended the pool by hand.
             self.slots.give_back(task)
-            self.on_warning(task, str(error))
+            self.each_part(task, [partial(self.on_warning, task, str(error))])
             self.conclude(task, TaskStatus.KILLED, None)
             return
         # The boundary: it has its id, and whoever has made its place goes on.
@@ -308,20 +310,24 @@ class Life:
             self.conclude(task, TaskStatus.FAILED, error)
             return
         task.ref = ref
-        task.transition(TaskStatus.RUNNING)
+        # The boundary: it runs, whatever fails from here on.
         try:
+            task.transition(TaskStatus.RUNNING)
             task.started_at = self.env.clock.now()
-        # The boundary: as at its end.
         except Exception as failure:
-            self._tell_failure(task, failure)
-        self.events.emit(
-            TaskStarted,
-            task.task_id,
-            task.run_id,
-            task.task_type,
-            task.description,
-            task.owner,
-        )
+            self._tell_failure(task, "start", failure)
+            task.transition(TaskStatus.RUNNING)
+        try:
+            self.events.emit(
+                TaskStarted,
+                task.task_id,
+                task.run_id,
+                task.task_type,
+                task.description,
+                task.owner,
+            )
+        except Exception as failure:
+            self._tell_failure(task, "start", failure)
 
     def pool_of(self, task: Task) -> DynamicSupervisor:
         """Return the supervisor below which this task runs, or is to run."""
@@ -352,9 +358,10 @@ class Life:
 
     def _start_waiting(self, task: Task) -> None:
         # Not in the context of whoever's step has made the place.
-        context, task.context = task.context, None
+        context = task.context
         assert context is not None
         context.run(self._start, task)
+        task.context = None
 
     @enable_ki_protection
     def own_pool_opened(self, agent: AgentTask, pool: DynamicSupervisor) -> None:
@@ -478,15 +485,14 @@ class Life:
         """Record the terminal state: in one step, and only the first time.
 
         Whatever fails on the way, for want of memory or by a stranger's mistake, is
-        told, tried once more, and costs nobody else his part in it.
+        told, tried again, and costs nobody else his part in it.
         """
         if self.table.live.get(task.task_id) is not task:
             return
         try:
             remaining, undone = self._record(task, status, error)
         except Exception as failure:
-            self._tell_failure(task, failure)
-            remaining, undone = self._record(task, status, error)
+            remaining, undone = self._record_again(task, status, error, failure)
         was_running, parent = task.ref is not None, task.parent
         parts: list[Callable[[], object]] = [
             task.let_go,
@@ -532,7 +538,7 @@ class Life:
         # The boundary: somebody's clock.
         except Exception as failure:
             task.ended_at = task.started_at or _UNKNOWN
-            self._tell_failure(task, failure)
+            self._tell_failure(task, "clock", failure)
         if task.writes_output and task.output_tail is not None:
             task.result = task.output_tail
         if isinstance(task, AgentTask):
@@ -544,24 +550,48 @@ class Life:
                 return self.table.take_out(task), undone
         return self.table.end(task), None
 
+    def _record_again(
+        self,
+        task: Task,
+        status: TaskStatus,
+        error: Exception | None,
+        failure: Exception,
+    ) -> tuple[int, Revival | None]:
+        """Go on with `_record` after ``failure``; without what cannot be had, if it
+        fails again and again."""
+        for _ in range(_TRIES - 1):
+            # The boundary: somebody waits for each part.
+            try:
+                self._tell_failure(task, "record", failure)
+                return self._record(task, status, error)
+            except Exception as again:
+                failure = again
+        task.ended_at = task.ended_at or task.started_at or _UNKNOWN
+        least: list[Callable[[], object]] = [
+            partial(task.transition, status),
+            partial(self.table.end, task),
+        ]
+        self.each_part(task, least)
+        return self.table.take_out(task), None
+
     def each_part(self, task: Task, parts: Iterable[Callable[[], object]]) -> None:
         """Do what each has to do with the end of ``task``. What fails is told and
-        tried once more."""
+        tried again, so each goes on where it has failed."""
         for part in parts:
-            # The boundary: the end is being recorded in this very step.
-            try:
-                part()
-            except Exception as failure:
-                self._tell_failure(task, failure)
+            for _ in range(_TRIES):
+                # The boundary: the end is being recorded in this very step.
                 try:
                     part()
+                    break
                 except Exception as failure:
-                    self._tell_failure(task, failure)
+                    with suppress(Exception):
+                        self._tell_failure(task, _name(part), failure)
 
-    def _tell_failure(self, task: Task, failure: Exception) -> None:
+    def _tell_failure(self, task: Task, part: str, failure: Exception) -> None:
         # There may be no memory for that either.
         with suppress(Exception):
-            text = f"the record of its end had a failure: {describe_error(failure).message}"
+            why = describe_error(failure).message
+            text = f"a failure in its record ({part}): {why}"
             log(logging.CRITICAL, "task %s: %s", task.task_id, text, error=failure)
             self.events.emit(Warned, task.task_id, text)
 
@@ -629,6 +659,12 @@ class Life:
 
     def on_said(self, task: Task, event: AgentEvent) -> None:
         self.events.emit_said(task.task_id, task.run_id, event)
+
+
+def _name(part: Callable[[], object]) -> str:
+    """Return what a part in an end is called."""
+    called = part.func if isinstance(part, partial) else part
+    return str(getattr(called, "__qualname__", called))
 
 
 def _budget(task: Task) -> float | None:

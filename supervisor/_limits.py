@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
@@ -162,8 +162,8 @@ class Slots(Generic[T]):
         """Give ``task`` a place, or put it in the queue and return False."""
         lane = self._lane(task)
         if not lane.queue and not lane.returning and lane.has_room():
-            for cap in lane.caps:
-                cap.free -= 1
+            if lane.caps:
+                _move(lane.caps, -1)
             return True
         self._wait(lane.queue, task)
         return False
@@ -177,8 +177,7 @@ class Slots(Generic[T]):
         """
         lane = self._lane(task)
         if not lane.returning and lane.has_room():
-            for cap in lane.caps:
-                cap.free -= 1
+            _move(lane.caps, -1)
             return True
         if beside is not None and self._share(task, lane, beside):
             return True
@@ -194,16 +193,20 @@ class Slots(Generic[T]):
         rest = [cap for cap in lane.caps if cap not in owned]
         if not common or any(cap.free <= 0 for cap in rest):
             return False
-        for cap in rest:
-            cap.free -= 1
         self._shares[task] = other, common
-        self._shared_by[other] = task
+        try:
+            self._shared_by[other] = task
+            _move(rest, -1)
+        except BaseException:
+            self._shared_by.pop(other, None)
+            del self._shares[task]
+            raise
         return True
 
     def _wait(self, queue: OrderedDict[T, int], task: T) -> None:
-        self._order += 1
-        queue[task] = self._order
-        self.waiting += 1
+        order, waiting = self._order + 1, self.waiting + 1
+        queue[task] = order
+        self._order, self.waiting = order, waiting
 
     def take_next(self) -> T | None:
         """Give a free place to the first of those who wait and may have one;
@@ -218,10 +221,18 @@ class Slots(Generic[T]):
             return None
         # The order is another for each.
         _, _, lane, task = min(heads, key=lambda head: head[:2])
-        self.leave_queue(task)
-        for cap in lane.caps:
-            cap.free -= 1
+        waiting = self.waiting - 1
+        _move(lane.caps, -1)
+        # Nothing of this can fail.
+        del (lane.returning or lane.queue)[task]
+        self.waiting = waiting
         return task
+
+    def wait_again(self, task: T) -> None:
+        """Put ``task``, which could not use the place that it has, before all who
+        have had none."""
+        self._wait(self._lane(task).returning, task)
+        self.give_back(task)
 
     def leave_queue(self, task: T) -> None:
         """Wait no longer. Nothing happens if it does not wait."""
@@ -231,22 +242,25 @@ class Slots(Generic[T]):
                 self.waiting -= 1
 
     def give_back(self, task: T) -> None:
-        """Take the place of ``task`` back; `take_next` tells whose it is now."""
-        kept = self._stop_sharing(task) if self._shares else ()
-        for cap in self._lane(task).caps:
-            if cap not in kept:
-                cap.free += 1
-
-    def _stop_sharing(self, task: T) -> tuple[_Cap, ...]:
-        """Return the caps of ``task`` that another goes on to count for."""
-        kept: tuple[_Cap, ...] = ()
-        if task in self._shares:
-            other, kept = self._shares.pop(task)
-            del self._shared_by[other]
-        if task in self._shared_by:
-            _, passed = self._shares.pop(self._shared_by.pop(task))
-            kept += passed
-        return kept
+        """Take the place of ``task`` back; `take_next` tells whose it is now. After a
+        failure it has its place."""
+        caps = self._lane(task).caps
+        if not caps:
+            return
+        if not self._shares:
+            _move(caps, 1)
+            return
+        # The caps that another goes on to count for.
+        other, kept = self._shares.get(task, (None, ()))
+        guest = self._shared_by.get(task)
+        if guest is not None:
+            kept = (*kept, *self._shares[guest][1])
+        _move([cap for cap in caps if cap not in kept], 1)
+        # Nothing of this can fail.
+        if other is not None:
+            del self._shares[task], self._shared_by[other]
+        if guest is not None:
+            del self._shares[guest], self._shared_by[task]
 
     def _lane(self, task: T) -> _Lane[T]:
         if not self._has_models or task.limit_key is None:
@@ -266,6 +280,15 @@ class Slots(Generic[T]):
         if lane is None:
             lane = self._lanes[caps] = _Lane(caps)
         return lane
+
+
+def _move(caps: Iterable[_Cap], change: int) -> None:
+    """Have ``change`` more places free in each, or after a failure in none."""
+    moved: list[tuple[_Cap, int]] = []
+    for cap in caps:
+        moved.append((cap, cap.free + change))  # noqa: PERF401 - one frame less
+    for cap, free in moved:
+        cap.free = free
 
 
 def _caps(limit: int | None) -> tuple[_Cap, ...]:

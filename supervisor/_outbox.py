@@ -40,7 +40,7 @@ ACKS: tuple[Ack, ...] = ("delivered", "consumed", "silent", "superseded")
 Kind: TypeAlias = Literal["task", "progress", "prompt"]
 
 # Where a record is. It only moves on, but for one that a turn gives back.
-_UNSENT, _READY, _OFFERED, _TAKEN, _ACKED = range(5)
+_NEW, _UNSENT, _READY, _OFFERED, _TAKEN, _ACKED = range(6)
 
 # How often a turn may take it.
 _OFFERS = 2
@@ -96,7 +96,6 @@ class Notification:
         facts: Facts | None,
         deliver: Callable[[Notification], None] | None = None,
         kind: Kind = "task",
-        number: int = 0,
     ) -> None:
         self.id = id
         """Unique among all notifications of the runtime; they sort in the order
@@ -125,9 +124,9 @@ class Notification:
         self._facts = facts
         self._deliver = deliver
         self._outbox = outbox
-        self._number = number
+        self._number = 0
         self._offers = 0
-        self._place = _UNSENT
+        self._place = _NEW
         self._acked: Ack | None = None
 
     def __repr__(self) -> str:
@@ -159,8 +158,9 @@ class Notification:
             raise ValueError(f"how must be one of {', '.join(ACKS)}, not {how!r}")
         if self._acked is not None:
             return False
-        self._acked = how
+        # Last, so that whoever tries again after a failure goes on.
         self._outbox.acknowledged(self, how)
+        self._acked = how
         return True
 
 
@@ -258,8 +258,8 @@ class Outbox:
         deliver: Callable[[Notification], None] | None = None,
         kind: Kind = "task",
     ) -> Notification:
-        """Record a terminal state, which is acknowledged at once if it is
-        ``silent``. Synchronous and without a failure.
+        """Make a record and `enter` it; one that is ``silent`` is acknowledged at
+        once.
 
         One with ``deliver`` is handed to that, with its envelope, and to no
         reader: for a parent that takes its messages in another way. It may be
@@ -271,32 +271,32 @@ class Outbox:
         Notes of progress of the task that nobody has had are superseded by its
         end.
         """
-        self._added += 1
         note = Notification(
-            self,
-            id,
-            task_id,
-            owner,
-            status,
-            notify,
-            facts,
-            deliver,
-            kind,
-            self._added,
+            self, id, task_id, owner, status, notify, facts, deliver, kind
         )
-        self.unacknowledged += 1
-        if deliver is not None:
-            self.routed += 1
-        if kind == "progress":
-            self._progress.setdefault(task_id, []).append(note)
-        elif self._progress and kind == "task":
-            for old in self._progress.pop(task_id, ()):
-                old.ack("superseded")
+        self.enter(note)
         if notify == "silent":
             note.ack("silent")
-        else:
-            self._unsent.append(note)
         return note
+
+    def enter(self, note: Notification) -> None:
+        """Enter a new record. After a failure nothing is changed, and once it is
+        entered nothing happens."""
+        if note._place != _NEW:
+            return
+        if note.kind == "progress":
+            self._progress.setdefault(note.task_id, []).append(note)
+        elif self._progress and note.kind == "task":
+            for old in tuple(self._progress.get(note.task_id, ())):
+                old.ack("superseded")
+        # First all that may want memory; then nothing can fail.
+        number, waiting = self._added + 1, self.unacknowledged + 1
+        routed = self.routed + (note._deliver is not None)
+        if note.notify != "silent":
+            self._unsent.append(note)
+        note._number = self._added = number
+        self.unacknowledged, self.routed = waiting, routed
+        note._place = _UNSENT
 
     @property
     def has_first_unsent(self) -> bool:
@@ -305,21 +305,32 @@ class Outbox:
         return len(self._unsent) == 1
 
     def acknowledged(self, note: Notification, how: Ack) -> None:
-        """Called by the notification itself, once."""
-        self.unacknowledged -= 1
-        if note._deliver is not None:
-            self.routed -= 1
-        place, note._place = note._place, _ACKED
-        note._facts = note._deliver = None
-        if place in (_OFFERED, _TAKEN):
-            del self._taken[note]
-        else:
-            self._leave(note)
-        if note.kind == "progress" and (notes := self._progress.get(note.task_id)):
-            notes.remove(note)
+        """Called by the notification itself, and again after a failure, when it
+        goes on."""
+        place = note._place
+        if place != _ACKED:
+            counts = place != _NEW
+            waiting = self.unacknowledged - counts
+            routed = self.routed - (counts and note._deliver is not None)
+            if place in (_OFFERED, _TAKEN):
+                self._taken.pop(note, None)
+            else:
+                self._leave(note)
+            if note.kind == "progress":
+                self._leave_progress(note)
+            # Nothing of this can fail.
+            self.unacknowledged, self.routed = waiting, routed
+            note._facts = note._deliver = None
+            note._place = _ACKED
+        self._on_ack(note, how)
+
+    def _leave_progress(self, note: Notification) -> None:
+        notes = self._progress.get(note.task_id)
+        if notes is not None:
+            if note in notes:
+                notes.remove(note)
             if not notes:
                 del self._progress[note.task_id]
-        self._on_ack(note, how)
 
     def consume(self, note: Notification) -> bool:
         """Acknowledge it as consumed, unless a reader has taken it. One that a

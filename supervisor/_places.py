@@ -58,46 +58,66 @@ class Places:
     def start_pending(self) -> None:
         """Give the free places to those who wait for one."""
         while (task := self.slots.take_next()) is not None:
-            calls = self._returning.pop(task, None)
-            if calls is None:
-                self._start(task)
-            else:
-                calls.unpark_all()
+            try:
+                calls = self._returning.get(task)
+                if calls is None:
+                    self._start(task)
+                else:
+                    calls.unpark_all()
+                    del self._returning[task]
+            except Exception:
+                # Nobody else would start it, or give its place back.
+                has_begun = task.ref is not None or not self._table.is_live(task)
+                if task in self._returning or not has_begun:
+                    self.slots.wait_again(task)
+                raise
 
     @enable_ki_protection
     def give_up(self, task: Task) -> None:
-        """Called when a task that was started has ended. Then call `start_pending`."""
+        """Called when a task that was started has ended. Then call `start_pending`.
+        Called again after a failure it goes on."""
         if task.waits:
             return
-        calls = self._returning.pop(task, None)
-        if calls is None:
-            self.slots.give_back(task)
-        else:
-            self.slots.leave_queue(task)
-            calls.unpark_all()
+        self._free_place(task)
 
     # A place that is lent
 
     @enable_ki_protection
     def lend(self, task: Task, sources: Sequence[Hashable] = (), ends: int = 1) -> Wait:
         """The place of ``task`` is free until `over`; see `Wait`."""
-        wait = Wait(task, sources, ends)
+        # Until it counts: by a failure nothing is lent.
+        wait = Wait(task, sources, ends, is_over=True)
         if task.ref is None or not self._table.is_live(task):
             # A call that has outlived its task.
-            wait.is_over = True
             return wait
         for source in sources:
             self._waits.setdefault(source, {})[wait] = None
         task.waits += 1
-        if task.waits == 1:
-            calls = self._returning.pop(task, None)
-            if calls is None:
-                self.slots.give_back(task)
+        try:
+            is_free = task.waits == 1 and self._free_place(task)
+        except BaseException:
+            task.waits -= 1
+            raise
+        wait.is_over = False
+        if is_free:
+            try:
                 self.start_pending()
-            else:
-                self.slots.leave_queue(task)
-                calls.unpark_all()
+            except BaseException:
+                self.over(wait)
+                raise
         return wait
+
+    def _free_place(self, task: Task) -> bool:
+        """Take the place of ``task``, which waits, or let it want none; say whether
+        it had one."""
+        calls = self._returning.get(task)
+        if calls is None:
+            self.slots.give_back(task)
+            return True
+        self.slots.leave_queue(task)
+        calls.unpark_all()
+        del self._returning[task]
+        return False
 
     @enable_ki_protection
     def over(self, wait: Wait) -> None:
@@ -105,18 +125,31 @@ class Places:
         which there is `regain`. Only the first call counts."""
         if wait.is_over:
             return
-        wait.is_over = True
         for source in wait.sources:
-            waits = self._waits[source]
-            del waits[wait]
-            if not waits:
-                del self._waits[source]
+            waits = self._waits.get(source)
+            if waits is not None:
+                waits.pop(wait, None)
+                if not waits:
+                    del self._waits[source]
         task = wait.task
         task.waits -= 1
-        if task.waits or not self._table.is_live(task):
-            return
-        if not self.slots.take_again(task, self._partner(wait)):
-            self._returning[task] = ParkingLot()
+        try:
+            if not task.waits and self._table.is_live(task):
+                self._want_place(task, self._partner(wait))
+        except BaseException:
+            task.waits += 1
+            raise
+        # Last, so that whoever tries again after a failure goes on.
+        wait.is_over = True
+
+    def _want_place(self, task: Task, partner: Task | None) -> None:
+        if not self.slots.take_again(task, partner):
+            try:
+                self._returning[task] = ParkingLot()
+            except BaseException:
+                # Or it would be taken for one that has not started.
+                self.slots.leave_queue(task)
+                raise
 
     def _partner(self, wait: Wait) -> Task | None:
         """Return the running task that ``wait.task`` has launched and waited for,
@@ -135,13 +168,17 @@ class Places:
     def ended(self, source: Hashable) -> None:
         """Called in the step in which ``source`` ends, before the place that this
         may have made is given to anybody: those who have waited for it come first,
-        though they have not noticed yet."""
-        if not self._waits:
-            return
-        for wait in list(self._waits.get(source, ())):
-            wait.ends -= 1
-            if wait.ends == 0:
+        though they have not noticed yet. Called again after a failure it goes on."""
+        waits = self._waits.get(source)
+        while waits:
+            wait = next(iter(waits))
+            if wait.ends == 1:
                 self.over(wait)
+            else:
+                wait.ends -= 1
+            waits.pop(wait, None)
+        if waits is not None:
+            self._waits.pop(source, None)
 
     async def regain(self, task: Task) -> None:
         """Wait until ``task`` has its place, or another call of it waits. It is no

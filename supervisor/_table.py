@@ -452,8 +452,8 @@ class Table:
         # goes first, whatever was heard of first.
         self._evictable: dict[tuple[str, bool], list[tuple[int, str]]] = {}
         self._ends = 0
-        # Background tasks, by owner; nobody has none.
-        self._unfinished: dict[str | None, int] = {}
+        # The ids of background tasks, by owner; nobody has none.
+        self._unfinished: dict[str | None, dict[str, None]] = {}
 
     def __contains__(self, task_id: str) -> bool:
         return task_id in self.live or task_id in self._ended
@@ -475,32 +475,21 @@ class Table:
     def add(self, task: Task) -> None:
         """Enter a new task."""
         self.live[task.task_id] = task
-        self._count(task, 1)
+        if task.background:
+            self.moved_to_background(task)
 
     def moved_to_background(self, task: Task) -> None:
         """Count it among those whose end is told."""
-        self._count(task, 1)
+        self._unfinished.setdefault(task.owner, {})[task.task_id] = None
 
     def end(self, task: Task) -> int:
         """Move a task that ended to the history; return how many background
-        tasks of its owner have not ended."""
-        left = self._count(task, -1)
-        del self.live[task.task_id]
-        self._ends += 1
-        task.end_number = self._ends
+        tasks of its owner have not ended. Called again after a failure it goes on."""
+        left = self.take_out(task)
+        if not task.end_number:
+            task.end_number = self._ends = self._ends + 1
+        # The one thing that takes much memory: without it the task is forgotten.
         self._ended[task.task_id] = task
-        return left
-
-    def _count(self, task: Task, change: int) -> int:
-        """Count a background task in or out; return how many there are of its
-        owner."""
-        left = self._unfinished.get(task.owner, 0)
-        if task.background:
-            left += change
-            if left:
-                self._unfinished[task.owner] = left
-            else:
-                del self._unfinished[task.owner]
         return left
 
     def replace(self, ended: Task, task: Task) -> None:
@@ -524,10 +513,14 @@ class Table:
 
     def take_out(self, task: Task) -> int:
         """Forget a task that has not ended; return how many background tasks of
-        its owner have not."""
-        left = self._count(task, -1)
-        del self.live[task.task_id]
-        return left
+        its owner have not. Twice the same does no harm."""
+        unfinished = self._unfinished.get(task.owner)
+        if unfinished is not None:
+            unfinished.pop(task.task_id, None)
+            if not unfinished:
+                self._unfinished.pop(task.owner, None)
+        self.live.pop(task.task_id, None)
+        return 0 if unfinished is None else len(unfinished)
 
     def put_back(self, ended: Task) -> None:
         """Enter the record of a task that has ended, where it was before
@@ -538,9 +531,14 @@ class Table:
 
     def release(self, task: Task) -> Task | None:
         """Nobody waits to hear of this ended task any more: it may be forgotten.
-        Return the one that is, which has ended first of those that may."""
+        Return the one that is, which has ended first of those that may. Twice the
+        same does no harm."""
         evictable = self._evictable.setdefault((task.task_type, task.background), [])
-        heappush(evictable, (task.end_number, task.task_id))
+        entry = (task.end_number, task.task_id)
+        if entry not in evictable:
+            if self._ended.get(task.task_id) is not task:
+                return None
+            heappush(evictable, entry)
         if len(evictable) <= HISTORY:
             return None
         _, oldest = heappop(evictable)

@@ -138,8 +138,8 @@ class Wakes:
         return self
 
     # What was taken must reach the reader, interrupt or not.
-    @fair
     @enable_ki_protection
+    @fair
     async def __anext__(self) -> Wake:
         """Wait until there is something to tell and the parent is free, and take
         all that is there, or of very many what a model can read. Cancelled, it has
