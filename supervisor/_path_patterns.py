@@ -49,7 +49,9 @@ class Place:
 
 
 def home_directory() -> str | None:
-    """Return what ``~`` stands for, as the program was told."""
+    """Return what ``~`` stands for, as the program was told, now. By its own
+    environment and by no `actors.env.Env`: a rule is judged without a runtime, too,
+    and tools for files open what is so called by that."""
     home = dict(os.environ).get("HOME", "")
     return resolve(home, None) if posixpath.isabs(home) else None
 
@@ -367,15 +369,21 @@ def _literal(directory: str, names: Iterable[str]) -> _Anchored:
     return _Anchored(directory, tuple(re.compile(re.escape(name)) for name in names))
 
 
-@lru_cache(maxsize=1024)
 def _read_pattern(
     pattern: str, cwd: str | None, root: str | None, widely: bool
 ) -> tuple[_Anchored, ...] | None:
     """Return what a pattern means, to allow or, widely, to deny; None if nobody
     knows."""
+    home = home_directory() if pattern.startswith("~") else None
+    return _read_pattern_at(pattern, cwd, root, widely, home)
+
+
+@lru_cache(maxsize=1024)
+def _read_pattern_at(
+    pattern: str, cwd: str | None, root: str | None, widely: bool, home: str | None
+) -> tuple[_Anchored, ...] | None:
     here = resolve(".", cwd)
     if pattern == "~" or pattern.startswith("~/"):
-        home = home_directory()
         if home is None:
             return None
         names, bases = _split(pattern[1:]), [home]

@@ -828,6 +828,16 @@ def test_no_call_has_more_looked_at_than_so_much(
         assert effect(asked, Rule("deny", f"{kind}(secret)")) == "deny"
 
 
+def test_the_home_directory_is_that_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PM1: a rule is not read once and for all."""
+    rule = Rule("deny", "Read(~/.ssh/**)")
+    for home, other in (("/home/a", "/home/b"), ("/home/b", "/home/a")):
+        monkeypatch.setenv("HOME", home)
+        for path, denied in ((home, True), (other, False)):
+            asked = request("Read", file_path=f"{path}/.ssh/key")
+            assert (effect(asked, rule) == "deny") == denied
+
+
 def test_as_much_as_anybody_writes_is_looked_at() -> None:
     """PM1: a rule that does not mean it does not deny it."""
     rule = Rule("deny", "Read(secret)")
