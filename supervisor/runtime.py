@@ -335,11 +335,15 @@ class Runtime:
         try:
             task_status.started(TaskHandle(self, task))
             await self._life.wait_for(partial(_in_foreground, task), task)
-        except BaseException:
+        except BaseException as error:
             if not task.background:
+                why = "whoever ran it was cancelled"
+                # Whoever has cancelled may have said why.
+                if isinstance(error, trio.Cancelled) and error.source == "explicit":
+                    why = why if error.reason is None else f"{why}: {error.reason}"
                 # It takes no longer than the task's budget.
                 with trio.CancelScope(shield=True):
-                    await end(self._life, [task], "whoever ran it was cancelled")
+                    await end(self._life, [task], why)
             raise
         return task.snapshot()
 

@@ -159,8 +159,8 @@ class AgentContext:
         self._account.tell(Note(text))
 
     async def use_tools(self, uses: Iterable[ToolUse]) -> UserMessage:
-        """Make the tool calls of one message, all at once, and return the answers
-        as the message that is to be yielded, in the order of ``uses``, after the
+        """Make the tool calls of one message, begun in their order and all at once,
+        and return the answers as the message that is to be yielded, in the order of ``uses``, after the
         `AssistantMessage` with the calls. What is not yielded is not in the
         transcript, of which a warning is given.
 
@@ -200,6 +200,9 @@ class AgentContext:
                     async with trio.open_nursery() as nursery:
                         for place, use in enumerate(calls):
                             nursery.start_soon(call, place, use)
+                            # A nursery begins in any order, and each question, and
+                            # each effect, is to come in that of the calls.
+                            await trio.lowlevel.cancel_shielded_checkpoint()
         if failures:
             raise failures[0]
         self._account.called(calls)

@@ -132,10 +132,11 @@ class TerminalAsker:
             lines.append(await self._stdin.read_line())
             nursery.cancel_scope.cancel()
         for line in lines:
-            # Ctrl+D, or the terminal is gone: nobody has allowed it.
-            return (
-                "n" if line is None else line.decode(errors="replace").strip().lower()
-            )
+            if line is None:
+                # Ctrl+D, or the terminal is gone: nobody has allowed it.
+                await self._stdout.write("\n")
+                return "n"
+            return line.decode(errors="replace").strip().lower()
         return None
 
 

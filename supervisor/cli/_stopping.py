@@ -44,7 +44,7 @@ class Stopping:
         """Ask to stop, as that signal does; 0 if it is like none."""
         if self.number is None:
             self.number = number
-            self.work.cancel()
+            self.work.cancel(self.reason)
 
     async def listen(self, received: AsyncIterator[int]) -> None:
         """Take what `open_signals` receives, until cancelled."""

@@ -75,7 +75,7 @@ async def agent(order: Order) -> int:
     stopping = Stopping(lambda: stdout.hurry())
     stdout = Stdout(stopping.request)
     problem: str | None = None
-    has_failed = False
+    has_failed = begun = False
     with open_signals(stopping) as received:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stopping.listen, received)
@@ -89,14 +89,15 @@ async def agent(order: Order) -> int:
                     await session.play(stopping)
                 except StepFailed as error:
                     problem = str(error)
-                has_failed = session.has_failed()
+                has_failed, begun = session.has_failed(), bool(session.ended)
             if not order.json:
                 await stdout.write(_summary(session.ended) + where)
             nursery.cancel_scope.cancel()
     if stdout.failure is not None and stopping.number == 0:
         _say_aside(f"trio-supervisor: standard output: {stdout.failure.strerror}\n")
     elif stopping.number == signal.SIGPIPE:
-        _say_aside("trio-supervisor: whoever read the output has gone\n")
+        therefore = "" if begun else ": no agent was started"
+        _say_aside(f"trio-supervisor: whoever read the output has gone{therefore}\n")
     elif problem is not None and stopping.number is None:
         _say_aside(f"trio-supervisor: {problem}\n")
     if stopping.number is not None:

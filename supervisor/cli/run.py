@@ -77,6 +77,8 @@ async def run(order: Order) -> int:
     elif stopping.number == signal.SIGPIPE:
         stopped = any(task.status is TaskStatus.KILLED for task in ended)
         therefore = ": the commands were stopped" if stopped else ""
+        if not any(task.started_at for task in ended):
+            therefore = ": no command was started"
         _say_aside(f"trio-supervisor: whoever read the output has gone{therefore}\n")
     if stopping.number is not None:
         return stopping.exit_code

@@ -56,6 +56,23 @@ async def test_calls_of_one_message_run_together_and_are_answered_in_order(
     assert stage.report.progress.tool_uses == 3
 
 
+async def test_calls_of_one_message_begin_in_their_order(autojump_clock):
+    """Whatever order a nursery has: a person is asked about the first one first."""
+    begun = []
+    ids = [str(number) for number in range(10)]
+    stage = Stage(using(*(use("slow", id=id, seconds=1) for id in ids)))
+    use_tool = stage.host.use_tool
+
+    async def noting(call):
+        begun.append(call.id)
+        return await use_tool(call)
+
+    stage.host.use_tool = noting
+    await stage.run()
+    assert begun == ids
+    assert trio.current_time() == 1  # Beside each other all the same.
+
+
 async def test_a_call_that_raises_has_an_answer_that_says_so(autojump_clock):
     """AG41: and it stops none of the others."""
     uses = [use("broken"), use("slow", id="2", seconds=5), use("silly", id="3")]

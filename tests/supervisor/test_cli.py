@@ -675,6 +675,40 @@ async def test_a_reader_that_goes_away_stops_it(
         assert left_behind(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["run", "-c", "touch made"], "no command was started"),
+        (["agent", "script.json"], "no agent was started"),
+    ],
+    ids=["run", "agent"],
+)
+async def test_a_reader_that_has_gone_before_the_start_is_told_of_with_what_follows(
+    tmp_path: Path, line: list[str], said: str
+) -> None:
+    turns = [{"tools": [{"Bash": {"command": "touch made"}}]}, {"text": "done"}]
+    script = {"agents": {"lead": {"prompt": "Go.", "turns": turns}}}
+    (tmp_path / "script.json").write_bytes(orjson.dumps(script))
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        with trio.fail_after(60):
+            done = await trio.run_process(
+                [*COMMAND, *line],
+                stdout=writer,
+                capture_stderr=True,
+                check=False,
+                cwd=tmp_path,
+                env=environment(tmp_path),
+            )
+    finally:
+        os.close(writer)
+    assert done.returncode == 128 + signal.SIGPIPE
+    gone = "trio-supervisor: whoever read the output has gone"
+    assert done.stderr.decode() == f"{gone}: {said}\n"
+    assert not (tmp_path / "made").exists()
+
+
 @needs_proc
 async def test_a_reader_that_does_not_read_holds_up_no_task_and_no_signal(
     tmp_path: Path,

@@ -385,9 +385,11 @@ async def test_what_is_told_comes_in_the_order_in_which_it_happened(
         assert shown[0][1] == "host"
 
 
-async def test_a_signal_stops_everything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", ["[{launch: lead}]", "[{run: lead}]"])
+async def test_a_signal_stops_everything(tmp_path: Path, host: str) -> None:
+    """And is named as what has stopped it, in the foreground as well."""
     turns = "[{text: 'a', tools: [{Bash: {command: sleep 600}}]}]"
-    path = script(tmp_path, turns)
+    path = script(tmp_path, turns, host)
     command = [sys.executable, "-m", "supervisor.cli", "agent", str(path)]
     with trio.fail_after(120):
         process = await trio.lowlevel.open_process(
@@ -407,6 +409,7 @@ async def test_a_signal_stops_everything(tmp_path: Path) -> None:
         assert await process.wait() == 130
     assert errors == b""
     assert b"lead: killed" in output
+    assert b"SIGINT" in output
     assert processes_of(tmp_path) == []
 
 
