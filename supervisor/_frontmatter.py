@@ -20,6 +20,17 @@ Value: TypeAlias = str | tuple[str, ...] | None
 """None is neither text nor a list of text."""
 
 _KEY: Final = re.compile(r"(?P<key>[^\W\d][\w .-]{0,63}?)[ \t]*:(?:[ \t]+|$)")
+# One of a list, or in quotes; in braces it may stand anywhere in a line.
+_INNER: Final = re.compile(
+    r"""^[ \t]*(?:[-?][ \t]+)*
+    (?:(?P<key>[^\W\d][\w .-]{0,63}?)[ \t]*:(?:[ \t]|$)
+    |(?P<quote>["'])(?P<quoted>[^\W\d][\w .-]{0,63}?)(?P=quote)[ \t]*:)""",
+    re.VERBOSE,
+)
+_IN_BRACES: Final = re.compile(
+    r"""[{\[,][ \t]*(?P<quote>["']?)(?P<key>[^\W\d][\w .-]{0,63}?)(?P=quote)[ \t]*:""",
+    re.VERBOSE,
+)
 _BLOCK: Final = re.compile(r"[|>][-+0-9]{0,2}")
 _COMMENT: Final = re.compile(r"(?:^|[ \t])#.*")
 _QUOTED: Final = re.compile(r"""("[^"]*"|'[^']*')[ \t]+#.*""")
@@ -54,6 +65,11 @@ class HeadField:
     within: tuple[tuple[str, int], ...] = ()
     """What looks like fields in the lines that belong to it: the key and the line of
     each."""
+
+    @property
+    def is_prose(self) -> bool:
+        """Whether it is text that does not begin as a mapping or list would."""
+        return isinstance(self.value, str) and self.value[:1] not in ("{", "[")
 
 
 @attrs.frozen
@@ -110,12 +126,15 @@ def _with_lines(
     starts = [field.line for field in fields]
     found: list[HeadField] = []
     for field, end in zip(fields, [*starts[1:], last], strict=False):
-        inner = [
-            (match["key"], number)
-            # What YAML takes for a line break an editor need not.
-            for number in range(field.line + 1, min(end, last))
-            if (match := _KEY.match(head[number - first].strip()))
-        ]
+        inner: list[tuple[str, int]] = []
+        # What YAML takes for a line break an editor need not.
+        for number in range(field.line, min(end, last)):
+            line = head[number - first]
+            if number > field.line and (match := _INNER.match(line)):
+                inner.append((match["key"] or match["quoted"], number))
+            if not field.is_prose:
+                keys = _IN_BRACES.finditer(line)
+                inner += [(match["key"], number) for match in keys]
         if inner:
             field = attrs.evolve(field, within=tuple(inner))
         found.append(field)
@@ -150,19 +169,24 @@ def _by_yaml(head: list[str], first: int) -> list[HeadField] | str:
     if not isinstance(root, yaml.MappingNode):
         return "it is no list of fields"
     fields: list[HeadField] = []
+    # Many aliases may stand for one node.
+    known: dict[int, tuple[Value, object]] = {}
     for key, value in root.value:
         if not isinstance(key, yaml.ScalarNode):
             return "a key is no text"
-        begin, end = value.start_mark.line, value.end_mark.line
-        if (
-            isinstance(value, yaml.ScalarNode)
-            and value.style in _QUOTES
-            and any(_KEY.match(line) for line in head[begin + 1 : end + 1])
-        ):
-            return "a quote that is never closed runs over the next field"
-        plain = _plain(value)
+        if id(value) not in known:
+            begin, end = value.start_mark.line, value.end_mark.line
+            if (
+                isinstance(value, yaml.ScalarNode)
+                and value.style in _QUOTES
+                and any(_KEY.match(line) for line in head[begin + 1 : end + 1])
+            ):
+                return "a quote that is never closed runs over the next field"
+            plain = _plain(value)
+            tree = _Tree().of(value) if plain is None else None
+            known[id(value)] = plain, tree
+        plain, tree = known[id(value)]
         line = first + cast("int", key.start_mark.line)
-        tree = _Tree().of(value) if plain is None else None
         fields.append(HeadField(str(key.value), plain, line, tree))
     return fields
 

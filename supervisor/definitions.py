@@ -77,6 +77,7 @@ from ._frontmatter import BadHead, HeadField, Value, split_page
 from ._hook_settings import HookReader
 from ._spec import Restart
 from ._text_file import BadFile, read_text
+from ._tool_names import known_spelling
 from .hooks import Hooks
 from .permissions import MODES
 
@@ -321,6 +322,8 @@ def _to_disallowed(value: Value) -> tuple[str, ...]:
         # It would be the name of no tool, and forbid none.
         if "*" in name:
             raise ValueError(f"must name each tool, not {_shown(name)}")
+        if (known := known_spelling(name)) is not None:
+            raise ValueError(f"would forbid nothing by {_shown(name)}: write {known}")
     return names
 
 
@@ -389,6 +392,10 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[Value], object]]]] = {
 _GUARDS: Final = (
     *("tools", "allowedtools", "disallowedtools", "permissionmode", "hooks"),
     *("isolation", "maxturns"),
+)
+_LIKE_GUARDS: Final = re.compile(
+    "(?:den[iy]|allow|forb[ia]d|block|exclu|restrict|reject|refus|prohibit|permi).*tools?"
+    "|tools?(?:den[iy]|(?:dis)?allow|forb|block|exclu|restrict)|permi.*mode|max.*turn"
 )
 _ANOTHER: Final[Mapping[str, str]] = {
     "isolation": "isolation is not there: give the agent a directory (cwd)",
@@ -498,7 +505,7 @@ def _faults_of_keys(fields: Sequence[HeadField]) -> Iterator[Fault]:
     for field in fields:
         normal = _normal(field.key)
         for key, line in field.within:
-            if _normal(key) in _GUARDS and normal not in _NESTED:
+            if normal not in _NESTED and _may_be_guard(key, is_prose=field.is_prose):
                 text = (
                     f"{_shown(key)} is indented, so that it belongs to {field.key}: "
                     "begin the line with it, or write it otherwise"
@@ -515,6 +522,20 @@ def _faults_of_keys(fields: Sequence[HeadField]) -> Iterator[Fault]:
         elif (first := seen.setdefault(_FIELDS[normal][0], field)) is not field:
             text = f"{field.key} is given twice, first in line {first.line}: "
             yield field.line, text + "remove one of them"
+
+
+def _may_be_guard(key: str, *, is_prose: bool) -> bool:
+    """Tell whether one of the fields that restrict may be meant by a key that is
+    indented: in prose, also words before a colon look like a key."""
+    normal = _normal(key)
+    if normal in _GUARDS:
+        return True
+    if " " not in key and _LIKE_GUARDS.fullmatch(normal.rstrip("s")):
+        return True
+    if is_prose and not key[:1].islower():
+        return False
+    cutoff = 0.85 if is_prose else 0.8
+    return bool(get_close_matches(normal, _GUARDS, n=1, cutoff=cutoff))
 
 
 def _faults_of_unhonoured(

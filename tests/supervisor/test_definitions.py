@@ -219,7 +219,7 @@ def tool_lists(draw: st.DrawFn, names: list[str]) -> str:
     return ends(f" [{text}]" if spelling == "flow" else f" {text}")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.data(),
     TOOLS,
@@ -745,6 +745,24 @@ def test_a_guard_that_cannot_be_honoured_is_no_agent(
         "name: a\nmodel: opus\n  max-turns: 3\ndescription: x",
         "name: a\ndescription: x\nmetadata:\n  author: me\n  tools: Read",
         "name: a\ndescription: x\ntools:\n  - Read\n  disallowedTools: Bash",
+        *(
+            f"name: a\ndescription: {text}\n  {line}"
+            for text in ("Reads", "Use when: needed")
+            for line in (
+                *("disallowed-tool: Bash", "denied-tools: Bash", "maxTurn: 3"),
+                *("permission-modes: plan", '"disallowed-tools": Bash', "hook: x"),
+                *("- allowed_tool: Read", "'permissionMode': plan", "blockedTools: x"),
+            )
+        ),
+        *(
+            f"name: a\ndescription: {text}\nmetadata:{value}"
+            for text in ("Reads", "Use when: needed")
+            for value in (
+                *(" {disallowed-tools: Bash}", "\n  - disallowed-tools: Bash"),
+                *('\n  "disallowed-tools": Bash', ' {"disallowed-tools":"Bash"}'),
+                *(" {x: [a, {denied_tools: Bash}]}", " {\n  a: b, maxTurn: 3}"),
+            )
+        ),
     ],
 )
 def test_a_restriction_that_is_indented_is_no_description(
@@ -755,6 +773,43 @@ def test_a_restriction_that_is_indented_is_no_description(
     definitions, problems = read_definitions(tmp_path)
     assert definitions == {}
     assert "is indented, so that it belongs to" in str(problems[0])
+
+
+EXAMPLES = """
+  Use it when: the user asks. Allowed: all, Tools used: two.
+  Context: a change
+  user: "Which tools: these?"
+  assistant: I use my tools: Bash, and tool_name: x
+  Tool: Bash
+  - tool-use: as ever
+  Permissions: none, Mode: any
+  {see: this, tools: those}"""
+
+
+@pytest.mark.parametrize("start", ["|", ">-", "Use: it"])
+def test_prose_with_colons_is_no_restriction(start: str) -> None:
+    """A4."""
+    head = f"name: a\ndescription: {start}{EXAMPLES}\ntools: Read"
+    definition = parse_definition(page(head))
+    assert definition.tools == ("Read",)
+    assert "tool-use: as ever" in definition.description
+
+
+@pytest.mark.parametrize("wrong", ["bash", "BASH", "webfetch"])
+def test_a_denied_tool_in_wrong_capitals_is_refused_with_the_right_ones(
+    wrong: str,
+) -> None:
+    """A4: it would forbid nothing."""
+    with pytest.raises(DefinitionError, match=r"write (Bash|WebFetch)"):
+        parse(f"disallowed-tools: {wrong}")
+
+
+def test_many_aliases_cost_no_more_than_what_they_stand_for() -> None:
+    """A4."""
+    text = "\n".join(["x0: &x '", *["  a"] * 8_000, "  '"])
+    began = time.process_time()
+    parse("\n".join([text, *(f"x{n}: *x" for n in range(1, 3_000))]))
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(
