@@ -147,7 +147,7 @@ class TranscriptStore:
         self._logs: dict[str, TranscriptLog] = {}
         self._metas: dict[str, AgentMeta] = {}
         """The newest ones, until they are written."""
-        self._metas_warned: set[tuple[str, object]] = set()
+        self._metas_warned: dict[str, set[object]] = {}
         self._settled = Growth()
         # What the writer is to write next.
         self._wanted_logs: dict[str, TranscriptLog] = {}
@@ -463,14 +463,18 @@ class TranscriptStore:
     def settle_meta(self, job: _MetaJob) -> None:
         """Take to heart what came of ``job``; more than once is as good as once."""
         agent_id = job.meta.agent_id
+        if job.is_done:
+            # What fails later is news.
+            self._metas_warned.pop(agent_id, None)
         if job.is_done and self._metas.get(agent_id) is job.meta:
             del self._metas[agent_id]
             if self._on_kept is not None:
                 self._on_kept(agent_id)
         if job.error is not None:
             cause = getattr(job.error, "errno", None) or type(job.error)
-            if (agent_id, cause) not in self._metas_warned:
-                self._metas_warned.add((agent_id, cause))
+            warned = self._metas_warned.setdefault(agent_id, set())
+            if cause not in warned:
+                warned.add(cause)
                 self.warn(agent_id, f"the meta could not be written: {job.error}")
 
     # For its writer

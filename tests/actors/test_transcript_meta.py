@@ -177,6 +177,11 @@ async def test_a_meta_that_cannot_be_written_is_told_once_and_tried_again() -> N
         assert b'"resumes":4' in env.files.contents(
             r.store.directory / f"agent-{ID}.meta.json"
         )
+        # It is told again when it fails again.
+        env.files.write_error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        r.store.write_meta(meta(resumes=5))
+        await r.store.flush()
+        assert len(r.warnings) == 2
 
 
 @pytest.mark.parametrize("field", [a.name for a in attrs.fields(AgentMeta)])
