@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ import attrs
 
 from ._hook_command import PROJECT_DIR
 from ._line import one_line
-from ._tool_names import known_spelling
+from ._tool_names import KNOWN, is_known, known_spelling
 from .hooks import NAMES, Hook, Hooks
 from .permissions import Rule
 
@@ -28,6 +29,8 @@ _LISTS: Final[Mapping[str, str]] = {
     "SubagentStop": "stop",
     "Stop": "main_stop",
 }
+EVENTS: Final = (*_LISTS,)
+"""Those for which hooks are called."""
 _OF_CALLS: Final = (
     *("PreToolUse", "PermissionRequest", "PostToolUse", "PostToolUseFailure"),
 )
@@ -45,6 +48,7 @@ _HANDLER: Final = (
     *("type", "command", "args", "if", "timeout", "shell", "async", "asyncRewake"),
     *("once", "statusMessage", "commandWindows"),
 )
+_RULE: Final = re.compile(r"\s*([A-Za-z]+)\s*\(.*\)", re.DOTALL)
 _REMARKS: Final = frozenset(("description", "name", "id", "comment", "$comment"))
 _PLACEHOLDER: Final = re.compile(rf"\$\{{{PROJECT_DIR}\}}|\${PROJECT_DIR}\b")
 
@@ -136,7 +140,10 @@ class HookReader:
 
     def _check_matcher(self, matcher: object, place: str) -> None:
         """Refuse the names of tools that nothing is called by."""
-        if not isinstance(matcher, str) or not NAMES.fullmatch(matcher):
+        if not isinstance(matcher, str) or matcher.strip() in ("", "*"):
+            return
+        if not NAMES.fullmatch(matcher):
+            self._check_expression(matcher, place)
             return
         for name in (one.strip() for one in re.split("[|,]", matcher)):
             right = known_spelling(name)
@@ -144,6 +151,26 @@ class HookReader:
                 right = f"{name}__.*"
             if right is not None:
                 self._bad(place, f"no tool is called {shown(name)}: write {right}")
+            elif name and not name.startswith("mcp__") and not is_known(name):
+                hint = near(name, KNOWN)
+                self._note(place, f"no known tool is called {shown(name)}{hint}")
+
+    def _check_expression(self, matcher: str, place: str) -> None:
+        """Refuse a rule where the names of tools belong, and tell of an expression
+        that no known tool matches."""
+        try:
+            expression = re.compile(matcher)
+        except re.error:
+            return  # Hook says so.
+        if "mcp__" in matcher or any(map(expression.search, KNOWN)):
+            return
+        rule = _RULE.match(matcher)
+        if rule is not None and is_known(rule[1]):
+            name = known_spelling(rule[1]) or rule[1]
+            what = f'write "matcher": "{name}", and "if": {json.dumps(matcher)} beside'
+            self._bad(place, f"a rule matches no tool's name: {what} the command")
+        else:
+            self._note(place, f"no known tool matches {shown(matcher)}")
 
     def _handler(
         self, event: str, matcher: Any, value: object, place: str

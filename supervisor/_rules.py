@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
 from urllib.parse import unquote, urlsplit
@@ -21,12 +22,21 @@ from ._path_patterns import (
     pattern_allows,
     pattern_forbids,
 )
+from ._several import (
+    several_addresses,
+    several_commands,
+    several_names,
+    several_paths,
+    several_rules,
+)
 from ._tool_names import (
     ARGUMENTS,
     EDITING,
+    KNOWN,
     PATH_ARGUMENTS,
     READING,
     all_names,
+    is_known,
     is_of_server,
     known_spelling,
     newer,
@@ -100,8 +110,13 @@ class Rule:
     ``NotebookRead``), one for ``Edit`` of all that change files (``MultiEdit``,
     ``Write``, ``NotebookEdit``); others speak of the tool that they name, under its
     older and newer names: ``Task`` is ``Agent``; ``KillShell`` and ``KillBash`` are
-    ``TaskStop``; ``BashOutput`` and ``AgentOutputTool`` are ``TaskOutput``. In a
-    name and in all patterns but those for paths ``*`` stands for any characters.
+    ``TaskStop``; ``BashOutput`` and ``AgentOutputTool`` are ``TaskOutput``. With a
+    path, what denies or asks for one tool that changes files speaks of all of them,
+    and what does for one that reads, of all that read and all that change: ``Read``
+    with ``.env`` also denies writing it. In a name and in all patterns but those for
+    paths ``*`` stands for any characters. A name that allows may hold it behind
+    ``mcp__SERVER__`` only, or before an argument; ``Rule("allow", "*")`` allows
+    everything and is for programs: `supervisor.settings_file` reads no such rule.
 
     **Commands.** With ``*`` in it, a pattern allows *one simple command* only: words,
     and quotes round them, on one line, and nothing that a shell could make more of.
@@ -138,7 +153,8 @@ class Rule:
         effect: ``allow``, ``deny`` or ``ask``.
         text: see above. What is none of these, or could never match, is refused
             with what to write: wrong capitals, blanks, ``:*`` in the middle, a
-            command with ``*`` that is no simple one, ``!``, braces ...
+            command with ``*`` that is no simple one, ``!``, braces, several rules
+            in one text ...
         root: the directory that ``/`` at the beginning of a path stands for: that of
             the settings file's project. None is the agent's own.
 
@@ -164,6 +180,7 @@ class Rule:
                 f"root must be an absolute path or None, not {self.root!r}"
             )
         parsed = _parse(self.text)
+        _check_one(self.text, parsed, allows=self.effect == "allow")
         if self.effect == "allow":
             _check_allows(self.text, parsed)
         if parsed.kind != "path":
@@ -177,6 +194,7 @@ class Rule:
         cwd: str | None = None,
         *,
         real: Mapping[str, str] | None = None,
+        widely: bool = False,
     ) -> bool:
         """Tell whether this rule speaks of a call.
 
@@ -185,15 +203,17 @@ class Rule:
             cwd: the directory of the agent that makes it.
             real: where paths lead, as `places` wants to know; None if nobody has
                 looked: then they are judged by their names.
+            widely: as wide as if it denied, also if it allows.
         """
         parsed = _parse(self.text)
-        if not _speaks_of(parsed, tool, arguments, allows=self.effect == "allow"):
+        allows = self.effect == "allow" and not widely
+        if not _speaks_of(parsed, tool, arguments, allows=allows):
             return False
         if parsed.kind == "any":
             return True
         arguments = newer_arguments(tool, arguments)
         place = Place(cwd, self.root, real)
-        if self.effect == "allow":
+        if allows:
             return _allows(parsed, newer(tool), arguments, place)
         return _forbids(parsed, newer(tool), arguments, place)
 
@@ -266,6 +286,8 @@ def _read(text: str) -> _Parsed:
         raise _Refused(
             f"there is nothing in the parentheses: write {name} for all calls"
         )
+    if (several := several_rules(name, pattern)) is not None:
+        raise _Refused(several)
     parsed = _read_pattern(name, pattern.strip())
     if pattern != pattern.strip():
         if parsed.kind == "argument":
@@ -280,12 +302,13 @@ def _what_shape(text: str) -> str:
     tight = re.sub(r"\A\s*([A-Za-z0-9_.*-]+)\s*\(", r"\1(", text).strip()
     if tight != text and _SHAPE.fullmatch(tight):
         return f"write {json.dumps(tight)}, without the blanks"
+    if re.fullmatch(
+        r"[A-Za-z0-9_.*-]+(\([^()]*\))?(\s*[,;|]\s*[A-Za-z0-9_.*-]+(\([^()]*\))?)+",
+        text.strip(),
+    ):
+        return f"write a rule for each tool, as separate texts: {general}"
     if text.count("(") and not text.rstrip().endswith(")"):
         return f"the parenthesis is not closed: {general}"
-    if re.fullmatch(
-        r"[A-Za-z0-9_.*-]+(\(.*\))?(\s*,\s*[A-Za-z0-9_.*-]+(\(.*\))?)+", text
-    ):
-        return f"write a rule for each tool: {general}"
     return general
 
 
@@ -301,6 +324,9 @@ def _read_pattern(name: str, pattern: str) -> _Parsed:
         for found in (named, told):
             if found is not None and found[1] == content:
                 raise _Refused(f"write {name}({found[2] or 'PATTERN'})")
+    if tool == "Bash" and told is not None and told[2] == "*":
+        # `Bash(timeout:*)` is the program, as all that end in this.
+        return _read_command(name, pattern)
     if told is not None and told[1] in known and told[1] != "domain":
         return _parameter(name, told[1], told[2])
     if named is not None and named[1] in known:
@@ -309,14 +335,18 @@ def _read_pattern(name: str, pattern: str) -> _Parsed:
         return _read_command(name, pattern)
     if tool in PATH_ARGUMENTS:
         check_pattern(pattern)
+        if (several := several_paths(name, pattern)) is not None:
+            raise _Refused(several)
         return _Parsed(name, "path", pattern, PATH_ARGUMENTS[tool])
     if tool == "WebFetch":
         return _read_address(name, pattern)
     if tool in ("Skill", "SlashCommand"):
         return _read_skill(name, tool, pattern)
     if tool in _TEXT_ARGUMENTS:
-        if "," in pattern:
-            raise _Refused(f"write a rule for each: {name}({pattern.split(',')[0]})")
+        if (several := several_names(name, pattern)) is not None:
+            raise _Refused(several)
+        if pattern.endswith(":*"):
+            raise _Refused(f"`:*` is for commands: write {name}({pattern[:-2]})")
         return _Parsed(name, "text", pattern, _TEXT_ARGUMENTS[tool])
     if named is not None:
         return _Parsed(name, "argument", named[2], named[1])
@@ -340,6 +370,12 @@ def _read_command(name: str, pattern: str) -> _Parsed:
     prefix = pattern.removesuffix(":*")
     if prefix != pattern and (not prefix or prefix == "*"):
         raise _Refused(f"write {name} for all calls")
+    if prefix.endswith(":*"):
+        raise _Refused(f"`:*` stands there once: write {name}({prefix})")
+    if re.search(r"\w:\*\s*[,;|]", prefix):
+        each = [part.strip() for part in re.split("[,;|]", pattern) if part.strip()]
+        better = " and ".join(f"{name}({part})" for part in each)
+        raise _Refused(f"one text is one rule: write them as separate texts, {better}")
     if re.search(r"\w:\*\s", prefix):
         better = " ".join(prefix.replace(":*", " *").split())
         raise _Refused(f"`:*` stands at the end only: write {name}({better})")
@@ -363,8 +399,15 @@ def _read_address(name: str, pattern: str) -> _Parsed:
         except UnicodeError:
             raise _Refused(f"no host has this name: {domain!r}") from None
     if re.match(r"\*|[a-z]+\*?://", pattern):
+        if (several := several_addresses(name, pattern)) is not None:
+            raise _Refused(several)
         return _Parsed(name, "url", pattern, "url")
-    raise _Refused(f"write {name}(domain:{re.split('[/:]', pattern)[0]})")
+    if "," in pattern or "|" in pattern:
+        raise _Refused(f"write a rule for each host: {name}(domain:example.com)")
+    # `domains:X` and `domain=X` as well as X alone.
+    host = re.sub(r"(?i)\A(?:domains?|hosts?|hostname|sites?|url)\s*[:=]", "", pattern)
+    host = re.sub(r"\A[a-z][a-z0-9+.-]*://", "", host.strip())
+    raise _Refused(f"write {name}(domain:{re.split('[/:]', host)[0]})")
 
 
 def _read_skill(name: str, tool: str, pattern: str) -> _Parsed:
@@ -372,13 +415,73 @@ def _read_skill(name: str, tool: str, pattern: str) -> _Parsed:
         raise _Refused("`:*` stands at the end only")
     if pattern.startswith("*"):
         raise _Refused(f"write {name} for all")
+    if (several := several_names(name, pattern.split()[0])) is not None:
+        raise _Refused(several)
     argument = "skill" if tool == "Skill" else "command"
     return _Parsed(name, "skill", pattern.removeprefix("/"), argument)
 
 
+def _check_one(text: str, parsed: _Parsed, *, allows: bool) -> None:
+    """Refuse several commands in one rule."""
+    if parsed.kind == "command":
+        wrong = several_commands(parsed.name, parsed.pattern, allows=allows)
+        if wrong is not None:
+            raise ValueError(f"the rule {text!r} cannot be honoured: {wrong}")
+
+
+def is_anchored(text: str) -> bool:
+    """Tell whether the name in a rule is that of one tool, or begins with that of one
+    server: ``mcp__SERVER__``."""
+    name = _parse(text).name
+    return "*" not in name or re.match(r"mcp__[^*]+?__", name) is not None
+
+
+def is_about_paths(rule: Rule) -> bool:
+    """Tell whether a rule has a pattern for paths."""
+    return _parse(rule.text).kind == "path"
+
+
+def doubtful(rule: Rule) -> str | None:
+    """Return what in a rule is hardly what its writer has meant; None if nothing."""
+    parsed = _parse(rule.text)
+    name, text = parsed.name, f"the rule {rule.text!r}"
+    if not any(sign in name for sign in "_*") and not is_known(name):
+        hint = next(iter(get_close_matches(name, KNOWN, n=1, cutoff=0.6)), None)
+        if name.lower() in ("shell", "terminal", "exec"):
+            hint = "Bash"
+        meant = f"{hint} may be meant" if hint else "MCP tools are mcp__SERVER__TOOL"
+        return f"{text} speaks of no tool that is known: {meant}"
+    if parsed.kind == "path" and name in PATH_ARGUMENTS and name not in _OF_ALL:
+        better = "Edit" if name in EDITING else "Read"
+        instead = f"use {better}({parsed.pattern}) in place of {rule.text}"
+        if rule.effect == "allow":
+            return f"{text} allows this tool alone: {instead}"
+        return f"{text} is read for every tool like it: {instead}"
+    told = _PARAMETER.fullmatch(parsed.pattern)
+    arguments = ARGUMENTS.get(newer(name), frozenset())
+    if parsed.kind in ("text", "path") and told is not None:
+        said = told[1]
+        near = get_close_matches(said, sorted(arguments - {said}), cutoff=0.75)
+        if near and said not in arguments:
+            # Two letters that have changed their places are nearest.
+            meant = min(near, key=lambda one: sorted(one) != sorted(said))
+            value = f"{name}({meant}:{told[2]})"
+            return f"{text} names no argument of {name}: {value} may be meant"
+    return None
+
+
+_OF_ALL: Final = ("Edit", "Read")
+
+
 def _check_allows(text: str, parsed: _Parsed) -> None:
-    """Refuse what can never allow anything."""
+    """Refuse what can never allow anything, or would allow what nobody has named."""
     name, pattern = parsed.name, parsed.pattern
+    if parsed.kind == "any" and name != "*" and not is_anchored(text):
+        raise ValueError(
+            f"the rule {text!r} cannot be honoured: it would allow tools that nobody"
+            " has named; write a rule for each tool, or mcp__SERVER__* for those of"
+            " one server"
+        )
     if parsed.kind == "parameter":
         raise ValueError(
             f"the rule {text!r} cannot be honoured: one argument does not make a call"
@@ -412,6 +515,13 @@ def _speaks_of(
         return True
     if name == "Edit" and today in EDITING:
         return True
+    if parsed.kind == "path" and not allows:
+        # What is not to be changed is so by no tool; what not to be read is not to
+        # be changed either: who writes a file knows what is in it.
+        if name in EDITING and today in EDITING:
+            return True
+        if name in READING and today in PATH_ARGUMENTS:
+            return True
     if name == "Bash" and today == "TaskWrite":
         # A shell may read it.
         return not allows and parsed.kind == "command"

@@ -77,6 +77,15 @@ _OTHERS: Final = (
 _BY_LOWER: Final[Mapping[str, str]] = {
     name.lower(): name for name in (*ARGUMENTS, *_OLDER, *_OTHERS.split())
 }
+KNOWN: Final = (
+    *_BY_LOWER.values(),
+    # Of these nothing is said about their capitals: they are short, and a host may
+    # have others of its own.
+    *("CronCreate", "CronDelete", "CronList", "LSP", "Monitor", "Artifact", "REPL"),
+    *("PushNotification", "RemoteTrigger", "ScheduleWakeup", "SendUserFile", "Sleep"),
+    *("TeamCreate", "TeamDelete", "WaitForMcpServers", "Workflow", "ReportFindings"),
+)
+"""The names of all tools that are known."""
 
 
 def newer(name: str) -> str:
@@ -95,6 +104,12 @@ def known_spelling(name: str) -> str | None:
     only; None if there is none, or it is the same."""
     known = _BY_LOWER.get(name.lower())
     return None if known == name else known
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a tool is known by this name, in whatever capitals if it is one
+    that there may be here."""
+    return name.lower() in _BY_LOWER or name in KNOWN
 
 
 def newer_arguments(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

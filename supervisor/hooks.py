@@ -218,6 +218,8 @@ class Hook:
             _check_seconds(self.timeout)
         if self.only is not None and not isinstance(self.only, Rule):
             raise TypeError(f"only must be a Rule or None, not {self.only!r}")
+        # What cannot deny is refused here, and not at the first call.
+        _ = self.speaks_of
 
     @property
     def name(self) -> str:

@@ -22,10 +22,16 @@ What a mode allows of which no rule speaks, from the least on:
 ``default``       as much without a rule, and functions and hooks are asked
 ``bubble``        the same, and then the host
 ``accept_edits``  as ``default``, and also editing in the agent's directory, but not
-                  below the runtime's own
+                  below the runtime's own, and nothing that is protected
 ``bypass``        everything, and as the only one also editing below the runtime's
                   directory, where transcripts and what agents may do are kept
 ================  ================================================================
+
+*Protected* is what is run, or says what may be done: everything below ``.git``,
+``.claude``, ``.vscode``, ``.idea``, ``.husky``, ``.devcontainer`` and the like, and
+files such as ``.mcp.json``, ``.gitconfig``, ``.npmrc`` and those that shells read when
+they start. Only the mode ``bypass`` edits it without being asked, and no rule that
+allows speaks of it, not even by its path, but ``Rule("allow", "*")``.
 
 The names of Claude Code's modes mean these: ``acceptEdits`` is ``accept_edits``,
 ``bypassPermissions`` is ``bypass``, ``dontAsk`` is ``deny``, ``manual`` is
@@ -97,6 +103,7 @@ from ._path_patterns import (
     stays_below,
     unknown_arguments,
 )
+from ._protected import protected_part
 from ._rules import Rule
 from ._tool_names import EDITING, PATH_ARGUMENTS, READING, SEARCHING, newer
 
@@ -289,9 +296,11 @@ class Seen:
     cwd: str | None
     real: Mapping[str, str] | None
 
-    def is_meant_by(self, rule: Rule) -> bool:
+    def is_meant_by(self, rule: Rule, *, widely: bool = False) -> bool:
         """Tell whether one of the rules for which it was looked speaks of it."""
-        return rule.matches(self.name, self.arguments, self.cwd, real=self.real)
+        return rule.matches(
+            self.name, self.arguments, self.cwd, real=self.real, widely=widely
+        )
 
 
 def look(rules: Iterable[Rule], request: ToolRequest) -> Seen:
@@ -325,7 +334,7 @@ def _decide(
                 return Decision("deny", f"the rule {rule.text} asks, and mode deny not")
             return Decision("ask", f"the rule {rule.text} asks", is_wanted=True)
     for rule in matching:
-        if rule.effect == "allow":
+        if rule.effect == "allow" and (rule.text == "*" or not _is_protected(seen)):
             return Decision("allow", f"the rule {rule.text} allows it")
     return _decide_by_mode(rules, mode, request, seen)
 
@@ -355,13 +364,19 @@ def _decide_by_mode(
     return Decision("ask", why)
 
 
+def _is_protected(seen: Seen) -> bool:
+    """Tell whether a call edits what no rule for a tool allows to edit."""
+    if seen.name not in EDITING:
+        return False
+    path = seen.arguments.get(PATH_ARGUMENTS[seen.name])
+    return protected_part(path, Place(seen.cwd, None, seen.real)) is not None
+
+
 def _nearly(rules: tuple[Rule, ...], seen: Seen) -> Rule | None:
     """Return a rule that would have matched if it had been one that denies: whoever
     wrote it may wonder why it does not allow the call."""
     for rule in rules:
-        if rule.effect == "allow" and seen.is_meant_by(
-            attrs.evolve(rule, effect="ask")
-        ):
+        if rule.effect == "allow" and seen.is_meant_by(rule, widely=True):
             return rule
     return None
 
@@ -382,6 +397,8 @@ def _why_not_at_home(request: ToolRequest, seen: Seen) -> str | None:
         return "its pattern may lead to other directories"
     if not is_inside(path, place):
         return "it is not in the agent's directory"
+    if name in EDITING and (part := protected_part(path, place)) is not None:
+        return f"{one_line(part, 40)} is not edited for being there"
     own = request.runtime_directory
     if name in EDITING and own is not None and is_below(path, own, place):
         return "it is in the runtime's own directory"

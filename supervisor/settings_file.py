@@ -29,7 +29,11 @@ be: a rule that denies or asks and cannot be read, a hook that cannot be called 
 is meant, an unknown key beside them, a key that stands there twice. Then nothing of
 the file is used, and `SettingsError` tells everything that is wrong with it. What
 only takes something away is listed in `FileSettings.problems`: a rule that allows
-and cannot be read, an event that there is not, any other setting.
+and cannot be read, or would allow tools that nobody has named (``*``, ``mcp__*``), an
+event that there is not, any other setting. So is what may be a mistake: a name that
+no known tool has, in a rule or in a hook's matcher (names with ``_`` are those of
+strangers, and right), and a path in a rule for ``Write`` or ``Glob``, which Claude
+Code looks for in ``Edit`` and ``Read`` only.
 
 A file is settings of a person or of a project, and what it allows is allowed: read
 none that an agent can write.
@@ -48,9 +52,10 @@ import attrs
 from actors.envelope import clean_text
 from actors.lowlevel import publish as _publish
 
-from ._hook_settings import HookReader, near, shown
+from ._hook_settings import EVENTS, HookReader, near, shown
 from ._hook_settings import Problem as Problem
 from ._path_patterns import home_directory
+from ._rules import doubtful, is_about_paths, is_anchored
 from ._text_file import BadFile, read_text
 from .hooks import Hooks
 from .permissions import Mode, Rule
@@ -149,6 +154,9 @@ def read_hooks(path: str | os.PathLike[str]) -> tuple[Hooks, list[Problem]]:
 
 
 def _parse(source: Path) -> Mapping[str, Any]:
+    if source.suffix in (".toml", ".rules"):
+        what = f"a {source.suffix} file is one of Codex: only JSON is read, as settings"
+        raise SettingsError(source, [Problem("", f"{what} or hooks", is_fatal=True)])
     try:
         text = read_text(source)
         value: object = json.loads(
@@ -194,6 +202,22 @@ def _root(source: Path) -> str | None:
     # In the home directory it is a person's, for all of their projects.
     is_of_project = above.name == ".claude" and str(above.parent) != home_directory()
     return str(above.parent if is_of_project else above)
+
+
+def _unbound(rules: Sequence[Rule], mode: Mode | None) -> str | None:
+    """Return that commands may read what is denied, if there are both."""
+    denied = [
+        rule.text for rule in rules if rule.effect == "deny" and is_about_paths(rule)
+    ]
+    commands = mode == "bypass" or any(
+        rule.effect == "allow" and rule.text.startswith("Bash") for rule in rules
+    )
+    if not denied or not commands:
+        return None
+    return (
+        f"rules for paths, such as {shown(denied[0])}, do not bind Bash: deny the"
+        " commands too, or do not allow them"
+    )
 
 
 class _Reader:
@@ -252,6 +276,8 @@ class _Reader:
             text = "disableBypassPermissionsMode forbids it: the mode is default"
             self._add("permissions.defaultMode", text)
             mode = "default"
+        if unbound := _unbound(rules, mode):
+            self._add("permissions", unbound)
         return tuple(rules), mode, forbids_bypass
 
     def _forbids_bypass(self, fields: Mapping[str, Any]) -> bool:
@@ -268,10 +294,19 @@ class _Reader:
             return []
         rules: list[Rule] = []
         for number, text in enumerate(cast("list[object]", texts)):
+            where = f"{place}[{number}]"
             try:
-                rules.append(Rule(effect, cast("str", text), root=self._root))
+                rule = Rule(effect, cast("str", text), root=self._root)
             except (TypeError, ValueError) as error:
-                self._add(f"{place}[{number}]", str(error), is_fatal)
+                self._add(where, str(error), is_fatal)
+                continue
+            if effect == "allow" and not is_anchored(rule.text):
+                what = "would allow tools that nobody has named: write one for each"
+                self._add(where, f"the rule {shown(rule.text)} {what}")
+                continue
+            rules.append(rule)
+            if (doubt := doubtful(rule)) is not None:
+                self._add(where, doubt)
         return rules
 
     def _mode(self, said: object) -> Mode | None:
@@ -291,7 +326,16 @@ class _Reader:
     def _other(self, key: str) -> None:
         if key in _SILENT or key.startswith(("_", "//")):
             return
-        if key in (*_PERMISSIONS, *_ELSEWHERE):
+        if key in EVENTS:
+            text = f'it belongs into hooks: write {{"hooks": {{"{key}": [...]}}}}'
+            self._bad(key, text)
+        elif key in ("permissionMode", "permission_mode", "mode"):
+            self._bad(key, "write it as permissions.defaultMode")
+        elif key in _PERMISSIONS and key not in _EFFECTS:
+            self._bad(
+                key, f'write {{"permissions": {{"{key}": ...}}}}: it belongs there'
+            )
+        elif key in (*_PERMISSIONS, *_ELSEWHERE):
             text = "it belongs into permissions, as a list deny, ask or allow of rules"
             self._bad(key, text)
         elif hint := near(key, _OURS):

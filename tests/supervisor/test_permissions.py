@@ -942,6 +942,49 @@ def test_only_bypass_edits_below_the_directory_of_the_runtime(path: str) -> None
         assert (effect(near) == "allow") == (mode in ("accept_edits", "bypass"))
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/hooks/pre-commit",
+        ".claude/settings.json",
+        f"{HOME}/.vscode/tasks.json",
+        ".mcp.json",
+        "a/../.GIT/config",
+        "sub/.bashrc",
+        "src/up/project/.git/x",
+    ],
+)
+def test_what_is_protected_is_edited_in_bypass_only_without_being_asked(
+    path: str,
+) -> None:
+    """PM2: neither a mode nor a rule that allows speaks of it."""
+    for mode in MODES:
+        asked = attrs.evolve(request("Edit", mode, file_path=path), follow=follow)
+        assert (effect(asked) == "allow") == (mode == "bypass")
+        for rule in (Rule("allow", "Edit"), Rule("allow", "Edit(**)")):
+            assert (effect(asked, rule) == "allow") == (mode == "bypass")
+        everything = effect(asked, Rule("allow", "*")) == "allow"
+        assert everything == (mode != "plan")
+        reads = request("Read", mode, file_path=path)
+        assert effect(reads) == ("deny" if mode == "deny" else "allow")
+
+
+def test_an_agent_that_lives_in_a_protected_directory_edits_in_it() -> None:
+    """PM2: in a worktree below ``.claude``, but not what is protected in that."""
+    home = f"{HOME}/.claude/worktrees/a"
+    asked = request("Edit", "accept_edits", home, file_path=f"{home}/x.py")
+    assert effect(asked) == "allow"
+    asked = request("Edit", "accept_edits", home, file_path=".git/config")
+    assert effect(asked) == "ask"
+
+
+@pytest.mark.parametrize("text", ["Bash(ls|wc)", "Bash(echo a, b)"])
+def test_a_rule_that_only_allows_can_be_compared_with_any_call(text: str) -> None:
+    """PM1: as a denial it would have been refused."""
+    asked = request("Bash", "default", command="make")
+    assert effect(asked, Rule("allow", text)) == "ask"
+
+
 def test_a_call_is_judged_with_what_it_leaves_out() -> None:
     """PM1."""
 

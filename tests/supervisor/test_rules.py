@@ -220,13 +220,11 @@ CALLS: list[tuple[str, str, dict[str, Any], bool, bool]] = [
     ("TaskStop(task_id=s1)", "KillShell", {"shell_id": "s1"}, True, True),
     ("BashOutput", "TaskOutput", {"task_id": "s1"}, True, True),
     ("AgentOutputTool", "TaskOutput", {"task_id": "s1"}, True, True),
-    ("Kill*", "TaskStop", {"task_id": "s1"}, False, True),
     ("mcp__github", "mcp__github__get_issue", {}, True, True),
     ("mcp__github", "mcp__github2__get_issue", {}, False, False),
     ("mcp__github__*", "mcp__github__get_issue", {}, True, True),
     ("mcp__github__get_issue", "mcp__github__get_issue", {}, True, True),
     ("mcp__github__get_issue", "mcp__github__get_issues", {}, False, False),
-    ("mcp__*", "mcp__a__b", {}, True, True),
     ("mcp__a__b(x=1*)", "mcp__a__b", {"x": "12"}, True, True),
     ("Skill(commit)", "Skill", {"skill": "commit"}, True, True),
     ("Skill(commit)", "Skill", {"skill": "commit", "args": "-a"}, False, True),
@@ -341,6 +339,115 @@ def test_what_could_allow_nothing_is_refused(text: str, right: str) -> None:
     """PM1."""
     with pytest.raises(ValueError, match=re.escape(right)):
         Rule("allow", text)
+
+
+SEVERAL = [
+    ("Read(./secrets/**), Read(.env)", "Read(./secrets/**), and Read(...)"),
+    ("Read(.env),Edit(b)", "Read(.env), and Edit(...)"),
+    ("Bash(rm *), Bash(curl *)", "Bash(rm *), and Bash(...)"),
+    ("Bash(rm *) bash(curl *)", "separate texts"),
+    ("Bash(rm *), Read", "separate texts"),
+    ("mcp__a|mcp__b", "separate texts"),
+    ("Bash(sudo:*, su:*)", "Bash(sudo:*) and Bash(su:*)"),
+    ("Bash(rm:*|sudo:*)", "Bash(rm:*) and Bash(sudo:*)"),
+    ("Bash(dd *|mkfs *)", "Bash(dd *) and Bash(mkfs *)"),
+    ("Bash(rm *, curl *)", "Bash(rm *) and Bash(curl *)"),
+    ("Bash(rm *,curl *)", "Bash(rm *) and Bash(curl *)"),
+    ("Bash(rm *))", "write Bash(rm *)"),
+    ("Bash(rm:*:*)", "write Bash(rm:*)"),
+    ("Read(.env, secrets/**)", "Read(.env) and Read(secrets/**)"),
+    ("Read(.env|secrets/**)", "Read(.env) and Read(secrets/**)"),
+    ("Read(.env ./secrets/**)", "Read(.env) and Read(./secrets/**)"),
+    ("Edit(a;b)", "Edit(a) and Edit(b)"),
+    ('Read(".env")', "write Read(.env)"),
+    ("Read('.env')", "write Read(.env)"),
+    ("Agent(Explore|Plan)", "Agent(Explore) and Agent(Plan)"),
+    ("Agent(Explore:*)", "write Agent(Explore)"),
+    ("Skill(a, b)", "Skill(a)"),
+    ("WebFetch(domain:a.b, domain:c.d)", "write WebFetch(domain:a.b"),
+    ("WebFetch(https://a.b/*, https://c.d/*)", "WebFetch(https://a.b/*) and"),
+    ("WebFetch(domains:evil.biz)", "write WebFetch(domain:evil.biz)"),
+    ("WebFetch(domain=evil.biz)", "write WebFetch(domain:evil.biz)"),
+]
+
+
+@pytest.mark.parametrize(("text", "right"), SEVERAL)
+@pytest.mark.parametrize("effect", ["allow", "deny", "ask"])
+def test_several_rules_in_one_text_are_refused_rather_than_deny_nothing(
+    effect: Literal["allow", "deny", "ask"], text: str, right: str
+) -> None:
+    """PM1: they would be one rule, about a call that nobody makes."""
+    with pytest.raises(ValueError, match=re.escape(repr(text))) as caught:
+        Rule(effect, text)
+    assert right in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("effect", "text", "tool", "input"),
+    [
+        ("allow", "Bash(ls|wc)", "Bash", {"command": "ls|wc"}),
+        ("allow", "Bash(echo a, b)", "Bash", {"command": "echo a, b"}),
+        ("allow", "Bash(git log --format=%h,%s *)", "Bash", {}),
+        ("deny", "Bash(git log --format=%h,%s *)", "Bash", {}),
+        ("deny", "Bash(curl * | sh)", "Bash", {"command": "curl x | sh"}),
+        ("deny", "Bash(curl *|bash)", "Bash", {"command": "curl x|bash"}),
+        ("deny", "Bash(grep 'a|b, c' *)", "Bash", {"command": "grep 'a|b, c' x"}),
+        ("deny", "Bash(:(){ :|:& };:)", "Bash", {"command": ":(){ :|:& };:"}),
+        ("deny", "Bash(a || b)", "Bash", {"command": "a || b"}),
+        ("deny", "Read(**/*\\,v)", "Read", {"file_path": "x/a,v"}),
+        ("deny", "Read(a[,;]b)", "Read", {"file_path": "a,b"}),
+        ("deny", "Read(My Documents/**)", "Read", {"file_path": "My Documents/x"}),
+        ("deny", "Skill(review a, b)", "Skill", {"skill": "review", "args": "a, b"}),
+        ("allow", "Bash(timeout:*)", "Bash", {"command": "timeout 5 make"}),
+        ("deny", "Bash(timeout:*)", "Bash", {"command": "timeout 5 make"}),
+        ("deny", "Mcp*", "McpX", {}),
+        ("deny", "Kill*", "TaskStop", {"task_id": "s1"}),
+        ("deny", "mcp__*", "mcp__a__b", {}),
+        ("ask", "*", "Bash", {"command": "x"}),
+    ],
+)
+def test_what_only_looks_like_several_rules_is_one(
+    effect: Literal["allow", "deny", "ask"],
+    text: str,
+    tool: str,
+    input: dict[str, Any],
+) -> None:
+    """PM1."""
+    call = input or {"command": "git log --format=%h,%s x"}
+    assert Rule(effect, text).matches(tool, call, CWD)
+
+
+@pytest.mark.parametrize(
+    "text", ["mcp__*", "B*", "**", "mcp__*__get", "mcp__git*", "mcp__g*__x", "*Edit"]
+)
+def test_a_name_that_allows_holds_a_star_behind_a_server_only(text: str) -> None:
+    """PM1: else it allows what nobody has named."""
+    with pytest.raises(ValueError, match="nobody has named"):
+        Rule("allow", text)
+    Rule("deny", text)
+    assert Rule("allow", "mcp__git__get_*").matches("mcp__git__get_x", {})
+    # For programs, and nowhere in a file.
+    assert Rule("allow", "*").matches("Bash", {"command": "x"})
+
+
+@pytest.mark.parametrize("effect", ["deny", "ask"])
+@pytest.mark.parametrize(
+    "text", ["Read(.env)", "Grep(.env)", "Edit(.env)", "Write(.env)"]
+)
+def test_what_denies_a_path_does_so_for_every_tool_that_could_do_it(
+    effect: Literal["deny", "ask"], text: str
+) -> None:
+    """PM1: what must not be read is not to be written either."""
+    rule = Rule(effect, text)
+    for tool in ("Edit", "Write", "MultiEdit"):
+        assert rule.matches(tool, {"file_path": f"{CWD}/.env"}, CWD)
+        assert not rule.matches(tool, {"file_path": f"{CWD}/a"}, CWD)
+    assert rule.matches("NotebookEdit", {"notebook_path": ".env"}, CWD)
+    reads = text.startswith(("Read", "Grep"))
+    assert rule.matches("Read", {"file_path": ".env"}, CWD) == reads
+    assert not Rule("allow", text.replace("Edit", "Read")).matches(
+        "NotebookEdit", {"notebook_path": ".env"}, CWD
+    )
 
 
 def test_a_denial_may_speak_of_several_commands() -> None:

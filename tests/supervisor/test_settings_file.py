@@ -195,6 +195,9 @@ def test_what_only_takes_something_away_is_listed(
             {"permissions": {"disableBypassPermissionsMode": True}},
             "permissions.disableBypassPermissionsMode: must be 'disable', not True",
         ),
+        ({"defaultMode": "plan"}, 'defaultMode: write {"permissions": '),
+        ({"permissionMode": "plan"}, "write it as permissions.defaultMode"),
+        ({"PreToolUse": []}, "PreToolUse: it belongs into hooks"),
         ({"deny": ["Bash"]}, "deny: it belongs into permissions"),
         ({"disallowedTools": ["Bash"]}, "disallowedTools: it belongs into permissions"),
         ({"permission": {"deny": ["Bash"]}}, "permissions may be meant"),
@@ -261,6 +264,97 @@ def test_what_forbids_or_watches_and_cannot_be_read_refuses_the_file(
     assert second in str(caught.value)
     assert str(caught.value).startswith(str(tmp_path / "settings.json"))
     assert any(problem.is_fatal for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize("text", ["*", "mcp__*", "B*", "mcp__*__get", "*(path=a)"])
+def test_no_file_allows_tools_that_nobody_has_named(tmp_path: Path, text: str) -> None:
+    """A1: the rule is told of and left out."""
+    found = read(tmp_path, {"permissions": {"allow": [text, "WebSearch"]}})
+    (problem,) = found.problems
+    assert problem.place == "permissions.allow[0]"
+    assert repr(text) in problem.text
+    assert found.rules == (Rule("allow", "WebSearch"),)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "told"),
+    [
+        ("deny", "Bsh", "Bash may be meant"),
+        ("ask", "Shell", "Bash may be meant"),
+        ("allow", "WebSerch", "WebSearch may be meant"),
+        ("deny", "github", "mcp__SERVER__TOOL"),
+        ("deny", "MCP(github:*)", "no tool that is known"),
+        ("deny", "Agent(modle:opus)", "Agent(model:opus) may be meant"),
+        ("deny", "Write(docs/**)", "use Edit(docs/**) in place of Write(docs/**)"),
+        ("allow", "NotebookEdit(nb/**)", "use Edit(nb/**)"),
+        ("ask", "Glob(secrets/**)", "use Read(secrets/**)"),
+    ],
+)
+def test_a_rule_that_may_be_a_mistake_is_kept_and_told_of(
+    tmp_path: Path, key: str, text: str, told: str
+) -> None:
+    """A1: nothing in silence."""
+    found = read(tmp_path, {"permissions": {key: [text]}})
+    (problem,) = found.problems
+    assert problem.place == f"permissions.{key}[0]"
+    assert repr(text) in problem.text
+    assert told in problem.text
+    assert [rule.text for rule in found.rules] == [text]
+
+
+def test_names_of_strangers_are_right(tmp_path: Path) -> None:
+    names = ["mcp__a__b", "my_tool", "mcp__*", "Monitor", "Task", "Skill(a:b)"]
+    assert read(tmp_path, {"permissions": {"deny": names}}).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("matcher", "told", "is_fatal"),
+    [
+        ("Bash(echo *)", '"matcher": "Bash", and "if": "Bash(echo *)"', True),
+        ("Read(.env)", '"matcher": "Read", and "if"', True),
+        ("Shell", "no known tool is called 'Shell'", False),
+        ("bash_tool", "no known tool is called 'bash_tool'", False),
+        ("Edit|Wrte", "Write may be meant", False),
+        ("^Bsh$", "no known tool matches '^Bsh$'", False),
+    ],
+)
+def test_a_matcher_that_fits_no_tool_is_told_of(
+    tmp_path: Path, matcher: str, told: str, is_fatal: bool
+) -> None:
+    """A2."""
+    said = {"hooks": {"PreToolUse": [{**group(command="x")[0], "matcher": matcher}]}}
+    if is_fatal:
+        with pytest.raises(SettingsError) as caught:
+            read(tmp_path, said)
+        (problem,) = caught.value.problems
+    else:
+        (problem,) = read(tmp_path, said).problems
+    assert problem.place == "hooks.PreToolUse[0].matcher"
+    assert told in problem.text
+
+
+@pytest.mark.parametrize(
+    "matcher", ["Bash", "Edit|Write", "Edit, Write", "*", "", ".*", "mcp__a__.*", "^B"]
+)
+def test_a_matcher_that_fits_a_tool_is_right(tmp_path: Path, matcher: str) -> None:
+    said = {"hooks": {"PreToolUse": [{**group(command="x")[0], "matcher": matcher}]}}
+    assert read(tmp_path, said).problems == ()
+
+
+def test_that_denied_files_can_be_read_by_commands_is_told_once(tmp_path: Path) -> None:
+    deny = ["Read(.env)", "Edit(x/**)"]
+    found = read(tmp_path, {"permissions": {"allow": ["Bash"], "deny": deny}})
+    (problem,) = found.problems
+    assert "do not bind Bash" in problem.text
+    assert read(tmp_path, {"permissions": {"deny": deny}}).problems == ()
+
+
+def test_files_of_codex_are_refused_by_their_kind(tmp_path: Path) -> None:
+    for name in ("config.toml", "default.rules"):
+        file = tmp_path / name
+        file.write_text("")
+        with pytest.raises(SettingsError, match="Codex"):
+            read_settings(file)
 
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
