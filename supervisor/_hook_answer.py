@@ -82,12 +82,20 @@ _POSITIVE: Final = frozenset(
 _NEGATIVE: Final = frozenset(
     "deny denied block blocked reject rejected refuse refused".split()
 )
+# Under a key that nobody knows these mean something, unless it holds what the tool
+# was called with, and a denial, unless it is a text for people.
+_REFUSALS: Final = _NEGATIVE | frozenset(
+    ("forbid", "forbidden", "disallow", "disallowed")
+)
+_ECHOES: Final = frozenset("toolinput toolresponse input updatedinput".split())
+_TEXTS: Final = frozenset("message note comment log description details".split())
 _DECIDING: Final = _POSITIVE | _NEGATIVE | {"decision", "verdict", "action", "effect"}
 _IN_BROKEN: Final = re.compile(
     r"""(?:decision|behavior) ["']? \s*[:=]\s* ["']? (?:deny|denied|block|blocked) \b
       | continue ["']? \s*[:=]\s* ["']? false \b""",
     re.VERBOSE | re.IGNORECASE,
 )
+_WIDE: Final = (b"\xff\xfe", b"\xfe\xff")
 _ANSWERS: Final = re.compile(
     r"""\{\s*["'](?:continue|stopReason|systemMessage|decision|hookSpecificOutput
         |permissionDecision|behavior)["']\s*:""",
@@ -126,10 +134,18 @@ def read_output(event: Event, printed: bytes, *, is_cut: bool = False) -> Answer
     Args:
         is_cut: whether it had printed more than this.
     """
+    if printed[:2] in _WIDE or 0 in printed[:2]:
+        text = printed.replace(b"\0", b"").decode("utf-8", "replace")
+        return _broken(text, "it printed UTF-16 or UTF-32, not UTF-8")
     text = printed.decode("utf-8-sig", "replace").strip()
     first, _, rest = text.partition("\n")
     if text.startswith("{") and _is_async(first):
-        return _after_async(event, rest)
+        answer = _after_async(event, rest)
+        said = _read_text(event, first, len(first), False)
+        if isinstance(said, str) or said.effect is said.ends is said.input is None:
+            return answer
+        note = "it says that it is asynchronous, so that it decides nothing"
+        return attrs.evolve(answer, faults=(*answer.faults, note, *said.faults))
     return _read_text(event, text, len(printed), is_cut)
 
 
@@ -162,7 +178,7 @@ def _is_async(line: str) -> bool:
         return False
 
 
-def _after_async(event: Event, rest: str) -> Answer | str:
+def _after_async(event: Event, rest: str) -> Answer:
     """Return what somebody says who decides nothing, but may tell something."""
     # Not once more asynchronous: each line may say so.
     said = _read_text(event, rest.strip(), len(rest), False)
@@ -405,6 +421,10 @@ class _Reader:
                 what = "it decides nothing"
             elif near := get_close_matches(name, _BY_NAME, n=1, cutoff=0.75):
                 what = f"{_BY_NAME[near[0]]} may be meant"
+            elif name not in _ECHOES and _refuses(value):
+                self._fault(f"{where}{_shown(key)} is unknown, and says a denial")
+                self._denies |= name not in _TEXTS
+                continue
             else:
                 continue
             self._fault(f"{where}{_shown(key)} is unknown: {what}")
@@ -419,6 +439,7 @@ class _Reader:
             inner = cast("Mapping[str, object]", value)
             for key in ("behavior", "permissionDecision", "decision"):
                 self._deny_if(inner.get(key))
+            self._denies |= _refuses(inner)
         else:
             word = value.strip().casefold() if isinstance(value, str) else None
             self._denies |= value is False or word in _DENIALS
@@ -429,6 +450,27 @@ class _Reader:
 
     def _fault(self, text: str) -> None:
         self._faults.append(text)
+
+
+def _refuses(value: object) -> bool:
+    """Tell whether this is a denying word, or holds one as a value."""
+    waiting = [value]
+    # Not by recursion: it may be nested deeper than there are frames.
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            inner = cast("Mapping[object, object]", value)
+            names = [(re.sub("[-_ ]", "", str(key)).casefold(), key) for key in inner]
+            waiting += [inner[key] for name, key in names if name not in _ECHOES]
+            for name, key in names:
+                no = inner[key] is False and (name in _POSITIVE or name == "continue")
+                if no or (inner[key] is True and name in _NEGATIVE):
+                    return True
+        elif isinstance(value, (list, tuple)):
+            waiting += cast("Sequence[object]", value)
+        elif isinstance(value, str) and value.strip().casefold() in _REFUSALS:
+            return True
+    return False
 
 
 _PLACES: Final = {

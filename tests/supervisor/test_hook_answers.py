@@ -179,6 +179,31 @@ def test_each_documented_shape_is_read(
         ("PreToolUse", {"blocked": True}, True, "blocked"),
         ("PreToolUse", {"blocked": False}, False, "blocked"),
         ("PreToolUse", {"desicion": "approve"}, False, "decision may be meant"),
+        ("PreToolUse", {"result": "deny"}, True, "result is unknown"),
+        (
+            "PreToolUse",
+            {"outcome": "Block", "reason": "no"},
+            True,
+            "outcome is unknown",
+        ),
+        ("PreToolUse", {"status": "denied"}, True, "status is unknown"),
+        (
+            "PreToolUse",
+            {"results": [{"decision": "block"}]},
+            True,
+            "results is unknown",
+        ),
+        ("PreToolUse", {"output": {"allowed": False}}, True, "output is unknown"),
+        ("PreToolUse", {"output": of_call(permissionDecision="deny")}, True, "output"),
+        ("PreToolUse", of_call(result="deny"), True, "result is unknown"),
+        (
+            "PreToolUse",
+            {"decision": "approve", "result": "deny"},
+            True,
+            "result is unknown",
+        ),
+        ("PreToolUse", {"action": {"result": "deny"}}, True, "action"),
+        ("PreToolUse", {"decision": "approve", "message": "denied"}, False, "message"),
         ("PreToolUse", {"continue": "false"}, True, "continue"),
         ("PreToolUse", {"continue": "maybe"}, False, "continue"),
         ("PreToolUse", {"hookSpecificOutput": "deny"}, True, "hookSpecificOutput"),
@@ -445,3 +470,43 @@ def test_what_is_nested_at_all_depths_is_an_answer(event: Event, shape: str) -> 
     for depth in (*range(800, 1_000, 3), 2_000):
         printed = (shape % ("[" * depth + "]" * depth)).encode()
         assert isinstance(read_output(event, printed), Answer)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tool_input": {"action": "deny"}, "tool_name": "Bash"},
+        {"cached": False, "log": "no command was blocked"},
+        {"results": ["allow", {"blocked": False}]},
+    ],
+)
+def test_what_denies_nothing_under_a_key_that_nobody_knows_is_no_fault(
+    more: dict[str, Any],
+) -> None:
+    """A3."""
+    said = {"decision": "approve", **more}
+    assert read_object("PreToolUse", said) == Answer(effect="allow")
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_what_is_printed_in_wide_characters_is_told_of(coding: str) -> None:
+    """A7: it is no plain text, and a denial counts."""
+    for word, effect in (("block", "deny"), ("approve", None)):
+        printed = json.dumps({"decision": word}).encode(coding)
+        answer = read_output("PreToolUse", printed)
+        assert isinstance(answer, Answer)
+        assert (answer.effect, len(answer.faults)) == (effect, 1)
+        assert "not UTF-8" in answer.faults[0]
+
+
+@pytest.mark.parametrize(
+    "more", [{"decision": "block"}, of_call(permissionDecision="deny")]
+)
+def test_a_decision_of_one_that_says_it_is_asynchronous_is_warned_of(
+    more: dict[str, Any],
+) -> None:
+    """A3."""
+    answer = read_output("PreToolUse", json.dumps({"async": True, **more}).encode())
+    assert isinstance(answer, Answer)
+    assert answer.effect is None
+    assert "asynchronous" in answer.faults[0]
