@@ -142,11 +142,15 @@ def read_output(event: Event, printed: bytes, *, is_cut: bool = False) -> Answer
     if text.startswith("{") and _is_async(first):
         answer = _after_async(event, rest)
         said = _read_text(event, first, len(first), False)
-        if isinstance(said, str) or said.effect is said.ends is said.input is None:
+        if isinstance(said, str) or not _decides(said):
             return answer
         note = "it says that it is asynchronous, so that it decides nothing"
         return attrs.evolve(answer, faults=(*answer.faults, note, *said.faults))
     return _read_text(event, text, len(printed), is_cut)
+
+
+def _decides(answer: Answer) -> bool:
+    return any(it is not None for it in (answer.effect, answer.ends, answer.input))
 
 
 def _read_text(event: Event, text: str, size: int, is_cut: bool) -> Answer | str:
