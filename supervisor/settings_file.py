@@ -204,13 +204,19 @@ def _root(source: Path) -> str | None:
     return str(above.parent if is_of_project else above)
 
 
+def _is_open_command(text: str) -> bool:
+    return text.startswith("Bash(") and "*" in text
+
+
 def _unbound(rules: Sequence[Rule], mode: Mode | None) -> str | None:
     """Return that commands may read what is denied, if there are both."""
     denied = [
         rule.text for rule in rules if rule.effect == "deny" and is_about_paths(rule)
     ]
+    # A command that is allowed word for word reads what its writer has seen.
     commands = mode == "bypass" or any(
-        rule.effect == "allow" and rule.text.startswith("Bash") for rule in rules
+        rule.effect == "allow" and (rule.text == "Bash" or _is_open_command(rule.text))
+        for rule in rules
     )
     if not denied or not commands:
         return None

@@ -230,8 +230,9 @@ async def test_a_rule_about_a_tool_that_no_agent_has_is_told_of_by_name(
     mode = ("--permission-mode", "default")
     rules = ("--deny", "Edit(/x)", "--allow", "Read", "--allow", "mcp__github")
     # By its older name, by a pattern, and those that speak of several tools.
-    known = ("Bash(true)", "Task", "Task*", "KillShell", "Agent(x)", "Bash(ls *)", "*")
+    known = ("Bash(true)", "Task", "KillShell", "Agent(x)", "Bash(ls *)", "*")
     fine = [word for rule in known for word in ("--allow", rule)]
+    fine += ["--deny", "Task*"]
     done = await agent(tmp_path, *mode, *rules, *fine, path)
     assert done.code == 0 and "warning" not in done.output
     lines = done.errors.splitlines()

@@ -346,7 +346,9 @@ def test_that_denied_files_can_be_read_by_commands_is_told_once(tmp_path: Path) 
     found = read(tmp_path, {"permissions": {"allow": ["Bash"], "deny": deny}})
     (problem,) = found.problems
     assert "do not bind Bash" in problem.text
-    assert read(tmp_path, {"permissions": {"deny": deny}}).problems == ()
+    for allow in ([], ["Bash(make)"]):
+        said = {"permissions": {"allow": allow, "deny": deny}}
+        assert read(tmp_path, said).problems == ()
 
 
 def test_files_of_codex_are_refused_by_their_kind(tmp_path: Path) -> None:
