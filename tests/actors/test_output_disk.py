@@ -139,7 +139,7 @@ async def test_where_nothing_can_be_created_the_task_fails_at_once(
 async def test_a_directory_that_is_removed_costs_no_running_task_its_end(
     tmp_path: Path,
 ) -> None:
-    """SH9, OF2: the file reads as empty, the result has the end."""
+    """SH9, OF2: the file reads as empty, the result has the end, and says so."""
     directory = tmp_path / "tasks"
     async with opened(directory) as it:
         task = await it.runtime.launch(
@@ -149,7 +149,8 @@ async def test_a_directory_that_is_removed_costs_no_running_task_its_end(
         shutil.rmtree(directory)
         await task.close_input()
         done = await task.wait()
-        assert done.result == "before\nafter\n"
+        assert done.result == f"{output.LOST_NOTE.decode()}before\nafter\n"
+        assert any("removed or replaced" in text for text in it.warnings)
         assert done.exit_code == 0
         assert task.read_tail() == ""
         lost = await (await it.runtime.launch(Shell("echo lost"))).wait()
