@@ -655,7 +655,7 @@ async def test_the_death_of_a_runtime_leaves_nothing(
         host.wait()
         start = trio.current_time()
         await until(lambda: not alive(outer) and not alive(inner))
-        assert trio.current_time() - start < 2
+        assert trio.current_time() - start < 5  # Also under nice, beside others.
         assert living(f"sleep\0{n}") == []
         assert not held.is_held()
     finally:

@@ -31,6 +31,7 @@ from supervisor.runtime import (
     TaskSnapshot,
     open_runtime,
 )
+from tests.actors.process_trees import sees_guardians
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -245,6 +246,7 @@ async def test_an_end_before_the_first_signal_counts(
             assert (snapshot.status, snapshot.exit_code) == (status, code)
 
 
+@sees_guardians
 async def test_an_exit_code_that_cannot_be_read_is_a_failure(tmp_path: Path) -> None:
     """The brief, section 6: never 0."""
     with trio.fail_after(30):
