@@ -132,6 +132,8 @@ class HookReader:
             if event in _OF_CALLS:
                 self._check_matcher(matcher, f"{where}.matcher")
             handlers = self._list(fields.get("hooks", []), f"{where}.hooks")
+            if fields.get("hooks") == []:
+                self._note(f"{where}.hooks", "it is empty: nothing is called")
             for index, handler in enumerate(handlers):
                 hook = self._handler(event, matcher, handler, f"{where}.hooks[{index}]")
                 if hook is not None:
@@ -178,9 +180,13 @@ class HookReader:
         before = len(self.problems)
         fields = self._object(value, place)
         kind = fields.get("type", "command" if "command" in fields else None)
-        if fields and kind != "command":
+        if not isinstance(value, Mapping):
+            return None
+        if kind != "command":
             what = "hooks of this type are not called: write one of the type command"
-            if kind not in _KINDS:
+            if not fields:
+                what = 'there is none: write {"type": "command", "command": ...}'
+            elif kind not in _KINDS:
                 what = f"must be command, not {shown(kind)}"
             self._bad(f"{place}.type", what)
             return None
@@ -215,9 +221,8 @@ class HookReader:
     def _command(self, fields: Mapping[str, Any], place: str) -> str | None:
         command, args = fields.get("command"), fields.get("args")
         if not isinstance(command, str):
-            if fields:
-                what = f"must be the text of a command, not {shown(command)}"
-                self._bad(f"{place}.command", what)
+            what = f"must be the text of a command, not {shown(command)}"
+            self._bad(f"{place}.command", what)
             return None
         if args is None:
             return command

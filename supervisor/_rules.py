@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import attrs
 
 from ._command_reading import COMPOUND, Line, read_command
+from ._glob import matches_glob
 from ._path_patterns import (
     BadPattern,
     Place,
@@ -623,25 +624,6 @@ def _skill(name: str, arguments: Mapping[str, Any]) -> str:
     if more is not None and not isinstance(more, str):
         more = None  # Nobody knows what a skill makes of it.
     return f"{name.removeprefix('/')} {more or ''}".strip() or name
-
-
-def matches_glob(pattern: str, text: str) -> bool:
-    """Tell whether ``pattern``, in which ``*`` stands for any characters, is all of
-    ``text``. The time goes with the length of both: no backtracking."""
-    first, *parts = pattern.split("*")
-    if not parts:
-        return text == first
-    last = parts.pop()
-    end = len(text) - len(last)
-    place = len(first)
-    if place > end or not text.startswith(first) or not text.endswith(last):
-        return False
-    for part in parts:
-        found = text.find(part, place, end)
-        if found < 0:
-            return False
-        place = found + len(part)
-    return True
 
 
 def _matches_command(pattern: str, command: str) -> bool:

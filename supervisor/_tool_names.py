@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ._glob import matches_glob
+
 _OLDER: Final[Mapping[str, str]] = {
     "Task": "Agent",
     "KillShell": "TaskStop",
@@ -121,8 +123,13 @@ def newer_arguments(tool: str, arguments: Mapping[str, Any]) -> Mapping[str, Any
 
 def names_tool(listed: str, tool: str) -> bool:
     """Tell whether a name in a list of tools means ``tool``: by an older or a newer
-    name, or as one of the tools of an MCP server."""
-    return newer(listed) == newer(tool) or is_of_server(listed, tool)
+    name, or as one of the tools of an MCP server, or of all that a pattern of their
+    names matches."""
+    return (
+        newer(listed) == newer(tool)
+        or is_of_server(listed, tool)
+        or (listed.startswith("mcp__") and matches_glob(listed, tool))
+    )
 
 
 def is_of_server(server: str, tool: str) -> bool:

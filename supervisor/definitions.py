@@ -34,7 +34,8 @@ The fields:
 - ``name``: what the agent is called by; required.
 - ``description``: when to use it, for the model that may; required.
 - ``tools``, or ``allowed-tools``: the names of the tools that it may use, as a
-  list or with commas; without the field, or with ``*``, all.
+  list or with commas; without the field, or with ``*``, all. Those of MCP servers
+  may be named together: ``mcp__SERVER``, ``mcp__SERVER__*``, ``mcp__*``.
 - ``disallowed-tools``: those that it may not use, whatever ``tools`` says.
 - ``model``: ``model`` or ``provider/model``; ``inherit``, as without the field,
   is that of whoever starts it.
@@ -63,7 +64,7 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast, get_args
@@ -77,7 +78,7 @@ from ._frontmatter import BadHead, HeadField, Value, split_page
 from ._hook_settings import HookReader
 from ._spec import Restart
 from ._text_file import BadFile, read_text
-from ._tool_names import known_spelling
+from ._tool_names import known_spelling, newer
 from .hooks import Hooks
 from .permissions import MODES
 
@@ -193,11 +194,20 @@ def _check_tools(value: object) -> None:
             raise TypeError(f"must be names, not {name!r}")
         if "(" in name:
             raise ValueError(
-                f"may hold only names of tools, not {_shown(name)}: name the tool, and "
-                "restrict its calls by a permission rule"
+                f"may hold only names of tools, not {_shown(name)}: {_rather(name)}"
             )
         if not _TOOL.fullmatch(name) or not name.isprintable():
             raise ValueError(f"may hold only names of tools, not {_shown(name)}")
+
+
+def _rather(name: str) -> str:
+    """Return what to write for the name of a tool with an argument."""
+    if newer(name.partition("(")[0]) == "Agent":
+        return (
+            "which types may be launched is said by permission rules: name Agent, and "
+            "deny Agent(TYPE) there for each that may not"
+        )
+    return "name the tool, and restrict its calls by a permission rule"
 
 
 def _check_model(value: object) -> None:
@@ -313,15 +323,27 @@ def _to_list(value: Value) -> tuple[str, ...]:
 
 def _to_tools(value: Value) -> tuple[str, ...] | None:
     names = _to_list(value)
-    return None if "*" in names else names
+    if "*" in names:
+        return None
+    _check_patterns(names)
+    return names
+
+
+def _check_patterns(names: Iterable[str]) -> None:
+    """Refuse what would be the name of no tool, and allow or forbid none."""
+    for name in names:
+        is_pattern = "*" in name and "(" not in name
+        if name == "mcp__" or (is_pattern and not name.startswith("mcp__")):
+            raise ValueError(
+                "must name each tool; only for those of MCP servers may there be a "
+                f"pattern, as in mcp__SERVER__* or mcp__*, not {_shown(name)}"
+            )
 
 
 def _to_disallowed(value: Value) -> tuple[str, ...]:
     names = () if value == "" else _to_list(value)
+    _check_patterns(names)
     for name in names:
-        # It would be the name of no tool, and forbid none.
-        if "*" in name:
-            raise ValueError(f"must name each tool, not {_shown(name)}")
         if (known := known_spelling(name)) is not None:
             raise ValueError(f"would forbid nothing by {_shown(name)}: write {known}")
     return names
@@ -414,10 +436,11 @@ _NOTHING: Final = ("", "none", "false", "no", "off", "inherit", "default")
 _NESTED: Final = ("hooks", "mcpservers")
 _REQUIRED: Final = ("name", "description")
 _MEANINGLESS: Final = ("color", "initialprompt")
-_SUSPICIOUS: Final = re.compile(
-    "tool|permi|allow|den[iy]|forbid|block|exclude|restrict|sandbox|readonly|hook|guard"
-    "|isolat|fork|turns|^mode$"
+_RESTRICTS: Final = (
+    "permi|allow|den[iy]|forbid|block|exclude|restrict|sandbox|readonly|guard|isolat"
 )
+_RESTRICTING: Final = re.compile(_RESTRICTS)
+_SUSPICIOUS: Final = re.compile(f"{_RESTRICTS}|tool|hook|fork|turns|^mode$")
 # What YAML puts other fields in the place of, such as one that restricts.
 _MERGE: Final = "<<"
 
@@ -526,11 +549,14 @@ def _faults_of_keys(fields: Sequence[HeadField]) -> Iterator[Fault]:
 
 def _may_be_guard(key: str, *, is_prose: bool) -> bool:
     """Tell whether one of the fields that restrict may be meant by a key that is
-    indented: in prose, also words before a colon look like a key."""
+    indented, or something that is to restrict: in prose, also words before a colon
+    look like a key."""
     normal = _normal(key)
     if normal in _GUARDS:
         return True
     if " " not in key and _LIKE_GUARDS.fullmatch(normal.rstrip("s")):
+        return True
+    if not is_prose and _RESTRICTING.search(normal):
         return True
     if is_prose and not key[:1].islower():
         return False

@@ -112,6 +112,9 @@ def test_what_is_not_said_has_its_default() -> None:
         ("tools: Bash, Bash", "tools", ("Bash",)),
         ('tools: ["Bash, TaskStop", Agent]', "tools", ("Bash", "TaskStop", "Agent")),
         ("tools: mcp__git__log, mcp__*", "tools", ("mcp__git__log", "mcp__*")),
+        ("disallowedTools: mcp__*", "disallowed_tools", ("mcp__*",)),
+        ("disallowedTools: mcp__git", "disallowed_tools", ("mcp__git",)),
+        ("disallowedTools: mcp__git__*", "disallowed_tools", ("mcp__git__*",)),
         ("tools: []", "tools", ()),
         ("tools: '*'", "tools", None),
         ("color: red\nversion: 1.0\nmetadata:\n  a: [1]", "tools", None),
@@ -621,7 +624,10 @@ def test_a_definition_made_by_hand_is_checked(
     "more",
     [
         "disallowed-tools: '*'",
-        "disallowed-tools: mcp__*",
+        "disallowed-tools: B*",
+        "disallowed-tools: mcp__",
+        "disallowed-tools: Bash, '*__log'",
+        "tools: Read, B*",
         "disallowedTools:\n  - Bash\n  - Task*",
         "<<: {tools: Read}",
         "base: &base {tools: Read}\n<<: *base",
@@ -773,6 +779,39 @@ def test_a_restriction_that_is_indented_is_no_description(
     definitions, problems = read_definitions(tmp_path)
     assert definitions == {}
     assert "is indented, so that it belongs to" in str(problems[0])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "metadata: {deny: Bash}",
+        "metadata:\n  deny: Bash",
+        "metadata:\n  team:\n    - forbidden: [Bash]",
+        'metadata: {"team": {"Allowed": ["Read"]}}',
+        "x-team:\n  read-only: true",
+    ],
+)
+def test_what_reads_like_a_restriction_is_told_of_wherever_it_stands(more: str) -> None:
+    """A4: it restricts nothing there."""
+    with pytest.raises(DefinitionError, match="is indented, so that it belongs to"):
+        parse(more)
+
+
+def test_what_means_nothing_here_may_hold_anything_else() -> None:
+    assert (
+        parse("metadata:\n  author: {name: me}\n  versions: [{of: 1.0}]").tools is None
+    )
+
+
+@pytest.mark.parametrize("field", ["tools", "disallowedTools"])
+@pytest.mark.parametrize(
+    "value", ["Agent(worker, researcher)", "Read, Task(worker)", '["Agent(a)", "Read"]']
+)
+def test_types_of_agents_in_a_list_of_tools_are_refused_with_the_rule_to_write(
+    field: str, value: str
+) -> None:
+    with pytest.raises(DefinitionError, match=r"name Agent, and deny Agent\(TYPE\)"):
+        parse(f"{field}: {value}")
 
 
 EXAMPLES = """

@@ -22,6 +22,7 @@ from actors.agent import (
 )
 from actors.env import real_env
 from actors.testing import fake_env
+from supervisor._tool_names import is_listed
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition
 from supervisor.permissions import Permissions, Rule, ToolRequest, Verdict
@@ -234,6 +235,25 @@ async def test_a_tool_is_denied_under_all_of_its_names(
     assert all("no task" in answer.text for answer in answers)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("mcp__*", "mcp__git__get_a mcp__git__log mcp__hub__get_a"),
+        ("mcp__git", "mcp__git__get_a mcp__git__log"),
+        ("mcp__git__*", "mcp__git__get_a mcp__git__log"),
+        ("mcp__git__get_*", "mcp__git__get_a"),
+        ("mcp__*__get_a", "mcp__git__get_a mcp__hub__get_a"),
+        ("mcp__gi*", "mcp__git__get_a mcp__git__log"),
+        ("mcp__git__log", "mcp__git__log"),
+        ("mcp__log", ""),
+        ("*", ""),
+    ],
+)
+def test_tools_of_servers_may_be_listed_together(pattern: str, names: str) -> None:
+    there = "Bash mcp__git__get_a mcp__git__log mcp__hub__get_a mcpx".split()
+    assert [tool for tool in there if is_listed(tool, [pattern])] == names.split()
+
+
 def test_what_two_agents_may_use_is_what_both_may() -> None:
     """Under whatever name each of them knows a tool."""
 
@@ -244,6 +264,9 @@ def test_what_two_agents_may_use_is_what_both_may() -> None:
     assert both(["Agent", "Bash"], ["Task", "Read"]) == ("Task",)
     assert both(["mcp__git"], ["mcp__git__log", "Bash"]) == ("mcp__git__log",)
     assert both(["mcp__git__log", "Bash"], ["mcp__git"]) == ("mcp__git__log",)
+    assert both(["mcp__*", "Bash"], ["mcp__git__*"]) == ("mcp__git__*",)
+    assert both(["mcp__git__get_*"], ["mcp__git"]) == ("mcp__git__get_*",)
+    assert both(["mcp__*"], ["Bash"]) == ()
     assert both(["TaskStop"], ["KillShell", "KillBash"]) == ("KillShell", "KillBash")
     assert both(None, ["Bash"]) == ("Bash",)
     assert both(["Bash"], None) == ("Bash",)

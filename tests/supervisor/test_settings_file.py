@@ -156,6 +156,11 @@ def test_a_mode_that_is_told_is_the_mode_and_none_is_none(tmp_path: Path) -> Non
             "waited for",
         ),
         (
+            {"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": []}]}},
+            "hooks.PreToolUse[0].hooks",
+            "nothing is called",
+        ),
+        (
             {"hooks": {"Stop": group(command="x", once=True)}},
             "hooks.Stop[0].hooks[0].once",
             "each time",
@@ -227,6 +232,17 @@ def test_what_only_takes_something_away_is_listed(
         ),
         ({"hooks": {"PreToolUse": group(command="")}}, "command must be a command"),
         ({"hooks": {"PreToolUse": group(cmd="x")}}, "command: must be the text"),
+        (
+            {"hooks": {"PreToolUse": [{"hooks": [{}]}]}},
+            "PreToolUse[0].hooks[0].type: there is none: write",
+        ),
+        ({"hooks": {"Stop": [{"hooks": [{"_": "later"}]}]}}, "hooks[0].type: must be"),
+        ({"hooks": {"Stop": [{"hooks": [None]}]}}, "hooks[0]: must be an object"),
+        ({"hooks": {"Stop": [{}]}}, "Stop[0]: there is no list 'hooks'"),
+        (
+            {"hooks": {"PreToolUse": [{"hooks": [{"type": "command"}]}]}},
+            "hooks[0].command: must be the text of a command, not None",
+        ),
         ({"hooks": {"PreToolUse": group(command="x", timeout=0)}}, "timeout must be"),
         (
             {"hooks": {"PreToolUse": group(command="x", timeout="5s")}},
