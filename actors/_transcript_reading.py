@@ -8,7 +8,10 @@ that no other follows.
 from __future__ import annotations
 
 import re
+from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,6 +70,23 @@ class _Record:
     """Whether it belongs to the agent in question."""
     timestamp: bytes
     line: bytes
+    number: int
+    """Its place among the records."""
+    before: bytes | None = None
+    """The id of the record of this agent in the lines before."""
+
+    @property
+    def age(self) -> tuple[bytes, int]:
+        """Of the same time, the one that was written later is newer."""
+        return self.timestamp, self.number
+
+    def said(self) -> Recorded | None:
+        """Return what it says.
+
+        Raises:
+            ValueError: if its head alone could be read.
+        """
+        return decode(parse(self.line))
 
 
 class TranscriptTooLarge(ValueError):
@@ -77,47 +97,50 @@ class _Cut(Exception):
     """What is wanted is in a part of the file that was not read."""
 
 
-class _Unreadable(Exception):
-    """A line that began well turned out to be none."""
-
-
 def _go_on() -> None:
     """Nobody stops it."""
 
 
 class _Scan:
-    """The records in a part of a file, by their ids."""
+    """The records in a part of a file, by their ids.
 
-    def __init__(self, agent_id: str, *, strict: bool) -> None:
+    Of a line that begins as we write them only that is read here: whether the rest
+    can be is seen once it takes part in the conversation.
+    """
+
+    def __init__(self, agent_id: str) -> None:
         self.records: dict[bytes, _Record] = {}
         self.skipped = 0
         # By the id of a record that unreadable lines precede: the id of the record
         # of this agent before those.
-        self.bridges: dict[bytes, bytes | None] = {}
+        self._bridges: dict[bytes, bytes | None] = {}
         self._agent = agent_id.encode()
-        self._strict = strict
         self._last: bytes | None = None
         self._bridge_next = False
 
     def add(self, line: bytes) -> None:
         record = self._read(line)
-        if record is None:
+        if record is None or (
+            # It would take the place of one that may be whole.
+            record.uuid in self.records and not _is_readable(record)
+        ):
             self.skipped += 1
             self._bridge_next = True
             return
         if record.ours:
             if self._bridge_next:
-                self.bridges[record.uuid] = self._last
+                self._bridges[record.uuid] = self._last
                 self._bridge_next = False
-            self._last = record.uuid
+            record.before, self._last = self._last, record.uuid
         self.records[record.uuid] = record
 
     def _read(self, line: bytes) -> _Record | None:
         own = OWN_HEAD(line)
-        if own is not None and not self._strict and line.endswith(b"}"):
+        number = len(self.records)
+        if own is not None and line.endswith(b"}"):
             parent, uuid, agent, timestamp, _ = own.groups()
             ours = agent == self._agent
-            return _Record(uuid, parent, ours, timestamp, line)
+            return _Record(uuid, parent, ours, timestamp, line, number)
         try:
             fields = parse(line)
             decode(fields)
@@ -129,21 +152,51 @@ class _Scan:
                 and fields.get("isSidechain") is True,
                 _timestamp(fields["timestamp"]),
                 line,
+                number,
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def newest_leaf(self) -> _Record | None:
+        """Return the newest record that can be read and no other follows. Those
+        that cannot, and would have been, are none."""
         ours = [record for record in self.records.values() if record.ours]
-        followed = {record.parent for record in ours}
+        followers = Counter(record.parent for record in ours)
         # Where all are followed they go round in a circle.
-        leaves = [record for record in ours if record.uuid not in followed] or ours
-        newest: _Record | None = None
-        for record in leaves:
-            # Of the same time, the one that was written later.
-            if newest is None or record.timestamp >= newest.timestamp:
-                newest = record
-        return newest
+        leaves = [record for record in ours if record.uuid not in followers] or ours
+        leaves = sorted(leaves, key=_age)
+        while leaves:
+            leaf = leaves.pop()
+            if _is_readable(leaf):
+                return leaf
+            if self.records.pop(leaf.uuid, None) is None:
+                continue
+            self.skipped += 1
+            followers[leaf.parent] -= 1
+            above = None if leaf.parent is None else self.records.get(leaf.parent)
+            if above is not None and above.ours and not followers[above.uuid]:
+                insort(leaves, above, key=_age)
+        return None
+
+    def bridge(self, record: _Record) -> bytes | None:
+        """Return the id of the record to go on with behind ``record``, of which the
+        one that it follows is not there; None if nothing was unreadable between."""
+        if record.uuid in self._bridges:
+            return self._bridges[record.uuid]
+        # It may stand in the rest of a line that has only a head.
+        before = None if record.before is None else self.records.get(record.before)
+        return None if before is None or _is_readable(before) else before.uuid
+
+
+_age = attrgetter("age")
+
+
+def _is_readable(record: _Record) -> bool:
+    try:
+        record.said()
+    except ValueError:
+        return False
+    return True
 
 
 def _timestamp(value: Any) -> bytes:
@@ -173,14 +226,7 @@ def read_transcript(
     lines = _read_lines(files, path, start, go_on)
     with fewer_collections():
         try:
-            return _read_chain(
-                lines, agent_id, strict=False, is_cut=start > 0, go_on=go_on
-            )
-        except _Unreadable:
-            # Rare enough to begin again, with a close look at every line.
-            return _read_chain(
-                lines, agent_id, strict=True, is_cut=start > 0, go_on=go_on
-            )
+            return _read_chain(lines, agent_id, is_cut=start > 0, go_on=go_on)
         except _Cut:
             raise TranscriptTooLarge(
                 f"of its {size:,} bytes {READ_LIMIT:,} can be read, and all that was "
@@ -198,28 +244,13 @@ def read_tail(
     """Return the last ``count`` messages as they were recorded; fewer if there are
     no more in the last `READ_LIMIT` bytes. Lines that cannot be read are passed over.
     It calls ``go_on`` as `read_transcript`."""
-    try:
-        return _read_tail(files, path, agent_id, count, go_on, strict=False)
-    except _Unreadable:
-        return _read_tail(files, path, agent_id, count, go_on, strict=True)
-
-
-def _read_tail(
-    files: Files,
-    path: Path,
-    agent_id: str,
-    count: int,
-    go_on: Callable[[], None],
-    *,
-    strict: bool,
-) -> list[Message]:
     size = files.size(path) or 0
     window = max(_WINDOW, count * _RECORD)
     while True:
         window = min(window, READ_LIMIT)
         start = max(0, size - window)
         lines = _read_lines(files, path, start, go_on, end=size)
-        scan = _scan(lines, agent_id, strict, go_on)
+        scan = _scan(lines, agent_id, go_on)
         is_whole = start == 0 or window == READ_LIMIT
         messages = _last_messages(scan, count, is_whole=is_whole)
         if messages is not None:
@@ -234,7 +265,10 @@ def _last_messages(scan: _Scan, count: int, *, is_whole: bool) -> list[Message] 
     record = scan.newest_leaf()
     while record is not None and record.uuid not in seen and len(found) < count:
         seen.add(record.uuid)
-        said = _decode(record) if record.ours else None
+        try:
+            said = record.said() if record.ours else None
+        except ValueError:
+            said = None
         if said is not None:
             found.append(_gap_note(said.missing) if isinstance(said, Gap) else said)
         if record.parent is None:
@@ -285,10 +319,8 @@ def _read_lines(
     return lines
 
 
-def _scan(
-    lines: Sequence[bytes], agent_id: str, strict: bool, go_on: Callable[[], None]
-) -> _Scan:
-    scan = _Scan(agent_id, strict=strict)
+def _scan(lines: Sequence[bytes], agent_id: str, go_on: Callable[[], None]) -> _Scan:
+    scan = _Scan(agent_id)
     for first in range(0, len(lines), _STEP):
         go_on()
         for line in lines[first : first + _STEP]:
@@ -301,20 +333,19 @@ def _read_chain(
     lines: Sequence[bytes],
     agent_id: str,
     *,
-    strict: bool,
     is_cut: bool = False,
     go_on: Callable[[], None] = _go_on,
 ) -> Transcript | None:
     """Return the conversation in ``lines``, of which others may come before, if it
     ``is_cut``."""
-    straight = None if strict else read_straight(lines, agent_id, go_on)
+    straight = read_straight(lines, agent_id, go_on)
     if straight is not None:
         messages, needed = mend(straight.said)
         leaf_id = straight.ids[needed - 1] if needed else None
         return Transcript(
             messages=list[Message](messages), leaf=leaf_id, newest=straight.newest
         )
-    scan = _scan(lines, agent_id, strict, go_on)
+    scan = _scan(lines, agent_id, go_on)
     leaf = scan.newest_leaf()
     if leaf is None:
         if is_cut:
@@ -346,7 +377,11 @@ def _walk(
         seen.add(record.uuid)
         if len(seen) % _STEP == 0:
             go_on()
-        message = _decode(record) if record.ours else None
+        try:
+            message = record.said() if record.ours else None
+        except ValueError:
+            scan.skipped += 1
+            message = Gap(1)
         if isinstance(message, CompactBoundary):
             ids.append(record.uuid)
             said.append(UserMessage(message.summary, origin="summary"))
@@ -359,23 +394,16 @@ def _walk(
             said.append(message)
         parent = record.parent
         if parent is not None and parent not in scan.records:
-            if is_cut and scan.bridges.get(record.uuid) is None:
+            parent = scan.bridge(record)
+            if is_cut and parent is None:
                 raise _Cut
             missing += 1
             ids.append(record.uuid)
             said.append(_gap_note(1))
-            parent = scan.bridges.get(record.uuid)
         record = None if parent is None else scan.records.get(parent)
     ids.reverse()
     said.reverse()
     return ids, said, missing
-
-
-def _decode(record: _Record) -> Recorded | None:
-    try:
-        return decode(parse(record.line))
-    except ValueError:
-        raise _Unreadable from None
 
 
 def _gap_note(missing: int) -> UserMessage:
