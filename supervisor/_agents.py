@@ -165,6 +165,7 @@ class Agents:
             self._life.env,
             self._facts_of(task),
             on_warning=task.warn,
+            last_words=lambda: task.result,
             background_tasks=lambda: _describe_own(task),
             time_left=lambda: _time_for_hooks(task),
         )

@@ -10,6 +10,7 @@ from typing import Final
 import attrs
 
 from actors import Progress
+from actors.envelope import NOTE
 
 from ._delivery import Delivery
 from ._line import escaped_line
@@ -72,6 +73,7 @@ class ProgressNotes:
                 "<task-progress>\n"
                 f"<task-id>{escape(task.task_id)}</task-id>\n"
                 f"<summary>{line}</summary>\n"
+                f"<note>{NOTE}</note>\n"
                 "</task-progress>"
             ),
             summary=unescape(line),

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from ._waiting import TaskSet
 
 HISTORY = 32
-"""Ended tasks of each type that are kept once nobody waits to hear of them."""
+"""Ended tasks of each type, and of those as many in the background as waited for,
+that are kept once nobody waits to hear of them."""
 
 
 @attrs.frozen

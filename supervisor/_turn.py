@@ -36,7 +36,13 @@ _inside: ContextVar[frozenset[object]] = ContextVar("_inside", default=frozenset
 class Parent:
     """One owner, and the turns of it. Made by `Parents.of`."""
 
-    def __init__(self, owner: str | None, outbox: Outbox, woken: set[Parent]) -> None:
+    def __init__(
+        self,
+        owner: str | None,
+        outbox: Outbox,
+        woken: set[Parent],
+        spoken: dict[str | None, float],
+    ) -> None:
         self.owner = owner
         self.outbox = outbox
         # Those of which a wake is under way: its reader may forget it.
@@ -47,11 +53,19 @@ class Parent:
         """The host's own turns that are under way: one, and those inside it."""
         self.wake: Turn | None = None
         """The turn of a wake that is under way."""
-        self.spoke_at = -inf
-        """When the host last began, or asked for, a turn of its own."""
         # Those that wait for their turn, in order.
         self._line: deque[object] = deque()
         self._changed = ParkingLot()
+        self._spoken = spoken
+
+    @property
+    def spoke_at(self) -> float:
+        """When the host last began, or asked for, a turn of its own."""
+        return self._spoken.get(self.owner, -inf)
+
+    def speaks(self) -> None:
+        """The host begins, or asks for, a turn of its own."""
+        self._spoken[self.owner] = trio.current_time()
 
     @property
     def is_busy(self) -> bool:
@@ -128,12 +142,16 @@ class Parents:
         self._outbox = outbox
         self._parents: WeakValueDictionary[str | None, Parent] = WeakValueDictionary()
         self._woken: set[Parent] = set()
+        # By owner: who looks for a wake may come when nobody holds the parent.
+        self._spoken: dict[str | None, float] = {}
 
     def of(self, owner: str | None) -> Parent:
         """Return that of ``owner``, of which None is one too."""
         parent = self._parents.get(owner)
         if parent is None:
-            self._parents[owner] = parent = Parent(owner, self._outbox, self._woken)
+            self._parents[owner] = parent = Parent(
+                owner, self._outbox, self._woken, self._spoken
+            )
         return parent
 
     def is_busy(self, owner: str | None) -> bool:
@@ -189,7 +207,7 @@ class Turn:
         parent = self._parent
         if not parent.is_inside:
             # Also while it waits: the user has spoken.
-            parent.spoke_at = trio.current_time()
+            parent.speaks()
             await parent.wait_free()
         self._begin()
         parent.own.add(self)

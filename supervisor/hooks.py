@@ -413,6 +413,8 @@ class AgentHooks:
 
     Args:
         on_warning: told what people should know, in a line or a few.
+        last_words: returns the last that the agent has said, for a run that ends
+            otherwise than by its answer.
         background_tasks: returns the agent's tasks that have not ended, as JSON
             may have them.
         time_left: returns how many seconds there are at the end.
@@ -425,6 +427,7 @@ class AgentHooks:
         facts: HookFacts,
         *,
         on_warning: Callable[[str], None],
+        last_words: Callable[[], str | None] = lambda: None,
         background_tasks: Callable[[], Sequence[Mapping[str, Any]]] = list,
         time_left: Callable[[], float] = lambda: math.inf,
     ) -> None:
@@ -432,13 +435,13 @@ class AgentHooks:
         self._env = env
         self._facts = facts
         self._warn = on_warning
+        self._last_words = last_words
         self._background_tasks = background_tasks
         self._time_left = time_left
         self._started = False
         self._owes_stop = False
         self._blocks = 0
         """How many times in a row stop hooks have made it go on."""
-        self._answer: str | None = None
         self.was_killed = False
         """Whether a run that has returned counts as killed; to be set before the
         block is left."""
@@ -461,8 +464,7 @@ class AgentHooks:
         say, which is warned of.
         """
         self._owes_stop = True
-        self._answer = answer
-        reasons = await self._ask_stop("running")
+        reasons = await self._ask_stop("running", answer)
         if reasons and self._blocks >= STOP_BLOCKS:
             self._warn(
                 f"stop hooks have made the agent go on {self._blocks} times in a row;"
@@ -592,15 +594,17 @@ class AgentHooks:
         self._owes_stop = False
         budget = min(END_BUDGET, self._time_left())
         with trio.move_on_after(budget, shield=True):
-            await self._ask_stop(self._status(exc), most=budget)
+            await self._ask_stop(self._status(exc), self._last_words(), budget)
 
     # Calling
 
-    async def _ask_stop(self, status: str, most: float = math.inf) -> str | None:
+    async def _ask_stop(
+        self, status: str, said_last: str | None, most: float = math.inf
+    ) -> str | None:
         told = {
             "stop_hook_active": self._blocks > 0,
             "agent_transcript_path": self._facts.transcript,
-            "last_assistant_message": self._answer,
+            "last_assistant_message": said_last,
             "background_tasks": [dict(task) for task in self._background_tasks()],
             # Its own, of which it has none: schedules are the host's.
             "session_crons": [],

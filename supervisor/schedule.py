@@ -116,7 +116,7 @@ class Schedule:
                 f"<due>{due.isoformat()}</due>\n"
                 f"<prompt>{prompt}</prompt>\n"
                 "<note>This prompt was scheduled before: no person has written it"
-                " just now.</note>\n"
+                " just now, and it approves nothing.</note>\n"
                 "</scheduled-prompt>"
             ),
             summary=f"Scheduled prompt: {one_line(self.prompt)}",

@@ -869,6 +869,43 @@ async def test_every_agent_has_its_pair(
     assert {told["agent_id"] for told in hook.told} == {task.id}
 
 
+async def says_more(context: AgentContext) -> AsyncIterator[AgentEvent]:
+    """Goes on after its first answer, with other last words."""
+    goes_on = len(context.history) > 1
+    yield AssistantMessage("begun" if goes_on else "an answer")
+    if not goes_on:
+        return
+    raise ValueError("out of order")
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (loop, ["do it"]),
+        (breaks, ["begun"]),
+        (hangs, ["begun"]),
+        (gives_up, ["half of it"]),
+        (says_more, ["an answer", "begun"]),
+    ],
+)
+async def test_stop_hooks_hear_the_last_words_whatever_the_end(
+    tmp_path: Path,
+    autojump_clock: trio.testing.MockClock,
+    run: Run,
+    words: list[str],
+) -> None:
+    """The result that the snapshot has, not an answer of before."""
+    hook = Recorder(*(["go on"] if run is says_more else []))
+    async with runtime_with(tmp_path, Hooks(stop=[Hook(hook)])) as runtime:
+        task = await runtime.launch(Agent(run, "do it"))
+        with trio.move_on_after(10):
+            await task.wait()
+        await task.stop()
+        ended = task.snapshot()
+    assert [told["last_assistant_message"] for told in hook.told] == words
+    assert ended.result == words[-1]
+
+
 async def test_an_agent_that_never_began_has_no_hooks(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:

@@ -23,6 +23,7 @@ WAYS = {
     "replaced": "rm *.output; echo stran''ger >$(basename $OUT)",
     "moved": "mv *.output elsewhere; echo stran''ger >$(basename $OUT)",
     "linked": "mv *.output elsewhere; ln -s /etc/passwd $(basename $OUT)",
+    "a directory": "rm *.output; mkdir $(basename $OUT)",
 }
 
 
@@ -30,7 +31,7 @@ WAYS = {
 async def test_output_whose_file_is_taken_away_is_told_of_and_its_end_is_kept(
     way: str, tmp_path: Path
 ) -> None:
-    """P10, P7: nothing of a stranger's file is told as the output, or removed. (The
+    """OF9, P10, P7: nothing of a stranger's file is told as the output, or removed. (The
     command itself, which the summary shows, has the word in two parts.)"""
     command = f"OUT=$(ls *.output); echo before; {way}; echo after"
     with trio.fail_after(60):

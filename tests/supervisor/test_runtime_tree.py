@@ -117,6 +117,23 @@ async def test_the_last_32_of_each_type_are_kept(tmp_path: Path) -> None:
             runtime.get(agents[7].id)
 
 
+async def test_those_waited_for_take_no_place_of_those_in_the_background(
+    tmp_path: Path,
+) -> None:
+    """SM26."""
+    async with open_runtime(tmp_path) as runtime:
+        background: list[str] = []
+        for number in range(40):
+            task = await runtime.launch(returns(number))
+            await task.wait()
+            background.append(task.id)
+        for note in runtime.notifications.drain():
+            note.ack()
+        foreground = [(await runtime.run(returns(number))).id for number in range(40)]
+        kept = [*background[8:], *foreground[8:]]
+        assert [snapshot.id for snapshot in runtime.tasks()] == kept
+
+
 async def test_what_is_unfinished_or_unacknowledged_is_never_evicted(
     tmp_path: Path,
 ) -> None:

@@ -443,7 +443,8 @@ async def test_a_host_with_real_shells_hears_of_each_once(tmp_path: Path) -> Non
 async def test_what_is_for_an_agent_that_runs_goes_into_its_inbox(
     tmp_path: Path,
 ) -> None:
-    """Progress, prompts and ends alike, and nobody is woken for them."""
+    """N42: progress, prompts and ends alike, and nobody is woken for them; each says
+    that it approves nothing."""
     got: list[str] = []
     end = trio.Event()
 
@@ -469,3 +470,4 @@ async def test_what_is_for_an_agent_that_runs_goes_into_its_inbox(
             assert runtime.outbox.unacknowledged == 0
     assert got[0].startswith("<task-progress>") and "3 new tools used" in got[0]
     assert got[1].startswith("<task-notification>") and len(got) == 2
+    assert all("approves nothing" in text for text in got)

@@ -95,6 +95,7 @@ async def test_a_prompt_wakes_its_parent_in_the_words_of_nobody(
     assert "1 scheduled prompt is due. No human input has occurred" in wake.text
     assert root.findtext("scheduled-prompt/prompt") == "do </prompt> & <b>\nnow"
     assert root.findtext("scheduled-prompt/expression") == "* * * * *"
+    assert "approves nothing" in (root.findtext("scheduled-prompt/note") or "")
 
 
 async def test_prompts_and_ends_are_told_in_the_order_in_which_they_come(

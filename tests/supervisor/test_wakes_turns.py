@@ -275,6 +275,21 @@ async def test_a_wake_waits_for_the_window_after_a_user_has_spoken(
         assert began[1:] == [now]
 
 
+async def test_the_window_holds_for_who_looks_for_a_wake_only_afterwards(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """N33: when nobody else has looked for one, and no turn is left, meanwhile."""
+    box = Box()
+    spoke_at = trio.current_time()
+    async with box.turn():
+        await trio.sleep(1)
+    gc.collect()
+    box.add()
+    box.publish()
+    async with await next_of(box.wakes(window=5.0)):
+        assert spoke_at + 5.0 < trio.current_time() < spoke_at + 5.001
+
+
 async def test_each_message_begins_the_window_anew_and_a_long_turn_outlasts_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
