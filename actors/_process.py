@@ -26,6 +26,12 @@ an uninterruptible system call, one of another user, or a guardian that hangs.""
 
 GUARDIAN_DIED = "the guardian process died"
 
+_LOOKS_IN_VAIN = 20
+_BIRTHS = 10
+"""How often a look asks for the newest processes: one that lives for less than the
+look is met as it is born, or not at all."""
+_NEWEST = 4
+
 
 class Guardian(Protocol):
     """What a tree needs of its guardian."""
@@ -462,13 +468,51 @@ class PosixProcess:
         with trio.move_on_after(PATIENCE / 2):
             await self._guardian.wait_ended()
         # Both halves may have been killed.
-        while pids := self._find_lost():
-            self._signal_lost(pids, signal.SIGKILL)
-            for pid in pids:
-                await wait_process_end(pid)
+        met: set[int] = set()
+        while True:
+            while pids := self._find_lost():
+                self._signal_lost(pids, signal.SIGKILL)
+                for pid in pids:
+                    await wait_process_end(pid)
+            if not await self._hunt(met):
+                break
         self._gone = True
         self._announce()
         await trio.lowlevel.checkpoint()
+
+    async def _hunt(self, met: set[int]) -> bool:
+        """Kill who bears our mark, and who is born with it as we look.
+
+        Who is not seen in one look need not be gone: a chain of processes that
+        fork and end is always one link ahead. Return True as soon as one was there
+        that is not among those ``met``, where it is added. False is certain if
+        nobody was born during a look; on a machine where somebody always is, many
+        looks must have been in vain.
+        """
+        from ._guardian.proc import HAS_PROC, all_pids, mark_of, newest_pid, send_signal
+
+        if not HAS_PROC:
+            return False
+        for _ in range(_LOOKS_IN_VAIN):
+            before = newest = newest_pid()
+            bearers: set[int] = set()
+            for pid in all_pids():
+                if mark_of(pid) == self._mark:
+                    send_signal(pid, signal.SIGKILL)
+                    bearers.add(pid)
+            for _ in range(_BIRTHS):
+                for pid in range(newest, max(newest - _NEWEST, 0), -1):
+                    if mark_of(pid) == self._mark:
+                        send_signal(pid, signal.SIGKILL)
+                        bearers.add(pid)
+                newest = newest_pid()
+            if bearers - met:
+                met |= bearers
+                return True
+            if 0 < before == newest:
+                return False
+            await trio.lowlevel.checkpoint()
+        return False
 
 
 def _open_pidfd(pid: int) -> int | None:

@@ -72,6 +72,12 @@ def all_pids() -> list[int]:
     return sorted((int(name) for name in names if name.isdigit()), reverse=True)
 
 
+def newest_pid() -> int:
+    """Return the pid that was given out last, or 0 if that is not told."""
+    last = read("/proc/loadavg", 256).split()[-1:]
+    return int(last[0]) if last else 0
+
+
 def look_at_processes() -> Iterator[Seen]:
     """Yield every process that we are shown, the newest first."""
     for pid in all_pids():

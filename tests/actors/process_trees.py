@@ -191,9 +191,23 @@ def nicer(by: int) -> int:
     return min(19, os.nice(0) + by)
 
 
+LIFE = 150
+"""Seconds after which what a test has left behind ends, which is longer than any
+test takes."""
+
+
 def unused_seconds() -> str:
     """Return a duration for ``sleep`` that no other process uses."""
-    return f"6{int.from_bytes(os.urandom(3), 'big'):08d}"
+    return f"{LIFE}.{int.from_bytes(os.urandom(4), 'big'):010d}"
+
+
+def chain(*, before: str = "", leave: str = "os.setsid()") -> str:
+    """Return a Python program of which each link forks the next and ends, as fast
+    as it can; but not for ever, whatever becomes of the test."""
+    return (
+        f"import os, time\n{before}\nend = time.monotonic() + {LIFE}\n"
+        f"while time.monotonic() < end:\n if os.fork(): os._exit(0)\n {leave}"
+    )
 
 
 ESCAPES = {

@@ -23,6 +23,7 @@ from tests.actors.process_trees import (
     ROOT,
     Held,
     alive,
+    chain,
     children,
     descriptors,
     end,
@@ -358,16 +359,15 @@ def last_pid() -> int:
     return int(Path("/proc/loadavg").read_text().split()[-1])
 
 
-@pytest.mark.parametrize("leave", ["", "os.setsid()"])
+@pytest.mark.parametrize("leave", ["pass", "os.setsid()"])
 async def test_a_chain_of_forks_loses(tmp_path: Path, leave: str) -> None:
     """Each link forks the next and ends, as fast as it can."""
     n = unused_seconds()
     held = Held(tmp_path)
-    chain = f"import os\nopen = os.open('{held.path}', os.O_WRONLY)\n"
-    chain += f"while True:\n if os.fork(): os._exit(0)\n {leave or 'pass'}\n"
+    program = chain(before=f"os.open('{held.path}', os.O_WRONLY)", leave=leave)
     async with open_processes() as processes:
         tree = await processes.spawn(
-            [sys.executable, "-I", "-S", "-c", chain, n],
+            [sys.executable, "-I", "-S", "-c", program, n],
             cwd=None,
             env=os.environ,
             marker="x",
@@ -622,10 +622,9 @@ async def main():
             ["bash", "-c", script], cwd=None, env=os.environ, marker=script[:4]))
     outer = processes._guardian._popen.pid
     print(outer, processes._guardian.inner, flush=True)
-    if os.environ.get("FORK") and os.fork() == 0:
-        while True:
-            await trio.sleep(1)
-    await trio.sleep_forever()
+    if os.environ.get("FORK"):
+        os.fork()
+    await trio.sleep(150)  # Longer than any test, and not for ever.
 
 trio.run(main)
 """
@@ -640,10 +639,9 @@ async def test_the_death_of_a_runtime_leaves_nothing(
     open; also when one of the guardians was killed just before."""
     n = unused_seconds()
     held = Held(tmp_path)
-    chain = f'import os; n = {n}; held = os.open("{held.path}", os.O_WRONLY)\n'
-    chain += "while True:\n if os.fork(): os._exit(0)\n os.setsid()"
+    program = chain(before=f'n = {n}; os.open("{held.path}", os.O_WRONLY)')
     scripts = [script.format(n=n) for script in ESCAPES.values()]
-    scripts.append(f"exec {sys.executable} -I -S -c '{chain}'")
+    scripts.append(f"exec {sys.executable} -I -S -c '{program}'")
     host = start_beside([sys.executable, "-c", HOST, *scripts], FORK=fork)
     try:
         assert host.stdout is not None
@@ -723,6 +721,34 @@ async def test_nothing_is_left_when_both_guardians_are_killed_at_once() -> None:
         assert living(n) == []
         after = await shell(processes, "exit 5", marker="d")
         assert (await after.wait_exit()).code == 5
+
+
+async def test_a_chain_of_forks_loses_when_both_guardians_are_killed_too(
+    tmp_path: Path,
+) -> None:
+    """P1: most looks at all processes do not see it."""
+    n = unused_seconds()
+    held = Held(tmp_path)
+    program = chain(before=f"os.open('{held.path}', os.O_WRONLY)")
+    async with open_processes() as processes:
+        trees = [
+            await processes.spawn(
+                [sys.executable, "-I", "-S", "-c", program, n],
+                cwd=None,
+                env={},
+                marker=f"m{i}",
+            )
+            for i in range(3)
+        ]
+        for tree in trees:
+            await tree.wait_exit()
+        for pid in (outer_guardian_of(processes), guardian_of(processes)):
+            os.kill(pid, signal.SIGKILL)
+        for tree in trees:
+            await tree.wait_gone()
+        assert not held.is_held()
+        assert living(n) == []
+    held.close()
 
 
 async def test_nothing_is_left_of_what_was_starting_when_both_were_killed() -> None:

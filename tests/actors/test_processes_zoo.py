@@ -16,6 +16,7 @@ from actors._posix import PosixProcess, PosixProcesses
 from tests.actors.process_trees import (
     ESCAPES,
     alive,
+    chain,
     guardian_of,
     living,
     open_processes,
@@ -26,8 +27,6 @@ from tests.actors.process_trees import (
 )
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-CHAIN = "import os\nwhile True:\n if os.fork(): os._exit(0)\n os.setsid()\n"
 
 # Writes zeros over its environment, leaves session and parent, and closes all.
 OVERWRITES = """
@@ -104,14 +103,14 @@ async def test_all_of_them_at_once_end_one_by_one() -> None:
 async def test_a_fork_chain_keeps_no_other_tree_waiting() -> None:
     """P1, P3."""
     async with open_processes() as processes:
-        chain = await python(processes, CHAIN, marker="chain")
-        await chain.wait_exit()
+        endless = await python(processes, chain(), marker="chain")
+        await endless.wait_exit()
         for i in range(20):
             tree = await shell(processes, "(true &); exit 4", marker=f"m{i}")
             assert (await tree.wait_exit()).code == 4
             await tree.wait_gone()
-        chain.kill()
-        await chain.wait_gone()
+        endless.kill()
+        await endless.wait_gone()
 
 
 async def test_two_stops_at_once_are_one() -> None:
