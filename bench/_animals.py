@@ -11,6 +11,9 @@ from typing import Any
 
 import attrs
 
+LIFE = 150
+"""Seconds after which an animal ends by itself, whatever becomes of the zoo: longer
+than anybody has patience."""
 LAUNCHERS = ("python", "bash", "sh", "dash", "env", "setsid", "setpriv", "nohup")
 
 
@@ -54,7 +57,8 @@ class Specimen:
     animal: Animal
     directory: Path
     beast: Path = Path("/nonexistent")
-    word: str = attrs.field(factory=lambda: f"9{uuid.uuid4().int % 10**11:011}")
+    word: str = attrs.field(factory=lambda: f"{LIFE}.{uuid.uuid4().int % 10**12:012}")
+    """How long it sleeps, and what it is known by."""
     pid: int = 0
     escaped: tuple[str, ...] = ()
     misses: list[str] = attrs.Factory(list[str])
@@ -64,7 +68,8 @@ class Specimen:
         """Return the command line; its leader sleeps, or ends when told to."""
         last = f"exec sleep {self.word}"
         if leader_ends:
-            last = f"until [ -e {self._quoted(self.go)} ]; do sleep 0.02; done; exit 3"
+            last = f"until [ -e {self._quoted(self.go)} ] || ((SECONDS > {LIFE}));"
+            last += " do sleep 0.02; done; exit 3"
         rest = f": > {self._quoted(self.ready)}\n{last}"
         setup = self.animal.setup
         if "{rest}" in setup:

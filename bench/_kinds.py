@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 
-from ._animals import Animal
+from ._animals import LIFE, Animal
 
 _DOUBLE_FORK = """
 import os, sys
@@ -18,8 +18,9 @@ os.wait()
 """
 
 # From /proc/self/stat: where the environment is that others read.
-_OVERWRITE = """
+_OVERWRITE = f"""
 import ctypes, signal
+signal.alarm({LIFE})
 with open("/proc/self/stat") as file:
     fields = file.read().rpartition(") ")[2].split()
 start, end = int(fields[47]), int(fields[48])
@@ -27,10 +28,11 @@ ctypes.memset(start, 0, end - start)
 signal.pause()
 """
 
-_FORK_CHAIN = """
+_FORK_CHAIN = f"""
 import os, time
 os.setsid()
-while True:
+end = time.monotonic() + {LIFE}
+while time.monotonic() < end:
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -38,11 +40,11 @@ while True:
 """
 
 _STOPPED = """
-import os, signal, sys
+import os, signal, sys, time
 if sys.argv[2:]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 os.kill(os.getpid(), signal.SIGSTOP)
-signal.pause()
+time.sleep(float(sys.argv[1]))
 """
 
 
@@ -71,7 +73,7 @@ PLAIN = [
         setup=f"(setsid {_python(_OVERWRITE)} &)",
         others=1,
     ),
-    # Two generations, as the observer looks longer than one lives.
+    # Two generations, as the observer looks for longer than one lives.
     Animal(name="a fork chain", setup=f"env -i {_python(_FORK_CHAIN)} &", others=2),
     Animal(
         name="a stopped child",

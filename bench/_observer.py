@@ -21,7 +21,7 @@ import trio
 
 from ._animals import Specimen
 
-SETTLING = 30.0
+SETTLING = 50.0
 """Seconds within which an animal has become what it is to be."""
 
 _OBSERVER = """
@@ -56,19 +56,29 @@ def look(pid, words):
             "deaf": bool(int(ignored, 16) & 1 << 14),
         }
 
+def newest():
+    with open("/proc/loadavg") as file:
+        return int(file.read().split()[-1])
+
+def candidates():
+    # One pass can miss a process whose parent ended as it was made.
+    for _ in range(3):
+        yield from sorted(map(int, filter(str.isdigit, os.listdir("/proc"))), reverse=True)
+        # What lives for less than a pass is met as it is born, or not at all.
+        for _ in range(30):
+            last = newest()
+            yield from range(last, max(last - 3, 0), -1)
+
 for line in sys.stdin:
     words = line.split()
     found = {word: {} for word in words}
-    # One pass can miss a process whose parent ended as it was made.
-    for _ in range(3):
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                try:
-                    for word, process in look(int(name), words):
-                        if process["state"] not in "ZX":
-                            found[word][process["pid"]] = process
-                except (OSError, ValueError):
-                    pass
+    for pid in candidates():
+        try:
+            for word, process in look(pid, words):
+                if process["state"] not in "ZX":
+                    found[word][process["pid"]] = process
+        except (OSError, ValueError):
+            pass
     print(json.dumps({word: [*seen.values()] for word, seen in found.items()}), flush=True)
 """
 
@@ -95,6 +105,12 @@ class Observer:
         line, _, self._heard = self._heard.partition(b"\n")
         found: dict[str, list[dict[str, Any]]] = json.loads(line)
         return found
+
+    async def sees(self, specimen: Specimen) -> bool:
+        """Tell whether it is seen to be what it is to be, leader and all."""
+        found = (await self.look([specimen.word]))[specimen.word]
+        leader = any(process["pid"] == specimen.pid for process in found)
+        return leader and specimen.is_settled(found)
 
     async def check_gone(self, specimens: list[Specimen]) -> None:
         """Note as misses what is left of them now, and end it."""

@@ -3,7 +3,7 @@
  *   beast KIND WORD [ARGUMENT...]
  *
  * WORD only stands in the command line, where the observer looks for it. Each
- * ends by itself after SECONDS, and what it forks is bounded, so that what is
+ * ends by itself after SECONDS, whatever becomes of the zoo, and what it forks is bounded, so that what is
  * missed harms nobody.
  */
 #define _GNU_SOURCE
@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SECONDS 60
+#define SECONDS 150 /* Longer than anybody has patience. */
 /* Processes, dead ones that nobody has reaped included, above which what forks
  * on and on holds back: the machine has other work. */
 #define CROWD 3000

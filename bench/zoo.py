@@ -67,7 +67,7 @@ async def main():
             await trio.sleep(0.005)
             pids = [pid or it.snapshot().pid or 0 for pid, it in zip(pids, tasks)]
         print(json.dumps(pids), flush=True)
-        await trio.sleep_forever()
+        await trio.to_thread.run_sync(sys.stdin.read)  # Until the zoo has ended.
 
 trio.run(main)
 """
