@@ -18,9 +18,9 @@ if __name__ == "__main__" and not __package__:
     sys.path.append(os.path.dirname(_PACKAGE))
     __package__ = os.path.basename(_PACKAGE)
 
-from .ending import end_descendants  # noqa: E402
-from .proc import HAS_PROC, PR_SET_DUMPABLE, is_frozen, prctl  # noqa: E402
-from .serving import Poll, Server, drain, open_wakeup  # noqa: E402
+from .outer import Outer, open_pidfd  # noqa: E402
+from .proc import HAS_PROC, PR_SET_DUMPABLE, prctl  # noqa: E402
+from .serving import Server  # noqa: E402
 from .starting import CATCHABLE  # noqa: E402
 
 _PR_SET_PDEATHSIG = 1
@@ -35,8 +35,6 @@ _SURVIVED = (
     signal.SIGPIPE,
 )
 """What a terminal, a service manager or a clumsy ``kill`` may send to us."""
-_WATCH = 0.2
-"""Seconds between two looks at the inner one, once the runtime has ended."""
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
@@ -50,87 +48,17 @@ def _become_hard_to_hold() -> None:
     prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
 
-def _open_pidfd(pid: int) -> int | None:
-    """Return a pidfd, or None where there are none.
-
-    Raises:
-        ProcessLookupError: if there is no such process.
-    """
-    if sys.platform == "linux":
-        try:
-            return os.pidfd_open(pid)
-        except ProcessLookupError:
-            raise
-        except OSError:  # An old kernel, or a sandbox.
-            pass
-    return None
-
-
 def _open_parent(parent: int) -> int | None:
     """Return a pidfd of the parent, or None where there are none.
 
     Raises:
         ProcessLookupError: if the parent has ended.
     """
-    descriptor = _open_pidfd(parent)
+    descriptor = open_pidfd(parent)
     # The pidfd is of the parent only if the parent was there after it was opened.
     if os.getppid() != parent:
         raise ProcessLookupError
     return descriptor
-
-
-class _Outer:
-    """The outer guardian: waits for the end of the inner one, then ends the rest."""
-
-    def __init__(self, inner: int, runtime: int | None) -> None:
-        """Args: the inner one's pid, and a pidfd of the runtime."""
-        self._inner = inner
-        self._runtime = runtime
-        self._pidfd = _open_pidfd(inner)
-        self._wakeup, self._waker = open_wakeup()
-        self._poll = Poll(self._wakeup.fileno())
-        for pidfd in (self._pidfd, runtime):
-            if pidfd is not None:
-                self._poll.add(pidfd)
-
-    def watch(self) -> None:
-        """Return when the inner one has ended."""
-        patience = None
-        while True:
-            ready = self._wait(patience)
-            news = os.waitid(
-                os.P_PID, self._inner, os.WEXITED | os.WSTOPPED | os.WNOHANG
-            )
-            # One that was traced is its tracer's to reap, and has ended all the same.
-            if self._pidfd in ready or (news and news.si_code != os.CLD_STOPPED):
-                return
-            if self._runtime is not None and self._runtime in ready:
-                self._poll.discard(self._runtime)
-                patience = _WATCH
-            if news is not None or patience is not None:
-                os.kill(self._inner, signal.SIGCONT)
-            # No event tells of that: we look when the runtime asks us to.
-            if is_frozen(self._inner):
-                os.kill(self._inner, signal.SIGKILL)
-
-    def end_the_rest(self, variable: bytes) -> None:
-        """Kill what has become ours, until there is no child any more."""
-        self._poll = Poll(self._wakeup.fileno())
-        end_descendants(variable, _reap, self._wait)
-
-    def _wait(self, seconds: float | None) -> set[int]:
-        ready = self._poll.wait(seconds)
-        drain(self._wakeup)
-        return ready
-
-
-def _reap() -> bool:
-    try:
-        while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG) is not None:
-            pass
-    except ChildProcessError:
-        return False
-    return True
 
 
 def main() -> None:
@@ -172,7 +100,7 @@ def _begin_inner(variable: bytes, runtime: int | None) -> int | None:
         try:
             os.closerange(0, 64 if runtime is None else runtime)
             os.closerange(64 if runtime is None else runtime + 1, 64)
-            guardian = _Outer(inner, runtime)
+            guardian = Outer(inner, runtime)
             guardian.watch()
             guardian.end_the_rest(variable)
         finally:

@@ -1,0 +1,84 @@
+"""The outer guardian. It is no part of the script, which is compiled at each start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from .ending import end_descendants
+from .proc import is_frozen
+from .serving import Poll, drain, open_wakeup
+
+_WATCH = 0.2
+"""Seconds between two looks at the inner one, once the runtime has ended."""
+
+
+def open_pidfd(pid: int) -> int | None:
+    """Return a pidfd, or None where there are none.
+
+    Raises:
+        ProcessLookupError: if there is no such process.
+    """
+    if sys.platform == "linux":
+        try:
+            return os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise
+        except OSError:  # An old kernel, or a sandbox.
+            pass
+    return None
+
+
+class Outer:
+    """Waits for the end of the inner one, then ends the rest."""
+
+    def __init__(self, inner: int, runtime: int | None) -> None:
+        """Args: the inner one's pid, and a pidfd of the runtime."""
+        self._inner = inner
+        self._runtime = runtime
+        self._pidfd = open_pidfd(inner)
+        self._wakeup, self._waker = open_wakeup()
+        self._poll = Poll(self._wakeup.fileno())
+        for pidfd in (self._pidfd, runtime):
+            if pidfd is not None:
+                self._poll.add(pidfd)
+
+    def watch(self) -> None:
+        """Return when the inner one has ended."""
+        patience = None
+        while True:
+            ready = self._wait(patience)
+            news = os.waitid(
+                os.P_PID, self._inner, os.WEXITED | os.WSTOPPED | os.WNOHANG
+            )
+            # One that was traced is its tracer's to reap, and has ended all the same.
+            if self._pidfd in ready or (news and news.si_code != os.CLD_STOPPED):
+                return
+            if self._runtime is not None and self._runtime in ready:
+                self._poll.discard(self._runtime)
+                patience = _WATCH
+            if news is not None or patience is not None:
+                os.kill(self._inner, signal.SIGCONT)
+            # No event tells of that: we look when the runtime asks us to.
+            if is_frozen(self._inner):
+                os.kill(self._inner, signal.SIGKILL)
+
+    def end_the_rest(self, variable: bytes) -> None:
+        """Kill what has become ours, until there is no child any more."""
+        self._poll = Poll(self._wakeup.fileno())
+        end_descendants(variable, _reap, self._wait)
+
+    def _wait(self, seconds: float | None) -> set[int]:
+        ready = self._poll.wait(seconds)
+        drain(self._wakeup)
+        return ready
+
+
+def _reap() -> bool:
+    try:
+        while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG) is not None:
+            pass
+    except ChildProcessError:
+        return False
+    return True
