@@ -34,12 +34,14 @@ def _resolve(kind: type[Any]) -> None:
     # What they are annotated with is looked up where they say that they are from:
     # by cattrs, too, when it makes JSON of them.
     try:
-        hints = get_type_hints(kind)
+        attrs.resolve_types(kind)
     except NameError:  # It is there for type checkers only.
         return
-    attrs.resolve_types(kind)
     own = kind.__annotations__
-    own.update({name: hints[name] for name in own})
+    types = {field.name: field.type for field in attrs.fields(kind)}
+    if own.keys() - types.keys():  # A ClassVar is no field.
+        types |= get_type_hints(kind)
+    own.update({name: types[name] for name in own})
 
 
 def _show_call(kind: type[Any]) -> None:

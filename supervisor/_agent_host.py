@@ -28,7 +28,6 @@ from ._places import Wait
 from ._tool_names import is_listed, names_tool
 from .hooks import AgentHooks
 from .permissions import AskFailed, ToolRequest, with_input
-from .tools._tool import ToolResult
 
 if TYPE_CHECKING:
     from ._handles import TaskHandle
@@ -174,6 +173,8 @@ class RuntimeHost:
             raise
         # The boundary: what a tool raises is for its agent to know, and for hooks.
         except Exception as error:
+            from .tools import ToolResult
+
             text = f"{use.name} failed: {type(error).__name__}: {error}"
             result = ToolResult(text, is_error=True)
         seconds = trio.current_time() - began

@@ -15,11 +15,11 @@ from actors.agent import Run
 from actors.lowlevel import publish as _publish
 
 from ._errors import DepthExceeded as DepthExceeded
-from .definitions import AgentDefinition
 from .hooks import Hooks
 from .permissions import Permissions
 
 if TYPE_CHECKING:
+    from .definitions import AgentDefinition
     from .runtime import Runtime
     from .tools import Tool
 
@@ -56,7 +56,7 @@ class AgentPolicy:
     """
 
     definitions: Mapping[str, AgentDefinition] = attrs.field(
-        factory=dict[str, AgentDefinition]
+        factory=dict[str, "AgentDefinition"]
     )
     run: Run | None = None
     permissions: Permissions = attrs.field(factory=Permissions)
@@ -82,12 +82,19 @@ class AgentPolicy:
                 raise TypeError(f"{name} must be {wanted.__name__}, not {value!r}")
         if not isinstance(self.definitions, Mapping):
             raise TypeError(f"definitions must be a mapping, not {self.definitions!r}")
+        if self.definitions:
+            self._check_definitions()
+
+    def _check_definitions(self) -> None:
+        # Who has none need not load what reads them.
+        from .definitions import AgentDefinition
+
         for name, definition in self.definitions.items():
             if not isinstance(name, str) or not isinstance(definition, AgentDefinition):
                 raise TypeError(
                     f"definitions must be AgentDefinitions by name, not {definition!r}"
                 )
-        if self.definitions and self.run is None:
+        if self.run is None:
             raise ValueError(
                 "definitions need `run`, the loop that their agents run: "
                 f"{', '.join(self.definitions)}"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, cast, get_args
 
 import orjson
-from cattrs.preconf.orjson import make_converter
-from cattrs.strategies import configure_tagged_union
 
 from .._encodable import encodable_data, to_line
 from ._events import AgentEvent
@@ -16,14 +13,6 @@ from ._events import AgentEvent
 __all__ = ["from_data", "from_json", "to_data", "to_json"]
 
 _KINDS = {kind.__name__: kind for kind in get_args(AgentEvent)}
-
-
-_converter = make_converter()
-# What JSON can hold stays as it is, however deep: `_encodable` looks at it.
-_converter.register_unstructure_hook_func(
-    lambda kind: kind in (dict, list, Mapping[str, Any]), lambda data: data
-)
-configure_tagged_union(AgentEvent, _converter, tag_name="type")
 
 
 def to_data(event: AgentEvent) -> dict[str, Any]:
@@ -41,7 +30,9 @@ def to_data(event: AgentEvent) -> dict[str, Any]:
 def _data(event: object) -> Any:
     if _KINDS.get(type(event).__name__) is not type(event):
         raise TypeError(f"an agent's event is wanted, not {event!r}")
-    return _converter.unstructure(event, unstructure_as=AgentEvent)
+    from ._converter import converter
+
+    return converter.unstructure(event, unstructure_as=AgentEvent)
 
 
 def from_data(data: object) -> AgentEvent:
@@ -59,9 +50,11 @@ def from_data(data: object) -> AgentEvent:
         raise ValueError(
             f"unknown type of event: {kind!r}; known are {', '.join(_KINDS)}"
         )
+    from ._converter import converter
+
     try:
         # To cattrs a union is no class, and it has no other type for it.
-        event: AgentEvent = _converter.structure(fields, cast("Any", AgentEvent))
+        event: AgentEvent = converter.structure(fields, cast("Any", AgentEvent))
     # The boundary: cattrs raises groups, and a group tells nobody what is wrong.
     except Exception as error:
         raise ValueError(f"this is no {kind}: {_reason(error)}") from error
