@@ -236,12 +236,14 @@ class TaskHandle:
 
 
 def _survivors(task: Task, below: Sequence[Task]) -> tuple[str, ...]:
-    words = tuple(word for own in below for word in _survivors(own, ()))
+    words: list[str] = []
+    for own in below:
+        words += _survivors(own, ())
     if task.status.is_terminal:
-        return words
+        return tuple(words)
     if task.survivors:
         return (*(f"process {pid}" for pid in task.survivors), *words)
     if words and task.runs is not None and task.runs.state == "stopped":
         # An agent that only waits for these.
-        return words
+        return tuple(words)
     return (f"the task {task.task_id} itself: it is shielded or blocked", *words)

@@ -596,12 +596,14 @@ class Life:
             self.events.emit(Warned, task.task_id, text)
 
     def _tell_end(self, task: Task) -> None:
+        # As they lie there: most tasks have neither.
+        rare = task.rare or {}
         self.events.emit(
             TaskEnded,
             task.task_id,
             task.status._value_,
-            None if task.rare is None else task.exit_code,
-            None if task.rare is None else task.signal,
+            rare.get("exit_code"),
+            rare.get("signal"),
             None if task.error is None else task.error.message,
         )
 

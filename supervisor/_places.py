@@ -76,9 +76,11 @@ class Places:
     def give_up(self, task: Task) -> None:
         """Called when a task that was started has ended. Then call `start_pending`.
         Called again after a failure it goes on."""
-        if task.waits:
-            return
-        self._free_place(task)
+        if not task.waits:
+            if task in self._returning:
+                self._leave_queue(task)
+            else:
+                self.slots.give_back(task)
 
     # A place that is lent
 
@@ -93,8 +95,12 @@ class Places:
         for source in sources:
             self._waits.setdefault(source, {})[wait] = None
         task.waits += 1
+        is_free = task.waits == 1 and task not in self._returning
         try:
-            is_free = task.waits == 1 and self._free_place(task)
+            if is_free:
+                self.slots.give_back(task)
+            elif task.waits == 1:
+                self._leave_queue(task)
         except BaseException:
             task.waits -= 1
             raise
@@ -107,17 +113,11 @@ class Places:
                 raise
         return wait
 
-    def _free_place(self, task: Task) -> bool:
-        """Take the place of ``task``, which waits, or let it want none; say whether
-        it had one."""
-        calls = self._returning.get(task)
-        if calls is None:
-            self.slots.give_back(task)
-            return True
+    def _leave_queue(self, task: Task) -> None:
+        """Let ``task``, which wants its place again, want none."""
         self.slots.leave_queue(task)
-        calls.unpark_all()
+        self._returning[task].unpark_all()
         del self._returning[task]
-        return False
 
     @enable_ki_protection
     def over(self, wait: Wait) -> None:

@@ -362,7 +362,8 @@ class Task(Report):
             # Or a chain of tasks, each launched by the one before, is never freed.
             self.ref.spawned_by = None
         self.ref = self.runs = self.launched_by = self.own_exit = None
-        self._above = self.parent_id
+        if isinstance(self._above, Task):
+            self._above = self._above.task_id
         if self.rare is not None:
             self.input = self.measure = None
         # What its notification says of it.
