@@ -13,7 +13,7 @@ from types import FrameType
 import pytest
 import trio
 
-LIMIT = 60.0
+LIMIT = 70.0
 """Seconds that the setup, the call and the teardown of a test may each take."""
 
 STRIKES = 12

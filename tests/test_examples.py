@@ -156,6 +156,7 @@ def test_the_agent_in_the_readme_runs_and_is_short(tmp_path: Path) -> None:
     assert "example.py" in shown
 
 
+@pytest.mark.limit(320)
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
 def test_what_the_readme_shows_has_types_that_hold(
     checker: str, tmp_path: Path

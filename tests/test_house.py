@@ -20,6 +20,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.conftest import LIMIT
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -747,3 +749,89 @@ def test_the_names_that_users_rely_on_are_there(module: str) -> None:
     """Brief, section 4."""
     found = importlib.import_module(module)
     assert [name for name in FIXED[module].split() if not hasattr(found, name)] == []
+
+
+# ---- How long tests may take ---------------------------------------------------
+
+SECONDS = "fail_after run communicate wait check_output".split()
+VIRTUAL = 600
+"""Nobody gives that many real seconds to a test."""
+
+
+def bounds_without_limit(text: str, limit: float = LIMIT) -> list[str]:
+    """Return where a test may take longer by its own bounds than it is left to."""
+    tree = ast.parse(text)
+    constants: dict[str, ast.expr] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            constants[node.targets[0].id] = node.value
+    marks = constants.get("pytestmark")
+    of_all = max([limit, *limits(marks)] if marks is not None else [limit])
+    found: list[str] = []
+    for function in tree.body:
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        own = max(
+            [of_all, *(it for mark in function.decorator_list for it in limits(mark))]
+        )
+        for call in ast.walk(function):
+            if not isinstance(call, ast.Call):
+                continue
+            name = ast.unparse(call.func).rpartition(".")[2]
+            given = [it.value for it in call.keywords if it.arg == "timeout"]
+            if name == "fail_after":
+                given = call.args[:1]
+            for value in given if name in SECONDS else ():
+                if isinstance(value, ast.Name):
+                    value = constants.get(value.id, value)
+                if (
+                    isinstance(value, ast.Constant)
+                    and isinstance(value.value, int | float)
+                    and own <= value.value < VIRTUAL
+                ):
+                    found.append(f"{call.lineno}: {ast.unparse(call)[:60]}")
+    return found
+
+
+def limits(node: ast.expr) -> list[float]:
+    """Return what the marks in an expression set as the limit of a test."""
+    return [
+        ast.literal_eval(call.args[0])
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.limit"
+    ]
+
+
+def test_no_test_gives_itself_longer_than_it_is_left_to() -> None:
+    """It would be interrupted before it could say what it has waited for."""
+    found = {
+        path: bounds_without_limit(text) for path, text in sources("tests").items()
+    }
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "def test():\n    with trio.fail_after(120): pass",
+        "LONG = 120.0\ndef test():\n    with fail_after(LONG): pass",
+        "def test():\n    subprocess.run([], timeout=100)",
+        "@pytest.mark.limit(90)\ndef test():\n    with trio.fail_after(120): pass",
+        "pytestmark = [pytest.mark.limit(90)]\ndef a():\n    with trio.fail_after(90): pass",
+    ],
+)
+def test_a_planted_bound_is_caught(planted: str) -> None:
+    assert bounds_without_limit(planted) != []
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        "def test():\n    with trio.fail_after(60): pass",
+        "def test():\n    with trio.fail_after(1e6): pass",
+        "@pytest.mark.limit(130)\ndef test():\n    with trio.fail_after(120): pass",
+        "pytestmark = pytest.mark.limit(130)\ndef a():\n    with trio.fail_after(120): pass",
+    ],
+)
+def test_a_bound_below_the_limit_is_none(right: str) -> None:
+    assert bounds_without_limit(right) == []

@@ -28,6 +28,7 @@ ROOT = Path(__file__).parent.parent
 
 pytestmark = [
     pytest.mark.wheel,
+    pytest.mark.limit(320),
     pytest.mark.skipif(os.name == "nt", reason="supervisord needs POSIX"),
 ]
 

@@ -43,6 +43,7 @@ def test_lines_go_to_no_fifo_and_no_device_and_nothing_blocks(tmp_path: Path) ->
         PosixFiles().append_lines(Path("/dev/null"), b"x\n")
 
 
+@pytest.mark.limit(130)
 def test_what_a_full_disk_took_of_the_lines_is_taken_back(tmp_path: Path) -> None:
     """TR2: in a process of its own, since the limit is the process's."""
     program = """

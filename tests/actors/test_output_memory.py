@@ -25,6 +25,7 @@ needs_proc = pytest.mark.skipif(
 SIZE = 64 * 2**20
 
 
+@pytest.mark.limit(130)
 @needs_proc
 @pytest.mark.parametrize("mode", ["raw", "cleaned"])
 @pytest.mark.parametrize(

@@ -892,6 +892,7 @@ async def test_hostile_output_cannot_forge_an_envelope(tmp_path: Path) -> None:
                     assert (xml.findtext("output-tail") or "").strip() == text
 
 
+@pytest.mark.limit(130)
 async def test_a_thousand_commands_fifty_at_a_time(tmp_path: Path) -> None:
     """What the issue must show: 1,000 terminal states, 1,000 well-formed
     envelopes, each task once, and nothing more of ours than before."""

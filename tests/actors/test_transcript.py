@@ -526,7 +526,7 @@ async def main():
         print(await r.messages() == rounds(30), len(r.warnings))
 trio.run(main)
 """
-    with trio.fail_after(120):
+    with trio.fail_after(60):
         done = await trio.run_process(
             [sys.executable, "-c", program, str(tmp_path)],
             capture_stdout=True,

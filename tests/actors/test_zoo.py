@@ -26,7 +26,10 @@ from bench._observer import open_observer
 from supervisor.runtime import open_runtime
 from tests.actors.process_trees import chain, unused_seconds
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+    pytest.mark.limit(130),
+]
 
 PATIENCE = 120
 

@@ -21,7 +21,10 @@ from tests.supervisor.test_cli_agent import (
     script,
 )
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a Unix system")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="needs a Unix system"),
+    pytest.mark.limit(130),
+]
 pytest.importorskip("yaml", reason="the extra `agents` is not installed")
 
 TOO_LONG = 120.0

@@ -23,7 +23,10 @@ from tests.actors.model_server import open_model_server
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "examples" / "agent.yaml"
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a Unix system")
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="needs a Unix system"),
+    pytest.mark.limit(130),
+]
 pytest.importorskip("yaml", reason="the extra `agents` is not installed")
 
 

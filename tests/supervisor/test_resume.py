@@ -1153,6 +1153,7 @@ trio.run(main, Path(sys.argv[1]))
 """
 
 
+@pytest.mark.limit(130)
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
 async def test_agents_of_a_killed_process_go_on_in_another(tmp_path: Path) -> None:
     """TR6, TR14, TR15, TR5: after a SIGKILL of the whole process every transcript

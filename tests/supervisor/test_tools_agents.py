@@ -39,6 +39,8 @@ from supervisor.tools import ToolResult, tools_for
 from supervisor.tools._inherited import recipe_of
 from tests.supervisor.jobs import Job, forever, told
 
+pytestmark = pytest.mark.limit(110)
+
 Loop = Callable[[AgentContext], AsyncIterator[AgentEvent]]
 
 OWNER = "main"

@@ -31,6 +31,8 @@ from supervisor.tools import Tool, ToolResult, tools_for
 from supervisor.tools._host import host_processes
 from supervisor.tools._self_kill import ends_host, killed_process
 
+pytestmark = pytest.mark.limit(110)
+
 # Generous: machines are slow.
 LONG = 100_000
 

@@ -24,6 +24,8 @@ from supervisor.settings import Settings
 from supervisor.tools import ToolResult, tools_for
 from tests.supervisor.jobs import Job, fails, forever, returns
 
+pytestmark = pytest.mark.limit(110)
+
 
 class Tools:
     """The tools for tasks without an owner, and their runtime."""
