@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors.env import Env
+from actors.lowlevel import StoppedBy, require_trio
 
 from ._children import Children
 from ._errors import SupervisorError
 from ._events import EventStream
+from ._log import log
 from ._spec import ChildSpec, Flags
 
-# How often stopping the children is begun again in the same place after errors.
+S = TypeVar("S")
+
+# How often what fails is done again in the same place.
 _TRIES = 10
 
 
-class Block:
-    """What the two context managers share: the block around a supervisor."""
+class Block(Generic[S]):
+    """What the two context managers share: the block around a supervisor.
+
+    Any call may fail before it has done anything, for want of memory or of stack,
+    and trio falls with a nursery that nobody leaves. So `_leave` remembers what it
+    has done, and is called until all is: by `__aexit__`, whose frame has no other
+    work, and through it by `__aenter__` when that fails.
+    """
 
     def __init__(
         self,
@@ -43,29 +54,73 @@ class Block:
         self._entered = False
         self._children: Children
         self._nursery_block: AbstractAsyncContextManager[trio.Nursery]
+        # How far it has come.
+        self._in_scope = False
+        self._are_stopped = False
+        self._is_closed = False
+        self._has_left = False
+        # On whose behalf the children are stopped.
+        self._request: tuple[StoppedBy, str | None] | None = None
+        # What has struck on the way out: the errors, and the last interrupt.
+        self._failures: list[Exception] = []
+        self._interrupt: BaseException | None = None
+        # What the body's scope has left of its error, and what came out of the
+        # nursery.
+        self._rest: BaseException | None = None
+        self._passing: BaseException | None = None
 
-    async def _enter(self) -> Children:
-        if self._entered:
-            await trio.lowlevel.checkpoint()
-            raise SupervisorError("a supervisor's block can be entered only once")
+    def _prepare(self, children: Children) -> S:
+        """Return the supervisor of ``children``.
+
+        Raises:
+            InvalidChildSpec: if one cannot be a child there.
+        """
+        raise NotImplementedError
+
+    @enable_ki_protection
+    async def __aenter__(self) -> S:
+        require_trio(type(self).__name__)
+        try:
+            if self._entered:
+                raise SupervisorError("a supervisor's block can be entered only once")
+            children = Children(
+                self._flags,
+                dynamic=self._dynamic,
+                name=self._name,
+                env=self._env,
+                events=self._events,
+            )
+            supervisor = self._prepare(children)
+        except Exception:
+            # As in all that fails without waiting: see _yield_before_raising().
+            await trio.lowlevel.checkpoint()  # noqa: ASYNC120
+            raise
         self._entered = True
-        self._children = children = Children(
-            self._flags,
-            dynamic=self._dynamic,
-            name=self._name,
-            env=self._env,
-            events=self._events,
-        )
+        self._children = children
         self._nursery_block = trio.open_nursery()
         children.nursery = await self._nursery_block.__aenter__()
-        children.body.__enter__()
         try:
+            children.body.__enter__()
+            self._in_scope = True
             await children.start_list(self._specs)
         except BaseException as error:
-            if not await self._leave(error):  # noqa: ASYNC102 - shields itself
-                raise
-            raise AssertionError("swallowed while opening") from error  # noqa: ASYNC104
-        return children
+            for _ in range(_TRIES):
+                try:
+                    if await self.__aexit__(type(error), error, None):  # noqa: ASYNC102
+                        raise AssertionError("swallowed while opening") from error
+                    break
+                except GeneratorExit:
+                    raise
+                except Exception as struck:
+                    if self._has_left:
+                        raise
+                    self._failures.append(struck)
+                except BaseException as struck:  # noqa: ASYNC103 - it leaves in the end
+                    if self._has_left:
+                        raise
+                    self._interrupt = struck
+            raise
+        return supervisor
 
     @enable_ki_protection
     async def __aexit__(
@@ -74,89 +129,121 @@ class Block:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        return await self._leave(exc)  # noqa: ASYNC102 - shields itself
-
-    async def _leave(self, exc: BaseException | None) -> bool:
-        """End the block as ``exc`` did; return whether that is dealt with."""
-        children = self._children
-        interrupt, failure = await self._stop_children(exc)
-        rest = _leave_scope(children.body, exc)
-        # An error of the body's own stays out of the nursery, which would wrap
-        # it; a cancellation may be the nursery's.
-        own = (
-            None if any(isinstance(e, trio.Cancelled) for e in _leaves(rest)) else rest
-        )
-        try:
-            passing = await self._close_nursery(rest if own is None else None)
-        finally:
-            children.closed()
-        interrupt = _find_interrupt(passing) or interrupt
-        leaving = own or passing
-        if own is not None and not isinstance(own, Exception):
-            pass  # an interrupt of the body itself
-        elif interrupt is not None:
-            leaving = interrupt
-        elif children.overflow is not None:
-            leaving = children.overflow
-        elif failure is not None:
-            leaving = failure
+        while True:
+            try:
+                leaving = await self._leave(exc)  # noqa: ASYNC102 - shields itself
+                break
+            except GeneratorExit:
+                raise
+            except Exception as error:
+                self._failures.append(error)
+                if len(self._failures) >= 2 * _TRIES:
+                    raise
+            except BaseException as error:  # noqa: ASYNC103 - it leaves in the end
+                self._interrupt = error  # noqa: ASYNC104
         if leaving is None:
             return True
         if leaving is exc:
             return False
-        if own is None or leaving is own:
-            raise leaving
-        raise leaving from own
+        raise leaving
 
-    async def _stop_children(
-        self, exc: BaseException | None
-    ) -> tuple[BaseException | None, Exception | None]:
-        """Stop every child, however often that is interrupted, and return the
-        last interrupt and the first error of that, which leave the block
-        afterwards."""
+    async def _leave(self, exc: BaseException | None) -> BaseException | None:
+        """End the block as ``exc`` did, and return what leaves it. After an error it
+        is called again and goes on with what is not done yet."""
         children = self._children
-        by, reason = children.stopped_by(exc)
-        interrupt = _find_interrupt(exc)
-        failures: list[Exception] = []
-        while True:
-            if interrupt is not None:
-                children.hurry()
-            try:
-                # Waits for the children, whose own budgets are reported.
-                with trio.CancelScope(shield=True):
-                    await children.stop_all(by, reason)
-            except (KeyboardInterrupt, SystemExit) as error:
-                interrupt = error
-            # No memory, or no stack left: the children must end all the same,
-            # or the nursery would stay open and trio with it.
-            except Exception as error:
-                failures.append(error)
-                if len(failures) == _TRIES:
-                    # It fails wherever we are: another task's stack is empty.
-                    children.stop_from_a_task(by, reason)
-                    break
-            else:
-                children.all_stopped()
-                break
-        return None if interrupt is exc else interrupt, next(iter(failures), None)
+        if not self._are_stopped:
+            await self._stop_children(exc)
+            self._are_stopped = True
+        if self._in_scope:
+            self._rest = _leave_scope(children.body, exc)
+            self._in_scope = False
+        if not self._is_closed:
+            await self._close_nursery()
+            self._is_closed = True
+        children.closed()
+        leaving = self._find_leaving(exc)
+        self._has_left = True
+        return leaving
 
-    async def _close_nursery(self, rest: BaseException | None) -> BaseException | None:
-        """Leave the nursery with ``rest``; return what comes out.
+    async def _stop_children(self, exc: BaseException | None) -> None:
+        children = self._children
+        if self._request is None:
+            self._request = children.stopped_by(exc)
+        if self._interrupt is not None or _find_interrupt(exc) is not None:
+            children.hurry()
+        if len(self._failures) >= _TRIES:
+            # It fails wherever we are: another task's stack is empty.
+            children.stop_from_a_task(*self._request)
+            return
+        # Waits for the children, whose own budgets are reported.
+        with trio.CancelScope(shield=True):
+            await children.stop_all(*self._request)
+        children.all_stopped()
 
-        No child is left, or another task stops the last, so what comes out is
-        ``rest``, cancellations, and interrupts that ended a child."""
+    async def _close_nursery(self) -> None:
+        """Leave the nursery, which no child is in, or another task stops the last.
+
+        So what comes out is what goes in, cancellations, and interrupts that ended
+        a child."""
+        nursery = self._children.nursery
+        own = self._find_own()
+        rest = self._rest if own is None else None
+        if nursery not in trio.lowlevel.current_task().child_nurseries:
+            # A call that was struck has left it, but not its scope.
+            self._passing = _leave_scope(nursery.cancel_scope, rest)
+            return
         try:
             await self._nursery_block.__aexit__(
                 None if rest is None else type(rest), rest, None
             )
-        except trio.Cancelled as cancelled:  # noqa: ASYNC103 - _leave() raises it
-            return cancelled  # noqa: ASYNC104
-        except BaseExceptionGroup as group:
-            others = [e for e in group.exceptions if not isinstance(e, trio.Cancelled)]
-            if len(others) == 1:
-                return others[0]
-            return group if others else group.exceptions[0]
-        return None
+        except (trio.Cancelled, BaseExceptionGroup) as error:  # noqa: ASYNC103
+            self._passing = error  # it leaves in the end
+
+    def _find_own(self) -> BaseException | None:
+        """Return the error of the body's own, which stays out of the nursery, which
+        would wrap it; a cancellation may be the nursery's."""
+        rest = self._rest
+        if isinstance(rest, trio.Cancelled):
+            return None
+        if isinstance(rest, BaseExceptionGroup):
+            group = cast("BaseExceptionGroup[BaseException]", rest)
+            return group if group.subgroup(trio.Cancelled) is None else None
+        return rest
+
+    def _find_leaving(self, exc: BaseException | None) -> BaseException | None:
+        """Return what leaves the block."""
+        own, passing = self._find_own(), _unwrap(self._passing)
+        interrupt = _find_interrupt(passing) or self._interrupt or _find_interrupt(exc)
+        leaving = passing if own is None else own
+        if own is not None and not isinstance(own, Exception):
+            pass  # an interrupt of the body itself
+        elif interrupt is not None:
+            leaving = interrupt
+        elif self._children.overflow is not None:
+            leaving = self._children.overflow
+        elif self._failures:
+            leaving = self._failures[0]
+        if self._failures and leaving is not self._failures[0]:
+            log(
+                logging.ERROR,
+                "%s could not be left at once",
+                self._children.path,
+                error=self._failures[0],
+            )
+        if leaving is not None and own is not None and leaving is not own:
+            leaving.__cause__ = own
+        return leaving
+
+
+def _unwrap(passing: BaseException | None) -> BaseException | None:
+    """Return what leaves a block whose nursery was left by ``passing``."""
+    if not isinstance(passing, BaseExceptionGroup):
+        return passing
+    group = cast("BaseExceptionGroup[BaseException]", passing)
+    others = [e for e in group.exceptions if not isinstance(e, trio.Cancelled)]
+    if not others:
+        return group.exceptions[0]
+    return others[0] if len(others) == 1 else group
 
 
 def _leave_scope(
@@ -171,18 +258,14 @@ def _leave_scope(
     return exc
 
 
-def _leaves(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield what ``error`` is, or groups."""
-    if isinstance(error, BaseExceptionGroup):
-        for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
-            yield from _leaves(inner)
-    elif error is not None:
-        yield error
-
-
 def _find_interrupt(error: BaseException | None) -> BaseException | None:
     """Return the first KeyboardInterrupt, or the like, in ``error``."""
-    return next(
-        (e for e in _leaves(error) if not isinstance(e, Exception | trio.Cancelled)),
-        None,
-    )
+    rest = [] if error is None else [error]
+    while rest:
+        found = rest.pop(0)
+        if isinstance(found, BaseExceptionGroup):
+            group = cast("BaseExceptionGroup[BaseException]", found)
+            rest[:0] = group.exceptions
+        elif not isinstance(found, Exception | trio.Cancelled):
+            return found
+    return None

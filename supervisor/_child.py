@@ -138,12 +138,22 @@ class Child(Cell[M]):
             number=number,
             acknowledge=not spec.wait_started,
         )
-        if self.context is None:
-            begin()
-        else:
-            self.context.run(begin)
+        home = self.home
+        key = self if home.dynamic else self.id
+        if number == 1:
+            home.by_key[key] = self
+        try:
+            if self.context is None:
+                begin()
+            else:
+                self.context.run(begin)
+        except BaseException:
+            if number == 1:
+                # It has no incarnation that could end.
+                del home.by_key[key]
+            raise
         if spec.wait_started:
-            self.home.slow_starts.watch(nursery, self.incarnation, REPORT_EVERY)
+            home.slow_starts.watch(nursery, self.incarnation, REPORT_EVERY)
 
     def let_go(self) -> None:
         """It will not come back: keep nothing that only a start needs, nor who

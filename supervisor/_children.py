@@ -124,8 +124,6 @@ class Children:
         self._stragglers = Stragglers(self._report_straggler)
         self.slow_starts = Stragglers(self._report_slow_start)
         self._clock = trio.lowlevel.current_clock()
-        if self._child_above is not None:
-            self._child_above.below += (self,)
 
     # Asking
 
@@ -156,9 +154,8 @@ class Children:
     def add(
         self, spec: ChildSpec[M], args: tuple[object, ...], id: str | None = None
     ) -> Child[M]:
-        child = Child(self, spec, args, id or spec.id)
-        self.by_key[child if self.dynamic else child.id] = child
-        return child
+        """Return a child that is one of ours as soon as it begins."""
+        return Child(self, spec, args, id or spec.id)
 
     def knows(self, child: Child[Any]) -> bool:
         """Whether it is, still, one of ours."""
@@ -189,12 +186,22 @@ class Children:
         is_new = child.is_new
         child.awaited = True
         child.outcome = outcome = trio.Event()
-        child.begin_next(self.nursery, number)
         try:
+            child.begin_next(self.nursery, number)
             await outcome.wait()
-        except BaseException:
+        except BaseException as error:
             # Nobody will ever hold its reference: end it, within its budget.
             child.is_new = is_new
+            if not self.knows(child):
+                raise  # it has not begun, or ended
+            if child.incarnation.number != number:
+                self.finish(child, None)
+                raise
+            if isinstance(error, GeneratorExit):
+                # The caller's frame was struck, and nothing can wait in this one.
+                if child.is_live:
+                    self.ask_to_stop(child, "supervisor", None, intent="terminate")
+                raise
             with trio.CancelScope(shield=True):
                 with contextlib.suppress(StillRunning):
                     await self.terminate(child, "its start was cancelled")
@@ -210,8 +217,10 @@ class Children:
         try:
             child.begin_next(self.nursery, 1)
         except BaseException:
-            # It has no incarnation that could end.
-            self.forget(child)
+            if self.knows(child):
+                # Nobody will ever hold its reference.
+                child.watcher = None
+                self.ask_to_stop(child, "supervisor", None, intent="terminate")
             raise
 
     # Ends
@@ -661,6 +670,8 @@ class Children:
             StartFailed, AlreadyStarted: of the first that fails.
             RestartIntensityExceeded: if that happened already.
         """
+        if self._child_above is not None:
+            self._child_above.below += (self,)
         self._to_come = sum(spec.significant for spec in specs)
         with trio.CancelScope() as self._opening:
             for spec in specs:
@@ -695,22 +706,19 @@ class Children:
         """No child is left, and no task but our own."""
         self._stragglers.close()
         self.slow_starts.close()
+        # While it waits for a task the nursery can be left again after an error, and
+        # keeps what has come to it.
+        self.nursery.start_soon(trio.lowlevel.cancel_shielded_checkpoint)
         self.nursery.cancel_scope.cancel()
 
     def closed(self) -> None:
-        """The nursery has ended."""
-        if self.overflow is not None:
-            self.exit = Failed(self.overflow)
-        elif self._auto_shutdown_by is not None:
-            self.exit = Stopped("auto_shutdown", self._auto_shutdown_by)
-        else:
-            self.exit = Stopped("owner")
-        self.events.emit(
-            SupervisorEnded,
-            self.path,
-            type(self.exit).__name__.lower(),
-            describe(self.exit),
-        )
+        """The nursery has ended. Once more if an error has struck in here."""
+        if self.exit is None:
+            exit = self._find_exit()
+            self.events.emit(
+                SupervisorEnded, self.path, type(exit).__name__.lower(), describe(exit)
+            )
+            self.exit = exit
         self.ended.set()
         if self._child_above is not None:
             self._child_above.below = tuple(
@@ -718,6 +726,13 @@ class Children:
             )
         if self._own_events:
             self.events.close()
+
+    def _find_exit(self) -> Failed | Stopped:
+        if self.overflow is not None:
+            return Failed(self.overflow)
+        if self._auto_shutdown_by is not None:
+            return Stopped("auto_shutdown", self._auto_shutdown_by)
+        return Stopped("owner")
 
 
 def _is_interrupted(incarnation: Incarnation[Any], exit: Exit[object]) -> bool:

@@ -15,7 +15,6 @@ from trio.lowlevel import enable_ki_protection
 
 from actors import ActorRef, Exit, Failed, Stopped
 from actors.env import Env
-from actors.lowlevel import require_trio
 
 from ._block import Block
 from ._child import Child, ChildCounts, ChildInfo
@@ -362,7 +361,7 @@ class DynamicSupervisor(_Supervisor):
         return await self._children.terminate_together(ours, reason)
 
 
-class open_supervisor(Block):
+class open_supervisor(Block[Supervisor]):
     """Open a supervisor of named children, for the length of a block::
 
         async with open_supervisor(children=[child("counter", counter, 0)]) as sup:
@@ -429,17 +428,7 @@ class open_supervisor(Block):
         )
         super().__init__(flags, specs, name, env, events, dynamic=False)
 
-    @enable_ki_protection
-    async def __aenter__(self) -> Supervisor:
-        require_trio("open_supervisor")
-        try:
-            self._check()
-        except Exception:
-            await _yield_before_raising()  # noqa: ASYNC120 - see there
-            raise
-        return Supervisor(await self._enter())
-
-    def _check(self) -> None:
+    def _prepare(self, children: Children) -> Supervisor:
         seen: set[str] = set()
         for spec in self._specs:
             _check_spec(spec)
@@ -449,9 +438,10 @@ class open_supervisor(Block):
                     f"duplicate child id {spec.id!r}; nothing was started"
                 )
             seen.add(spec.id)
+        return Supervisor(children)
 
 
-class open_dynamic_supervisor(Block):
+class open_dynamic_supervisor(Block[DynamicSupervisor]):
     """Open a supervisor for children that are started as needed.
 
     They are known by their refs, forgotten when they end for good, and stopped
@@ -483,18 +473,12 @@ class open_dynamic_supervisor(Block):
         super().__init__(flags, (), name, env, events, dynamic=True)
         self._template = template
 
-    @enable_ki_protection
-    async def __aenter__(self) -> DynamicSupervisor:
-        require_trio("open_dynamic_supervisor")
+    def _prepare(self, children: Children) -> DynamicSupervisor:
         template = self._template
-        try:
-            if template is not None:
-                template = _check_spec(template)
-                _check_dynamic(template)
-        except Exception:
-            await _yield_before_raising()  # noqa: ASYNC120 - see there
-            raise
-        return DynamicSupervisor(await self._enter(), template)
+        if template is not None:
+            template = _check_spec(template)
+            _check_dynamic(template)
+        return DynamicSupervisor(children, template)
 
 
 def _check_spec(spec: ChildTemplate[Any]) -> ChildSpec[Any]:
