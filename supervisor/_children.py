@@ -177,7 +177,6 @@ class Children:
     @enable_ki_protection
     async def start_again(self, child: Child[Any]) -> None:
         """Start a stopped child, which is kept if that fails."""
-        child.begin_again()
         child.is_new = False
         child.failures = 0
         await self._start(child, child.incarnation.number + 1)
@@ -187,6 +186,8 @@ class Children:
         child.awaited = True
         child.outcome = outcome = trio.Event()
         try:
+            if number > 1:
+                child.begin_again()
             child.begin_next(self.nursery, number)
             await outcome.wait()
         except BaseException as error:
