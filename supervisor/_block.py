@@ -107,7 +107,7 @@ class Block(Generic[S]):
             for _ in range(_TRIES):
                 try:
                     if await self.__aexit__(type(error), error, None):  # noqa: ASYNC102
-                        raise AssertionError("swallowed while opening") from error
+                        raise AssertionError("swallowed") from error  # noqa: ASYNC104
                     break
                 except GeneratorExit:
                     raise
