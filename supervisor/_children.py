@@ -190,7 +190,7 @@ class Children:
                 child.begin_again()
             child.begin_next(self.nursery, number)
             await outcome.wait()
-        except BaseException as error:
+        except BaseException as struck:
             # Nobody will ever hold its reference: end it, within its budget.
             child.is_new = is_new
             if not self.knows(child):
@@ -198,7 +198,7 @@ class Children:
             if child.incarnation.number != number:
                 self.finish(child, None)
                 raise
-            if isinstance(error, GeneratorExit):
+            if isinstance(struck, GeneratorExit):
                 # The caller's frame was struck, and nothing can wait in this one.
                 if child.is_live:
                     self.ask_to_stop(child, "supervisor", None, intent="terminate")
