@@ -13,6 +13,7 @@ import ast
 import builtins
 import importlib
 import re
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -835,3 +836,31 @@ def test_a_planted_bound_is_caught(planted: str) -> None:
 )
 def test_a_bound_below_the_limit_is_none(right: str) -> None:
     assert bounds_without_limit(right) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "needless"),
+    [
+        (
+            "import supervisor.runtime",
+            "cattrs supervisor.definitions supervisor.settings supervisor.tools",
+        ),
+        (
+            "import supervisor.cli._command, supervisor.cli.run",
+            "cattrs supervisor.cli.agent supervisor.definitions supervisor.tools",
+        ),
+    ],
+)
+def test_a_program_that_runs_shells_loads_nothing_that_agents_need(
+    program: str, needless: str
+) -> None:
+    """Each short command pays for what is loaded. Imports stand in the functions that
+    need them, where not everybody does."""
+    listed = subprocess.run(
+        [sys.executable, "-c", f"{program}; import sys; print(*sys.modules)"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    ).stdout.split()
+    assert {*needless.split()} & {*listed} == set()

@@ -38,7 +38,6 @@ from .._events import (
     TaskStopRequested,
     Warned,
 )
-from .._json import to_json
 from ..runtime import Notification, Runtime, TaskHandle, TaskSnapshot
 from ._stdout import Stdout
 
@@ -103,8 +102,12 @@ class JsonView:
     of it: the time of day and, of tasks, the file with their output."""
 
     def __init__(self, stdout: Stdout) -> None:
+        # Here, since it takes a while, and before a descriptor may be wanting.
+        from .._json import to_json
+
         self.runtime: Runtime | None = None
         self._stdout = stdout
+        self._to_json = to_json
         self._at = 0.0
 
     async def show(self, events: Sequence[Event]) -> None:
@@ -113,7 +116,7 @@ class JsonView:
 
     def _line(self, event: Event) -> bytes:
         more = orjson.dumps(self.more(event))
-        return to_json(event)[:-1] + b"," + more[1:] + b"\n"
+        return self._to_json(event)[:-1] + b"," + more[1:] + b"\n"
 
     def more(self, event: Event) -> dict[str, Any]:
         """Return what is told beside the fields of ``event``."""
