@@ -42,7 +42,9 @@ turn has
 - ``think``: the seconds before it says anything.
 - ``wait``: what it waits for before anything else. With ``message``, the n-th such
   turn waits for the n-th message; with ``end``, for the n-th end of a background
-  task of the agent's own, and fails if none of them runs any more.
+  task of the agent's own, and fails if none of them runs any more. As whatever comes
+  while a model replies, it is in the conversation, and shown, behind what the turn
+  says; the next turn follows it at once and is the one to answer it.
 - ``fail``: the error with which it fails, after its ``text``.
 
 **host** are the steps that the host of the agents takes, one after the other;

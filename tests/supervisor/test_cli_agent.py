@@ -384,8 +384,9 @@ async def test_what_is_told_comes_in_the_order_in_which_it_happened(
         shown = re.findall(r"^ *([0-9.]+) s  (\w+)", done.output, re.MULTILINE)
         elapsed = [float(seconds) for seconds, _ in shown]
         assert elapsed == sorted(elapsed)
-        assert shown[-1][1] == "completed"
         assert shown[0][1] == "host"
+        # Where the host is slow, its last wait is for what has ended already.
+        assert [what for _, what in shown if what != "host"][-1] == "completed"
 
 
 @pytest.mark.parametrize("host", ["[{launch: lead}]", "[{run: lead}]"])
