@@ -24,6 +24,7 @@ from actors.work import Work
 
 from ._agent_task import AgentTask
 from ._errors import RuntimeStopping
+from ._path_patterns import home_directory
 from ._places import Wait
 from ._tool_names import is_listed, names_tool
 from .hooks import AgentHooks
@@ -221,6 +222,7 @@ class RuntimeHost:
             mode=task.mode,
             tool_use=use,
             cwd=task.home,
+            home=home_directory(self._life.env.processes.environment()),
             background=task.background,
             fill=tool.fill,
             follow=self._life.env.files.follow,

@@ -31,6 +31,13 @@ _HERE: Final = "."
 """The directory of an agent of which nobody knows it."""
 
 
+def home_directory(environ: Mapping[str, str] | None = None) -> str | None:
+    """Return what ``~`` stands for by an environment: the program's own, as it is
+    now, if none is given, since a rule is judged without a runtime, too."""
+    home = dict(os.environ if environ is None else environ).get("HOME", "")
+    return resolve(home, None) if posixpath.isabs(home) else None
+
+
 @attrs.frozen
 class Place:
     """Where a call is made, and where the paths in it lead."""
@@ -42,18 +49,12 @@ class Place:
     real: Mapping[str, str] | None = None
     """Where paths lead if links are followed, by the absolute path as it is named;
     of those that are missing nothing is known. None if nobody has looked."""
+    home: str | None = attrs.field(factory=home_directory)
+    """What ``~`` stands for; None if nobody knows."""
 
     def follow(self, path: str) -> str | None:
         """Return where a path leads; None if that is not known."""
         return None if self.real is None else self.real.get(path)
-
-
-def home_directory() -> str | None:
-    """Return what ``~`` stands for, as the program was told, now. By its own
-    environment and by no `actors.env.Env`: a rule is judged without a runtime, too,
-    and tools for files open what is so called by that."""
-    home = dict(os.environ).get("HOME", "")
-    return resolve(home, None) if posixpath.isabs(home) else None
 
 
 def resolve(path: str, cwd: str | None) -> str:
@@ -153,7 +154,7 @@ def alternatives(pattern: str) -> list[str] | None:
     return done
 
 
-def meanings(path: str, cwd: str | None) -> list[str] | None:
+def meanings(path: str, cwd: str | None, home: str | None) -> list[str] | None:
     """Return the absolute paths that a path in a call may mean, as they are named,
     with ``..`` and all; None if nobody knows."""
     if len(path) > PATH_LIMIT or "\0" in path:
@@ -163,7 +164,6 @@ def meanings(path: str, cwd: str | None) -> list[str] | None:
         if re.match(r"~[^/]", one):
             return None  # The home of somebody else.
         if one.startswith("~"):
-            home = home_directory()
             if home is None:
                 return None
             found.append(home + one[1:])
@@ -176,7 +176,7 @@ def meanings(path: str, cwd: str | None) -> list[str] | None:
 def every_place(path: str, place: Place) -> list[str] | None:
     """Return every place that a path in a call may mean, by its name and with links
     followed; None if nobody knows."""
-    named = meanings(path, place.cwd)
+    named = meanings(path, place.cwd, place.home)
     if named is None:
         return None
     places = [*named, *(resolve(one, None) for one in named)]
@@ -370,12 +370,12 @@ def _literal(directory: str, names: Iterable[str]) -> _Anchored:
 
 
 def _read_pattern(
-    pattern: str, cwd: str | None, root: str | None, widely: bool
+    pattern: str, place: Place, widely: bool
 ) -> tuple[_Anchored, ...] | None:
     """Return what a pattern means, to allow or, widely, to deny; None if nobody
     knows."""
-    home = home_directory() if pattern.startswith("~") else None
-    return _read_pattern_at(pattern, cwd, root, widely, home)
+    home = place.home if pattern.startswith("~") else None
+    return _read_pattern_at(pattern, place.cwd, place.root, widely, home)
 
 
 @lru_cache(maxsize=1024)
@@ -411,7 +411,7 @@ def _read_pattern_at(
 def anchors(pattern: str, place: Place) -> list[str]:
     """Return the directories from which a pattern speaks of paths, as far as it names
     them without a wildcard."""
-    found = _read_pattern(pattern, place.cwd, place.root, True) or ()
+    found = _read_pattern(pattern, place, True) or ()
     return [*dict.fromkeys(one.directory for one in found if one.directory != "/")]
 
 
@@ -426,8 +426,8 @@ def pattern_allows(
         return False
     if not stays_below(*(arguments.get(name, "") for name in _pattern_names(tool))):
         return False
-    named = meanings(path, place.cwd)
-    found = _read_pattern(pattern, place.cwd, place.root, False)
+    named = meanings(path, place.cwd, place.home)
+    found = _read_pattern(pattern, place, False)
     if named is None or found is None or path != path.strip():
         return False
     if path.startswith("~"):
@@ -461,7 +461,7 @@ def pattern_forbids(
     named = paths_named(tool, arguments)
     if named is None:
         return True
-    patterns = _read_pattern(pattern, place.cwd, place.root, True)
+    patterns = _read_pattern(pattern, place, True)
     for path in named:
         places = every_place(path, place)
         if places is None or patterns is None:
@@ -547,14 +547,14 @@ def _may_be_above(name: str) -> bool:
 
 
 def paths_to_follow(
-    tool: str, arguments: Mapping[str, Any], cwd: str | None
+    tool: str, arguments: Mapping[str, Any], cwd: str | None, home: str | None
 ) -> list[str]:
     """Return the absolute paths of which a judgement of a call wants to know where
     they lead."""
     paths: list[str] = []
     if tool in PATH_ARGUMENTS:
         for path in paths_named(tool, arguments) or ():
-            for one in meanings(path, cwd) or ():
+            for one in meanings(path, cwd, home) or ():
                 paths += [one, resolve(one, None)]
     elif tool == "Bash":
         where = arguments.get("cwd")

@@ -19,6 +19,7 @@ from ._path_patterns import (
     Place,
     anchors,
     check_pattern,
+    home_directory,
     is_inside,
     pattern_allows,
     pattern_forbids,
@@ -195,6 +196,7 @@ class Rule:
         cwd: str | None = None,
         *,
         real: Mapping[str, str] | None = None,
+        home: str | None = None,
         widely: bool = False,
     ) -> bool:
         """Tell whether this rule speaks of a call.
@@ -204,6 +206,7 @@ class Rule:
             cwd: the directory of the agent that makes it.
             real: where paths lead, as `places` wants to know; None if nobody has
                 looked: then they are judged by their names.
+            home: what ``~`` stands for; None is by the program's own environment.
             widely: as wide as if it denied, also if it allows.
         """
         parsed = _parse(self.text)
@@ -213,12 +216,12 @@ class Rule:
         if parsed.kind == "any":
             return True
         arguments = newer_arguments(tool, arguments)
-        place = Place(cwd, self.root, real)
+        place = Place(cwd, self.root, real, home or home_directory())
         if allows:
             return _allows(parsed, newer(tool), arguments, place)
         return _forbids(parsed, newer(tool), arguments, place)
 
-    def places(self, tool: str, cwd: str | None) -> list[str]:
+    def places(self, tool: str, cwd: str | None, home: str | None = None) -> list[str]:
         """Return the paths in the rule of which it wants to know where they lead."""
         parsed = _parse(self.text)
         if (
@@ -227,7 +230,9 @@ class Rule:
             or not _speaks_of(parsed, tool, {}, allows=False)
         ):
             return []
-        return anchors(parsed.pattern, Place(cwd, self.root))
+        return anchors(
+            parsed.pattern, Place(cwd, self.root, None, home or home_directory())
+        )
 
 
 def is_about(rule: Rule, tool: str) -> bool:

@@ -119,6 +119,7 @@ from actors.lowlevel import publish as _publish
 from ._hook_answer import Answer, Effect, Event, read_object, read_output
 from ._hook_command import CommandEnd, run_hook_command
 from ._line import one_line
+from ._path_patterns import home_directory
 from ._tool_names import PATH_ARGUMENTS, all_names, is_of_server, newer
 from .permissions import (
     Decision,
@@ -499,7 +500,7 @@ class AgentHooks:
         chosen = _of_call(self._hooks.pre_tool, request)
         if not chosen:
             return Advice()
-        told = _of_use(request, self._env)
+        told = _of_use(request)
         if any(isinstance(hook.run, str) for hook in chosen):
             try:
                 _as_json(self._told("PreToolUse", told))
@@ -529,9 +530,7 @@ class AgentHooks:
         chosen = _of_call(self._hooks.permission_request, request)
         if not chosen:
             return None
-        answers = await self._ask(
-            "PermissionRequest", chosen, _of_use(request, self._env)
-        )
+        answers = await self._ask("PermissionRequest", chosen, _of_use(request))
         _end_if_told(answers)
         decision = _decision(answers)
         if decision is None or decision.effect == "ask":
@@ -563,7 +562,7 @@ class AgentHooks:
         chosen = _of_call(hooks, request)
         if not chosen:
             return Comment()
-        told = _of_use(request, self._env) | {"duration_ms": round(seconds * 1000)}
+        told = _of_use(request) | {"duration_ms": round(seconds * 1000)}
         if is_error:
             told |= {"error": text, "is_interrupt": False}
         else:
@@ -752,7 +751,7 @@ def _of_call(hooks: Iterable[Hook], request: ToolRequest) -> list[Hook]:
     return [hook for hook, rule in chosen if rule is None or seen.is_meant_by(rule)]
 
 
-def _of_use(request: ToolRequest, env: Env) -> dict[str, Any]:
+def _of_use(request: ToolRequest) -> dict[str, Any]:
     use = request.tool_use
     # A copy: nobody changes what was asked for by the way.
     arguments = copy.deepcopy(dict(use.input))
@@ -761,7 +760,7 @@ def _of_use(request: ToolRequest, env: Env) -> dict[str, Any]:
     if isinstance(path, str) and path and request.cwd is not None:
         # In one spelling, or a hook that looks at paths could be passed by another.
         if path == "~" or path.startswith("~/"):
-            path = env.processes.environment().get("HOME", "~") + path[1:]
+            path = (request.home or home_directory() or "~") + path[1:]
         arguments[name] = posixpath.normpath(posixpath.join(request.cwd, path))
     return {
         "tool_name": use.name,

@@ -96,6 +96,7 @@ from ._errors import AskFailed as AskFailed
 from ._line import one_line
 from ._path_patterns import (
     Place,
+    home_directory,
     is_below,
     is_inside,
     paths_named,
@@ -189,6 +190,8 @@ class ToolRequest:
     follow: Follow | None = attrs.field(default=None, eq=False, repr=False)
     """Returns where an absolute path leads if links are followed; None if that cannot
     be seen. Without it paths are judged by their names."""
+    home: str | None = None
+    """What ``~`` stands for, absolute; None is by the program's own environment."""
     runtime_directory: str | None = None
     """That of the runtime, in which no mode but ``bypass`` edits."""
 
@@ -295,11 +298,22 @@ class Seen:
     arguments: Mapping[str, Any]
     cwd: str | None
     real: Mapping[str, str] | None
+    home: str | None
+
+    @property
+    def place(self) -> Place:
+        """Where the call is made."""
+        return Place(self.cwd, None, self.real, self.home)
 
     def is_meant_by(self, rule: Rule, *, widely: bool = False) -> bool:
         """Tell whether one of the rules for which it was looked speaks of it."""
         return rule.matches(
-            self.name, self.arguments, self.cwd, real=self.real, widely=widely
+            self.name,
+            self.arguments,
+            self.cwd,
+            real=self.real,
+            home=self.home,
+            widely=widely,
         )
 
 
@@ -307,16 +321,19 @@ def look(rules: Iterable[Rule], request: ToolRequest) -> Seen:
     """See what a call means, and where the paths lead of which it or a rule speaks."""
     use, cwd, follow = request.tool_use, request.cwd, request.follow
     arguments = use.input if request.fill is None else request.fill(use.input)
+    home = request.home or home_directory()
     real: dict[str, str] | None = None
     if follow is not None:
-        paths = paths_to_follow(newer(use.name), arguments, cwd)
+        paths = paths_to_follow(newer(use.name), arguments, cwd, home)
         if paths:
-            paths += [path for rule in rules for path in rule.places(use.name, cwd)]
+            paths += [
+                path for rule in rules for path in rule.places(use.name, cwd, home)
+            ]
             if request.runtime_directory is not None:
                 paths.append(request.runtime_directory)
         found = ((path, follow(path)) for path in dict.fromkeys(paths))
         real = {path: leads for path, leads in found if leads is not None}
-    return Seen(use.name, arguments, cwd, real)
+    return Seen(use.name, arguments, cwd, real, home)
 
 
 def _decide(
@@ -369,7 +386,7 @@ def _is_protected(seen: Seen) -> bool:
     if seen.name not in EDITING:
         return False
     path = seen.arguments.get(PATH_ARGUMENTS[seen.name])
-    return protected_part(path, Place(seen.cwd, None, seen.real)) is not None
+    return protected_part(path, seen.place) is not None
 
 
 def _nearly(rules: tuple[Rule, ...], seen: Seen) -> Rule | None:
@@ -385,7 +402,7 @@ def _why_not_at_home(request: ToolRequest, seen: Seen) -> str | None:
     """Return why a call of a tool for files is not known to stay in the agent's
     directory; None if it is."""
     name, arguments = seen.name, seen.arguments
-    place = Place(seen.cwd, None, seen.real)
+    place = seen.place
     path = arguments.get(PATH_ARGUMENTS[name])
     if unknown := unknown_arguments(name, arguments):
         return f"nobody knows what its argument {one_line(unknown[0], 40)} means"

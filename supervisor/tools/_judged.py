@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from actors.agent import ToolUse
 
+from .._path_patterns import home_directory
 from ..permissions import Permissions, ToolRequest, resolve_mode
 from ._arguments import Refused
 from ._inherited import record_of
@@ -44,6 +45,7 @@ def guard_of(runtime: Runtime, owner: str | None, permissions: Permissions) -> G
             background=task is not None and task.background,
             fill=tool.fill,
             follow=life.env.files.follow,
+            home=home_directory(life.env.processes.environment()),
             runtime_directory=str(life.directory),
         )
         approvals = runtime.approvals

@@ -716,12 +716,12 @@ async def test_hooks_are_told_paths_in_one_spelling(path: Any, told: Any) -> Non
     hook = Says()
     hooks = AgentHooks(
         Hooks(pre_tool=[Hook(hook)]),
-        fake_env(environment={"HOME": "/home/me"}),
+        fake_env(),
         HookFacts(agent_id="a1", agent_type="x"),
         on_warning=lambda text: None,
     )
     use = ToolUse("1", "Write", {"file_path": path, "content": "x"})
-    asked = attrs.evolve(request("default"), tool_use=use, cwd="/work")
+    asked = attrs.evolve(request("default"), tool_use=use, cwd="/work", home="/home/me")
     await hooks.before_tool(asked)
     assert hook.told[0]["tool_input"] == {"file_path": told, "content": "x"}
     assert use.input["file_path"] == path

@@ -25,6 +25,7 @@ from actors.testing import fake_env
 from supervisor._tool_names import is_listed
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition
+from supervisor.hooks import Hook, Hooks
 from supervisor.permissions import Permissions, Rule, ToolRequest, Verdict
 from supervisor.runtime import Runtime, open_runtime
 from supervisor.tools import Tool
@@ -76,6 +77,8 @@ async def ask_all(
     *,
     real: bool = True,
     definitions: Mapping[str, AgentDefinition] | None = None,
+    hooks: Hooks | None = None,
+    home: str = "/home/fake",
     **agent: Any,
 ) -> tuple[list[ToolAnswer], list[tuple[str, Any]]]:
     """Return what an agent is answered for its calls, and which were made."""
@@ -87,11 +90,11 @@ async def ask_all(
         permissions=permissions,
         tools=file_tools(done),
         definitions=definitions or {},
+        hooks=hooks or Hooks(),
     )
+    env = real_env() if real else fake_env(environment={"HOME": home})
     with trio.fail_after(30):
-        async with open_runtime(
-            directory, env=real_env() if real else fake_env(), agents=policy
-        ) as runtime:
+        async with open_runtime(directory, env=env, agents=policy) as runtime:
             task = await runtime.launch(Agent(run, "go", **agent))
             await task.wait()
     return answers, done
@@ -252,6 +255,29 @@ async def test_a_tool_is_denied_under_all_of_its_names(
 def test_tools_of_servers_may_be_listed_together(pattern: str, names: str) -> None:
     there = "Bash mcp__git__get_a mcp__git__log mcp__hub__get_a mcpx".split()
     assert [tool for tool in there if is_listed(tool, [pattern])] == names.split()
+
+
+async def test_rules_and_hooks_have_the_home_directory_of_the_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PM1: that of its `Env`, and not that of whoever runs the tests."""
+    monkeypatch.setenv("HOME", "/home/other")
+    told: list[Any] = []
+
+    async def tell(about: Mapping[str, Any]) -> None:
+        told.append(about["tool_input"]["file_path"])
+
+    paths = ["~/keys/a", "/home/fake/keys/a", "/home/other/keys/a", "~/a"]
+    answers, done = await ask_all(
+        tmp_path,
+        [("Read", {"file_path": path}) for path in paths],
+        Permissions(rules=[Rule("deny", "Read(~/keys/**)")], mode="bypass"),
+        real=False,
+        hooks=Hooks(pre_tool=[Hook(tell)]),
+    )
+    assert [answer.is_error for answer in answers] == [True, True, False, False]
+    assert [call["file_path"] for _, call in done] == paths[2:]
+    assert told == ["/home/fake/keys/a"] * 2 + ["/home/other/keys/a", "/home/fake/a"]
 
 
 def test_what_two_agents_may_use_is_what_both_may() -> None:
