@@ -5,7 +5,7 @@ struck at its start and wherever it goes on after a wait, one after the other.
 """
 
 # What is struck never comes to the end of its block, nor binds its name.
-# pyright: reportPossiblyUnboundVariable=false
+# pyright: reportPossiblyUnboundVariable=false, reportAttributeAccessIssue=false
 
 from __future__ import annotations
 
@@ -455,7 +455,7 @@ def sweep(root, perform, blow, times, caplog):
 def test_a_block_is_left_wherever_it_is_struck(
     root, perform, blow, times, caplog, alarm
 ):
-    """P1, P3, P10: no child stays behind, no nursery stays open, the error comes out
+    """P1, P10: no child stays behind, no nursery stays open, the error comes out
     or stands behind what does, and the program can go on."""
     sweep(root, perform, blow, times, caplog)
 
@@ -469,6 +469,67 @@ def test_a_block_is_left_wherever_it_is_struck(
     ],
 )
 def test_an_interrupt_in_the_same_places_comes_out(root, perform, caplog, alarm):
-    """P3, P10: none can, since blocks are protected from Ctrl+C; a signal handler's
+    """P10: none can, since blocks are protected from Ctrl+C; a signal handler's
     own may."""
     sweep(root, perform, KeyboardInterrupt, 1, caplog)
+
+
+async def starts(sup, late):
+    await sup.start_child(late)
+
+
+async def starts_again(sup, late):
+    await sup.start_child(late)
+    await sup.terminate_child("late")
+    await sup.restart_child("late")
+
+
+async def starts_one(sup, late):
+    await sup.start_child()
+
+
+async def starts_one_without_waiting(sup, late):
+    sup.start_child_nowait()
+    await wait_all_tasks_blocked()
+
+
+@pytest.mark.parametrize(
+    ("root", "start", "is_pool"),
+    [
+        ("Supervisor.start_child", starts, False),
+        ("Supervisor.restart_child", starts_again, False),
+        ("DynamicSupervisor.start_child", starts_one, True),
+        ("DynamicSupervisor.start_child_nowait", starts_one_without_waiting, True),
+    ],
+)
+def test_a_start_that_is_struck_keeps_nothing_and_can_be_made_again(
+    root, start, is_pool, caplog, alarm
+):
+    """P1: nor does what it has begun run on; a child that was to start again is
+    stopped, as before."""
+
+    async def in_a_block(scene, arm):
+        late = child("late", scene.late, wait_started=True)
+        async with (
+            open_dynamic_supervisor(late) if is_pool else open_supervisor()
+        ) as sup:
+            scene.supervisors.append(sup)
+            arm()
+            struck = None
+            try:
+                await start(sup, late)
+            except MemoryError as error:
+                struck = error
+            await wait_all_tasks_blocked()
+            if struck is not None:
+                again = start is starts_again
+                assert [c.state for c in sup.which_children()] == ["stopped"] * again
+                assert sup.count_children().active == 0
+                assert scene.up == set()
+                await (sup.restart_child("late") if again else start(sup, late))
+                await trio.sleep(2)
+            assert [c.state for c in sup.which_children()] == ["running"]
+            if struck is not None:
+                raise struck
+
+    sweep(root, in_a_block, MemoryError, 1, caplog)
