@@ -349,6 +349,7 @@ async def test_a_wait_for_an_end_that_cannot_come_fails_with_its_place(
         assert "or remove the wait" in said
 
 
+@pytest.mark.limit(400)  # It runs the program six times.
 async def test_what_is_told_comes_in_the_order_in_which_it_happened(
     tmp_path: Path,
 ) -> None:
