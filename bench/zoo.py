@@ -47,6 +47,9 @@ GRACE = 0.4
 LINGER = 0.2
 RUNTIME_DEATH = 2.0
 """Seconds after which nothing may be left of a runtime that was killed."""
+TOGETHER = 8
+"""How many are met at the same time: many more would starve one another, and load
+is for ``--busy`` to make."""
 PATIENCE = 15.0
 """Seconds after which a task has ended, however its guardian was attacked."""
 
@@ -582,8 +585,11 @@ async def _all(
     async with open_observer(directory, slow=slow) as observer:
         for _ in range(rounds):
             for way in ways:
-                if together:
-                    meetings += await meet(way, together, observer, directory)
+                random.shuffle(together)
+                for some in range(0, len(together), TOGETHER):
+                    meetings += await meet(
+                        way, together[some : some + TOGETHER], observer, directory
+                    )
                 for animal in alone if way in OF_ATTACKERS else []:
                     meetings += await meet(way, [animal], observer, directory)
 

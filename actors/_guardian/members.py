@@ -13,8 +13,8 @@ from .proc import (
     Children,
     all_pids,
     descendants_of,
+    files_of,
     group_exists,
-    holds,
     look_at,
     mark_of,
     send_signal,
@@ -94,7 +94,7 @@ class Members:
         return [*{*found}]
 
     def strangers(self) -> Mapping[Tree, list[int]]:
-        """Return those who carry a tree's variable and descend from no leader."""
+        """Return those who carry a tree's variable and are not known as its members."""
         found: defaultdict[Tree, list[int]] = defaultdict(list)
         if not HAS_PROC:
             return {}
@@ -104,7 +104,7 @@ class Members:
             tree = None if value is None else trees.get(value)
             if (
                 tree is not None
-                and pid not in self._owners
+                and self._owners.get(pid) is None
                 and mark_of(pid) not in self._by_mark
                 and (seen := look_at(pid)) is not None
                 and seen.alive
@@ -127,14 +127,17 @@ class Members:
         return {*self.leaders.values(), *self.ended}
 
     def _owner(self, pid: int) -> Tree | None:
-        """Return the tree of a child of ours that is neither leader nor holder."""
-        owner = self._owners.get(pid)
-        if owner is None:
+        """Return the tree of a child of ours that is neither leader nor holder.
+
+        That is asked once: who has lost what tied it to its tree gets it back by
+        taking the tree's variable only, for which `strangers` looks.
+        """
+        if pid not in self._owners:
             owner = self._by_mark.get(mark_of(pid) or 0)
             if owner is None and HAS_PROC:
                 owner = self._likely_owner(pid)
             self._owners[pid] = owner
-        return owner
+        return self._owners[pid]
 
     def _likely_owner(self, pid: int) -> Tree | None:
         """Return the tree of one that has lost its mark, if that is certain."""
@@ -144,12 +147,11 @@ class Members:
         for tree in trees:
             if tree.session == session or tree.marker == marker:
                 return tree
-        for tree in trees:
-            if holds(pid, [tree.output]):
-                return tree
-        if pid in self._owners:
-            return None  # It ends when the guardian closes.
-        # Seen for the first time, it can only be of a tree that was there.
+        outputs = {tree.output: tree for tree in trees}
+        for name in files_of(pid):
+            if name in outputs:
+                return outputs[name]
+        # It can only be of a tree that was there when it began.
         seen = look_at(pid)
         possible = [it for it in trees if seen is None or it.since <= seen.started]
-        return possible[0] if len(possible) == 1 else None
+        return possible[0] if len(possible) == 1 else None  # Then it ends with us.

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 
@@ -245,19 +245,17 @@ def mark_of(pid: int) -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def holds(pid: int, names: Collection[str]) -> bool:
-    """Tell whether a process has a file open that ``/proc`` calls so."""
+def files_of(pid: int) -> Iterator[str]:
+    """Yield what ``/proc`` calls the files that a process has open, if readable."""
     try:
         descriptors = os.listdir(f"/proc/{pid}/fd")
     except OSError:
-        return False
+        return
     for descriptor in descriptors:
         try:
-            if os.readlink(f"/proc/{pid}/fd/{descriptor}") in names:
-                return True
+            yield os.readlink(f"/proc/{pid}/fd/{descriptor}")
         except OSError:
             continue
-    return False
 
 
 def read(path: str, limit: int) -> bytes:

@@ -46,6 +46,49 @@ def test_a_storm_of_ends_leaves_others_their_turn() -> None:
     subprocess.run([sys.executable, "-c", _STORM], check=True, timeout=50)
 
 
+_UNOWNED = """
+import os, socket, sys
+from actors._guardian.members import Members
+from actors._guardian.tree import Tree
+
+members = Members(b"X")
+trees = [Tree(socket.socket()) for _ in range(40)]
+for number, tree in enumerate(trees, 1):
+    tree.pid = tree.session = tree.mark = -number
+    tree.marker, tree.output = b"%d" % number, f"pipe:[-{number}]"
+    members.begin(tree)
+reading, writing = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(writing)
+    os.read(reading, 1)
+    os.execve("/bin/sleep", ["sleep", "150"], {"X": "7"})
+reads = []
+def note(event, args):
+    if event in ("open", "os.listdir") and str(args[0]).startswith(f"/proc/{child}/"):
+        reads.append(os.path.basename(args[0]))
+sys.addaudithook(note)
+try:
+    for _ in range(5):
+        assert members.orphans() == {}
+    assert sorted(reads) == ["environ", "fd", "stat"], reads
+    os.close(writing)
+    while not (found := members.strangers()):
+        pass
+    assert found == {trees[6]: [child]}, found
+finally:
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_orphan_that_nobody_owns_is_read_once_however_many_trees_there_are() -> None:
+    """P1: or a crowd of them keeps the guardian from hearing of a stop. One that takes
+    the variable of a tree later is that one's all the same."""
+    subprocess.run([sys.executable, "-c", _UNOWNED], check=True, timeout=50)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no guardian")
 def test_a_runtime_that_hears_nothing_for_long_learns_of_the_end() -> None:
     """P2: what orphans use meanwhile leaves room for the exit of the command."""
