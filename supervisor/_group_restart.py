@@ -84,7 +84,10 @@ class GroupRestart:
         else:
             self._not_before = -math.inf
         self._delay = delay
-        self._until = max(self._not_before, trio.current_time() + delay)
+        now = trio.current_time()
+        self._until = max(self._not_before, now + delay)
+        # One that begins at once has begun, for whoever fails in the same tick.
+        self.is_waiting = self._until > now
         self._members = {
             child: None
             for child in self._children.by_key.values()
