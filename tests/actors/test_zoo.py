@@ -34,48 +34,60 @@ pytestmark = [
 PATIENCE = 120
 
 
-async def meet(way: str, animals: list[Animal], directory: Path) -> list[zoo.Meeting]:
+@pytest.fixture(scope="module")
+def beasts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where what is compiled for the zoo is kept from one test to the next."""
+    return tmp_path_factory.mktemp("beasts")
+
+
+async def meet(
+    way: str, animals: list[Animal], directory: Path, beasts: Path
+) -> list[zoo.Meeting]:
     with trio.fail_after(PATIENCE):
-        async with open_observer(directory) as observer:
+        async with open_observer(beasts) as observer:
             return await zoo.meet(way, animals, observer, directory)
 
 
 @pytest.mark.parametrize("way", zoo.WAYS)
 @pytest.mark.parametrize("animal", PLAIN, ids=lambda animal: animal.name)
 async def test_nothing_is_left_and_the_truth_is_told(
-    tmp_path: Path, animal: Animal, way: str
+    tmp_path: Path, beasts: Path, animal: Animal, way: str
 ) -> None:
     """P1, P2, SH13, SH15: no process; the status, the code or the signal, and no
     survivor."""
-    (meeting,) = await meet(way, [animal], tmp_path)
+    (meeting,) = await meet(way, [animal], tmp_path, beasts)
     assert meeting.misses == ()
 
 
 @pytest.mark.parametrize("way", zoo.WAYS)
-async def test_all_of_them_at_once_are_ended_too(tmp_path: Path, way: str) -> None:
+async def test_all_of_them_at_once_are_ended_too(
+    tmp_path: Path, beasts: Path, way: str
+) -> None:
     """P1, P2: beside each other, in one runtime."""
-    meetings = await meet(way, PLAIN, tmp_path)
+    meetings = await meet(way, PLAIN, tmp_path, beasts)
     assert [meeting.animal for meeting in meetings] == [it.name for it in PLAIN]
     assert [meeting.misses for meeting in meetings if meeting.misses] == []
 
 
 @pytest.mark.parametrize("way", ["stop", "kill -9 of the runtime"])
-async def test_the_wilder_ones_are_ended_too(tmp_path: Path, way: str) -> None:
+async def test_the_wilder_ones_are_ended_too(
+    tmp_path: Path, beasts: Path, way: str
+) -> None:
     """P1, P2: those that this machine has the tools for; `bench.zoo` says which."""
     animals = [animal for animal in WILD if animal.missing() is None]
-    meetings = await meet(way, animals, tmp_path)
+    meetings = await meet(way, animals, tmp_path, beasts)
     assert [meeting for meeting in meetings if meeting.misses] == []
 
 
 @pytest.mark.parametrize("way", ["stop", "kill -9 of the runtime"])
 @pytest.mark.parametrize("animal", ATTACKERS, ids=lambda animal: animal.name)
 async def test_who_attacks_the_guardian_is_ended_too(
-    tmp_path: Path, animal: Animal, way: str
+    tmp_path: Path, beasts: Path, animal: Animal, way: str
 ) -> None:
     """P1: whoever stops, traces or kills the process that would end it."""
     if reason := animal.missing():
         pytest.skip(reason)
-    (meeting,) = await meet(way, [animal], tmp_path)
+    (meeting,) = await meet(way, [animal], tmp_path, beasts)
     assert meeting.misses == ()
 
 
@@ -101,23 +113,25 @@ ESCAPES = {
 }
 
 
-async def test_the_animals_escape_as_they_should(tmp_path: Path) -> None:
+async def test_the_animals_escape_as_they_should(tmp_path: Path, beasts: Path) -> None:
     """Or ending them would prove nothing."""
     missing = {(animal, way) for animal, ways in ESCAPES.items() for way in ways}
     # The observer may look at one that is still on its way out.
     for attempt in range(5):
         if missing:
-            for meeting in await meet("stop", PLAIN, tmp_path / str(attempt)):
+            for meeting in await meet("stop", PLAIN, tmp_path / str(attempt), beasts):
                 missing -= {(meeting.animal, way) for way in meeting.escaped}
     assert missing == set()
 
 
 @pytest.mark.parametrize("animal", PLAIN, ids=lambda animal: animal.name)
-async def test_a_stop_touches_no_other_task(tmp_path: Path, animal: Animal) -> None:
+async def test_a_stop_touches_no_other_task(
+    tmp_path: Path, beasts: Path, animal: Animal
+) -> None:
     """P8: not even one of the same kind."""
     with trio.fail_after(PATIENCE):
         async with (
-            open_observer(tmp_path) as observer,
+            open_observer(beasts) as observer,
             open_runtime(tmp_path) as runtime,
         ):
             one, other = await zoo.let_loose(
@@ -134,13 +148,13 @@ async def test_a_stop_touches_no_other_task(tmp_path: Path, animal: Animal) -> N
             assert not other.task.status.is_terminal
 
 
-async def test_what_is_left_is_seen(tmp_path: Path) -> None:
+async def test_what_is_left_is_seen(tmp_path: Path, beasts: Path) -> None:
     """The observer would tell of a miss, and ends what it finds."""
     specimen = Specimen(PLAIN[0], tmp_path)
     stray = await trio.lowlevel.open_process(["sleep", specimen.word])
     try:
         with trio.fail_after(PATIENCE):
-            async with open_observer(tmp_path) as observer:
+            async with open_observer(beasts) as observer:
                 await observer.check_gone([specimen])
             (miss,) = specimen.misses
             assert f"'pid': {stray.pid}" in miss
@@ -151,13 +165,13 @@ async def test_what_is_left_is_seen(tmp_path: Path) -> None:
             await stray.wait()
 
 
-async def test_a_chain_is_seen_at_each_look(tmp_path: Path) -> None:
+async def test_a_chain_is_seen_at_each_look(beasts: Path) -> None:
     """Though each of its links lives for less than a look takes."""
     if shutil.which("cc") is None:
         pytest.skip("there is no cc")
     word = unused_seconds()
     with trio.fail_after(PATIENCE):
-        async with open_observer(tmp_path) as observer:
+        async with open_observer(beasts) as observer:
             await trio.run_process([observer.beast, "chain", word])
             try:
                 seen = [len((await observer.look([word]))[word]) for _ in range(10)]
@@ -171,12 +185,13 @@ async def test_a_chain_is_seen_at_each_look(tmp_path: Path) -> None:
 
 async def test_a_thousand_forks_a_second_do_not_keep_a_stop_waiting(
     tmp_path: Path,
+    beasts: Path,
 ) -> None:
     """P1: as many generations as the machine can make, without any pause."""
     word = unused_seconds()
     with trio.fail_after(PATIENCE):
         async with (
-            open_observer(tmp_path) as observer,
+            open_observer(beasts) as observer,
             open_runtime(tmp_path) as runtime,
         ):
             command = (
