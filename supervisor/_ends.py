@@ -171,19 +171,37 @@ def _summary(task: Task) -> str:
     # As they lie there: most tasks have neither.
     rare = task.rare or {}
     command, cwd = rare.get("command"), rare.get("cwd")
-    if command is None and cwd is None:
+    left = leftovers(rare.get("left_behind", 0))
+    if command is None and cwd is None and left is None:
         return summary
-    return _with_place(summary, task.description, command, cwd)
+    return _with_place(summary, task.description, command, cwd, left)
+
+
+def leftovers(count: int) -> str | None:
+    """Return a sentence on so many processes that a command had left behind, None
+    if there were none."""
+    if not count:
+        return None
+    if count == 1:
+        return "1 process that it left in the background was ended with it"
+    return f"{count} processes that it left in the background were ended with it"
 
 
 def _with_place(
-    summary: str, description: str, command: str | None, cwd: str | None
+    summary: str,
+    description: str,
+    command: str | None,
+    cwd: str | None,
+    left: str | None,
 ) -> str:
-    """Return the summary with the command, if the description is another text, and
-    with the directory, if one was given. They are there however long the rest is."""
+    """Return the summary with the command, if the description is another text, with
+    the directory, if one was given, and with what was left behind. They are there
+    however long the rest is."""
     more = ""
     if command is not None and command.strip() != description.strip():
         more = f": {one_line(command, _COMMAND_SHOWN)}"
     if cwd is not None:
         more += f", in {one_line(cwd, _DIRECTORY_SHOWN)}"
+    if left is not None:
+        more += f" ({left})"
     return one_line(summary, LABEL_LIMIT - len(more)) + more if more else summary

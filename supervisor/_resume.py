@@ -350,7 +350,10 @@ class Resumes:
         definition = policy.definitions.get(meta.type)
         if definition is None and meta.type != GENERAL:
             known = ", ".join([GENERAL, *policy.definitions])
-            why = f"there is no agent type {meta.type!r} any more; there are: {known}"
+            why = (
+                f"there is no definition of the agent type {meta.type!r}, only of "
+                f"{known}: add it to AgentPolicy.definitions, or give `resume` the agent"
+            )
             raise ResumeRefused(meta.agent_id, why)
         if policy.run is None:
             why = "neither `agent` nor AgentPolicy.run says with which loop"

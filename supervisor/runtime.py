@@ -506,7 +506,12 @@ class Runtime:
     def unfinished_agents(self) -> list[AgentMeta]:
         """Return what the directory tells of agents that an earlier runtime left
         unfinished and that do not run in this one: those that can be given to
-        `resume`. What cannot be read is left out, with a `Warned` event."""
+        `resume`. What cannot be read is left out, with a `Warned` event.
+
+        Sub-agents are among them. One whose ``owner`` is listed too need not be
+        resumed: its parent goes on from the call that was cut, and calls anew;
+        `abandon_agent` takes it from the list.
+        """
         return self._resumes.unfinished()
 
     def abandon_agent(self, agent_id: str) -> bool:
@@ -560,6 +565,8 @@ class Runtime:
     def _find(self, task: TaskHandle | str) -> Task:
         if isinstance(task, TaskHandle):
             return self.member(task)
+        if not isinstance(task, str):
+            raise TypeError(f"a TaskHandle or a task id is wanted, not {task!r}")
         found = self._life.table.find(task)
         if found is None:
             live = self._life.table.live.values()

@@ -12,6 +12,7 @@ from actors import TaskStatus
 from actors.envelope import clean_text
 from actors.shell import Shell
 
+from .._ends import leftovers
 from .._errors import SupervisorError, UnknownTask
 from .._line import one_line
 from .._table import TaskSnapshot
@@ -19,7 +20,7 @@ from ..settings import Settings
 from ._arguments import Field, Refused
 from ._host import host_processes
 from ._inherited import inherited
-from ._owned import ending, leftovers
+from ._owned import ending
 from ._self_kill import ends_host, killed_process
 from ._task_output import OutputEnd, end_of, read_end, whole
 from ._tool import Call, Tool, ToolResult
@@ -269,7 +270,7 @@ class _Bash:
             "interrupted": snapshot.status is TaskStatus.KILLED or timed_out,
             "output": end.text,
         }
-        if leftover := leftovers(snapshot):
+        if leftover := leftovers(snapshot.left_behind):
             data["leftBehind"] = snapshot.left_behind
             if self._settings.background_tasks:
                 leftover += "; use run_in_background for what is to go on"

@@ -188,16 +188,6 @@ def ending(task: TaskSnapshot) -> str:
     return _ENDED
 
 
-def leftovers(task: TaskSnapshot) -> str | None:
-    """Return a sentence on what a command had left behind, if that was anything."""
-    count = task.left_behind
-    if not count:
-        return None
-    if count == 1:
-        return "1 process that it left in the background was ended with it"
-    return f"{count} processes that it left in the background were ended with it"
-
-
 def _tells_all(task: TaskSnapshot, words: str) -> bool:
     # A task with an exit code may have failed for another reason: its quota.
     return task.error is None or task.error.message.startswith(words)

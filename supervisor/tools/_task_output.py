@@ -11,12 +11,13 @@ import trio
 from actors import TaskStatus
 from actors.envelope import clean_text
 
+from .._ends import leftovers
 from .._line import one_line
 from .._reading import output_size
 from .._table import TaskSnapshot
 from ..settings import Settings
 from ._arguments import Field
-from ._owned import find, is_told, leftovers, state
+from ._owned import find, is_told, state
 from ._tool import Call, Tool, ToolResult
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def _text(task: TaskSnapshot, data: dict[str, Any], asked: dict[str, Any]) -> st
         lines.append(f"signal: {data['signal']}")
     if data.get("error") is not None:
         lines.append(f"error: {data['error']}")
-    if leftover := leftovers(task):
+    if leftover := leftovers(task.left_behind):
         lines.append(f"left_behind: {leftover}")
     if "truncated" in data:
         lines.append(f"truncated: what follows is the end of the {whole(data)}")

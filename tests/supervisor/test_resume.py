@@ -997,8 +997,9 @@ async def test_an_agent_whose_type_is_gone_stays_as_it_is(tmp_path: Path) -> Non
             with pytest.raises(ResumeRefused) as caught:
                 await runtime.resume(meta.agent_id)
             assert caught.value.why == (
-                "there is no agent type 'reviewer' any more; there are: "
-                "general-purpose, tester"
+                "there is no definition of the agent type 'reviewer', only of "
+                "general-purpose, tester: add it to AgentPolicy.definitions, or give "
+                "`resume` the agent"
             )
             assert runtime.unfinished_agents() == [meta]
             assert runtime.tasks() == [] and runtime.notifications.drain() == []

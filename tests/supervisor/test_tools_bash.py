@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import xml.etree.ElementTree as ET
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -228,6 +229,12 @@ async def test_what_a_command_left_behind_is_told_with_its_end(tmp_path: Path) -
             restart="transient",
         )
         assert (await again.wait()).left_behind == 0
+        told = await run.runtime.launch(
+            Shell("sleep 1000 & true"), description="serve", owner="other"
+        )
+        await told.wait()
+        (note,) = run.runtime.notifications_for("other").drain()
+        (plain,) = run.runtime.notifications_for(None).drain()
     assert one.text == (
         "Exit code 0. 1 process that it left in the background was ended with it; "
         "use run_in_background for what is to go on\nok\n"
@@ -235,6 +242,11 @@ async def test_what_a_command_left_behind_is_told_with_its_end(tmp_path: Path) -
     assert one.data["leftBehind"] == 1 and not one.is_error
     assert two.text.startswith("Exit code 3. 2 processes that it left ")
     assert two.data["leftBehind"] == 2
+    assert ET.fromstring(note.xml).findtext("summary") == (
+        'Command "serve" completed (exit code 0): sleep 1000 & true '
+        "(1 process that it left in the background was ended with it)"
+    )
+    assert "left in the background" not in plain.xml
     head = read.text.partition("\n\noutput:\n")[0]
     assert "\nleft_behind: 1 process that it left in the background was " in head
 
