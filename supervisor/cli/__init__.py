@@ -8,6 +8,8 @@ import signal
 import sys
 from importlib import import_module
 
+from ._patient import make_streams_patient
+
 _NEEDED = ("click", "rich")
 
 
@@ -22,6 +24,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         _open_missing_descriptors()
+        make_streams_patient()
         code = _run()
         sys.stdout.flush()
     except BrokenPipeError:

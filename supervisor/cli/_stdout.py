@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import trio
 
+from ._patient import write_all
+
 _LAST_WORDS = 1.0
 """Seconds for what is still to be written once the user is in a hurry."""
 
@@ -21,7 +23,8 @@ class Stdout:
 
     A reader that does not read holds up the writing task and nothing else. When
     nobody can read any more, ``on_broken`` is told the number of the signal that
-    says so best (0: none, the disk is full), and from then on nothing is written.
+    says so best (0: none, a full disk for instance), and from then on nothing is
+    written.
     """
 
     def __init__(self, on_broken: Callable[[int], None]) -> None:
@@ -56,11 +59,13 @@ class Stdout:
                 try:
                     # A blocked write in this thread would block every signal too.
                     await trio.to_thread.run_sync(
-                        _write_all, self._fd, data, abandon_on_cancel=True
+                        write_all, self._fd, data, abandon_on_cancel=True
                     )
                     self._silent = False
                 except OSError as error:
                     self._break(error)
+                except RuntimeError as error:  # There can be no more threads.
+                    self._break(OSError(errno.EAGAIN, str(error)))
 
     def hurry(self) -> None:
         """Let nobody wait for long any more."""
@@ -79,10 +84,7 @@ class Stdout:
     def _break(self, error: OSError) -> None:
         if self.failure is None:
             self.failure = error
-            said = {errno.EPIPE: signal.SIGPIPE, errno.EIO: signal.SIGHUP}
+            said = {errno.EPIPE: signal.SIGPIPE}
+            if self.is_terminal:  # Of a file it tells that the disk is bad.
+                said[errno.EIO] = signal.SIGHUP
             self._on_broken(said.get(error.errno or 0, 0))
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -31,6 +30,7 @@ from ..hooks import Hooks
 from ..permissions import Mode, Permissions, Rule
 from ..runtime import Limits, Notifications, Runtime, TaskSnapshot, open_runtime
 from ._agent_view import HostStep, JsonAgentView, PlainAgentView, in_our_words
+from ._aside import say_aside
 from ._asking import Asker, JsonAsker, TerminalAsker
 from ._leftovers import Leftovers
 from ._listening import Listening
@@ -94,12 +94,12 @@ async def agent(order: Order) -> int:
                 await stdout.write(_summary(session.ended) + where)
             nursery.cancel_scope.cancel()
     if stdout.failure is not None and stopping.number == 0:
-        _say_aside(f"trio-supervisor: standard output: {stdout.failure.strerror}\n")
+        say_aside(f"trio-supervisor: standard output: {stdout.failure.strerror}\n")
     elif stopping.number == signal.SIGPIPE:
         therefore = "" if begun else ": no agent was started"
-        _say_aside(f"trio-supervisor: whoever read the output has gone{therefore}\n")
+        say_aside(f"trio-supervisor: whoever read the output has gone{therefore}\n")
     elif problem is not None and stopping.number is None:
-        _say_aside(f"trio-supervisor: {problem}\n")
+        say_aside(f"trio-supervisor: {problem}\n")
     if stopping.number is not None:
         return stopping.exit_code
     return int(problem is not None or has_failed)
@@ -348,10 +348,3 @@ def _summary(ended: Mapping[str, TaskSnapshot]) -> str:
             lines.append(f"  error: {one_line(task.error.message)}")
         lines += [f"  {line}" for line in clean_text(task.result or "").splitlines()]
     return "\n".join([*lines, "", ""])
-
-
-def _say_aside(text: str) -> None:
-    try:
-        print(text, file=sys.stderr, end="")
-    except OSError:  # Nobody hears us there either.
-        pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from actors.shell import Shell
 from .._events import Subscription
 from ..runtime import Limits, Notifications, TaskHandle, open_runtime
 from ..tree import Backoff
+from ._aside import say_aside
 from ._stdout import Stdout
 from ._stopping import Stopping, open_signals
 from ._view import JsonView, LiveView, PlainView, View, located, summary
@@ -68,18 +68,18 @@ async def run(order: Order) -> int:
                 ended, order.directory, stdout, live=_is_live(order, stdout)
             )
             if order.json:
-                _say_aside(table)
+                say_aside(table)
             else:
                 await stdout.write(table)
             nursery.cancel_scope.cancel()
     if stdout.failure is not None and stopping.number == 0:
-        _say_aside(f"trio-supervisor: standard output: {stdout.failure.strerror}\n")
+        say_aside(f"trio-supervisor: standard output: {stdout.failure.strerror}\n")
     elif stopping.number == signal.SIGPIPE:
         stopped = any(task.status is TaskStatus.KILLED for task in ended)
         therefore = ": the commands were stopped" if stopped else ""
         if not any(task.started_at for task in ended):
             therefore = ": no command was started"
-        _say_aside(f"trio-supervisor: whoever read the output has gone{therefore}\n")
+        say_aside(f"trio-supervisor: whoever read the output has gone{therefore}\n")
     if stopping.number is not None:
         return stopping.exit_code
     return int(any(task.status is not TaskStatus.COMPLETED for task in ended))
@@ -168,10 +168,3 @@ class _Parent:
     async def wait_acknowledged(self, count: int) -> None:
         while self._acknowledged < count:
             await self._news.wait()
-
-
-def _say_aside(text: str) -> None:
-    try:
-        print(text, file=sys.stderr, end="")
-    except OSError:  # Nobody hears us there either.
-        pass

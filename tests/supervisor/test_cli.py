@@ -733,12 +733,28 @@ async def test_a_reader_that_does_not_read_holds_up_no_task_and_no_signal(
             assert await command.process.wait() == 128 + signal.SIGTERM
 
 
-async def test_a_full_disk_is_told_and_is_1(tmp_path: Path) -> None:
-    full = os.open("/dev/full", os.O_WRONLY)
-    with trio.fail_after(60), os.fdopen(full, "wb"):
+@pytest.mark.parametrize(
+    ("line", "device", "number"),
+    [
+        (["run", "-c", "sleep 600"], "/dev/full", errno.ENOSPC),
+        (["demo"], "/dev/full", errno.ENOSPC),
+        # Nothing is mapped at its start, so it answers as a file on a bad disk.
+        pytest.param(
+            *(["run", "-c", "sleep 600"], "/proc/self/mem", errno.EIO),
+            marks=needs_proc,
+        ),
+    ],
+    ids=["run", "demo", "bad"],
+)
+async def test_a_full_disk_and_a_bad_one_are_told_and_are_1(
+    tmp_path: Path, line: list[str], device: str, number: int
+) -> None:
+    """SH11: only a terminal that fails so has hung up."""
+    broken = os.open(device, os.O_WRONLY)
+    with trio.fail_after(60), os.fdopen(broken, "wb"):
         done = await trio.run_process(
-            [*COMMAND, "run", "-c", "sleep 600"],
-            stdout=full,
+            [*COMMAND, *line],
+            stdout=broken,
             capture_stderr=True,
             check=False,
             cwd=tmp_path,
@@ -747,8 +763,94 @@ async def test_a_full_disk_is_told_and_is_1(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert (
         done.stderr.decode()
-        == f"trio-supervisor: standard output: {os.strerror(errno.ENOSPC)}\n"
+        == f"trio-supervisor: standard output: {os.strerror(number)}\n"
     )
+
+
+async def test_without_a_thread_to_write_it_says_so_and_is_1(tmp_path: Path) -> None:
+    program = (
+        "import threading\n"
+        'def refuse(thread): raise RuntimeError("can\'t start new thread")\n'
+        "threading.Thread.start = refuse\n"
+        "from supervisor.cli import main; main()"
+    )
+    with trio.fail_after(60):
+        done = await trio.run_process(
+            [sys.executable, "-c", program, "run", "-c", "sleep 600"],
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            cwd=tmp_path,
+            env=environment(tmp_path),
+        )
+    assert done.returncode == 1 and done.stdout == b""
+    assert done.stderr == b"trio-supervisor: standard output: can't start new thread\n"
+
+
+def nonblocking_pipe() -> tuple[int, int]:
+    """A small pipe as another event loop at its other end leaves it."""
+    reader, writer = os.pipe()
+    if sys.platform == "linux":
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writer, False)
+    return reader, writer
+
+
+async def test_a_full_nonblocking_pipe_is_waited_for_and_costs_nothing(
+    tmp_path: Path,
+) -> None:
+    """Standard output is shared, and another program may have made it so."""
+    last = "touch up; until test -e seen; do sleep 0.05; done"
+    commands = [part for n in range(11) for part in ("-c", f": {n} {'.' * 500}")]
+    reader, writer = nonblocking_pipe()
+    with os.fdopen(reader, "rb", buffering=0) as pipe, trio.fail_after(60):
+        process = await trio.lowlevel.open_process(
+            [*COMMAND, "run", "--json", "--max", "1", *commands, "-c", last],
+            stdin=subprocess.DEVNULL,
+            stdout=writer,
+            stderr=writer,
+            cwd=tmp_path,
+            env=environment(tmp_path),
+        )
+        os.close(writer)
+        try:
+            await wait_for(tmp_path / "up")  # More is told by now than it takes.
+            (tmp_path / "seen").touch()
+            output = await trio.to_thread.run_sync(pipe.read, abandon_on_cancel=True)
+            code = await process.wait()
+        finally:
+            process.kill()
+    assert code == 0
+    told, _, table = output.decode().partition("\n\n")
+    events = [orjson.loads(line) for line in told.splitlines()]
+    ends = [event for event in events if event["kind"] == "TaskEnded"]
+    assert [event["status"] for event in ends] == ["completed"] * 12
+    assert table.count("completed") == 12 and table.endswith("\n")
+
+
+async def test_a_full_nonblocking_standard_error_is_waited_for(
+    tmp_path: Path,
+) -> None:
+    """SH11: else a mistake in the call ends in a traceback that nobody sees whole."""
+    long = "x" * 50_000
+    reader, writer = nonblocking_pipe()
+    with os.fdopen(reader, "rb", buffering=0) as pipe, trio.fail_after(60):
+        process = await trio.lowlevel.open_process(
+            [*COMMAND, "run", "--max", long, "-c", "true"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=writer,
+            cwd=tmp_path,
+            env=environment(tmp_path),
+        )
+        os.close(writer)
+        try:
+            said = await trio.to_thread.run_sync(pipe.read, abandon_on_cancel=True)
+            code = await process.wait()
+        finally:
+            process.kill()
+    assert code == 2
+    assert said.count(b"x") >= 50_000 and said.endswith(b"\n")
 
 
 async def test_it_works_with_no_standard_output_at_all(tmp_path: Path) -> None:

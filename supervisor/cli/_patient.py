@@ -1,0 +1,50 @@
+"""Standard streams that are waited for when they take nothing more.
+
+Whoever has the other end of standard output may have made it non-blocking, which
+changes it for us, too, at any moment: node, ssh and other event loops do so. And it
+is not ours to change back. So "try again later" is never a failure here.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+from typing import Any
+
+
+def make_streams_patient() -> None:
+    """Let every write to `sys.stdout` and `sys.stderr` wait until there is room."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        stream.flush()
+        patient = io.TextIOWrapper(
+            io.BufferedWriter(_Patient(stream.fileno(), "w", closefd=False)),
+            encoding=stream.encoding,
+            errors=stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+        setattr(sys, name, patient)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of ``data``, however long that takes."""
+    while data:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            _wait_for_room(fd)
+
+
+class _Patient(io.FileIO):
+    def write(self, data: Any, /) -> int:
+        # None is what a file says that would block.
+        while (written := super().write(data)) is None:
+            _wait_for_room(self.fileno())
+        return written
+
+
+def _wait_for_room(fd: int) -> None:
+    select.select([], [fd], [])
