@@ -85,9 +85,15 @@ def main() -> None:
     server = Server(control, variable, runtime, outer)
     try:
         server.serve()
+    except BaseException:
+        # Or our own SIGKILL would read as the reason why the others have ended.
+        server.lose()
+        raise
     finally:
-        server.close()
-        os._exit(0)  # At once: somebody waits for it.
+        try:
+            server.close()
+        finally:
+            os._exit(0)  # At once: somebody waits for it.
 
 
 def _begin_inner(variable: bytes, runtime: int | None) -> int | None:
@@ -101,8 +107,10 @@ def _begin_inner(variable: bytes, runtime: int | None) -> int | None:
             os.closerange(0, 64 if runtime is None else runtime)
             os.closerange(64 if runtime is None else runtime + 1, 64)
             guardian = Outer(inner, runtime)
-            guardian.watch()
-            guardian.end_the_rest(variable)
+            try:
+                guardian.watch()
+            finally:
+                guardian.end_the_rest(variable)
         finally:
             os._exit(0)
     # A signal to the group of one does not reach the other.

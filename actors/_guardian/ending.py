@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 
 from .proc import (
-    Children,
     all_pids,
     descendants_of,
     send_signal,
@@ -18,29 +18,42 @@ _CHASES = 64
 
 
 def end_descendants(
-    variable: bytes, reap: Callable[[], bool], wait: Callable[[float], object]
+    children: Callable[[], list[int]],
+    variable: bytes,
+    reap: Callable[[], bool],
+    wait: Callable[[float], object],
 ) -> None:
     """Kill every descendant until there is no child any more.
 
+    Nothing else ends this: a look that fails is repeated.
+
     Args:
+        children: what `Children` is, opened when there still was what it takes.
         variable: whoever has this one in its environment is killed, too.
         reap: takes the exits of children; tells whether a child is left.
         wait: waits for the end of a child, but at most so many seconds.
     """
-    children = Children()
     pause = 0.001
     everywhere = True
-    while reap():
-        signal_groups(descendants_of(children()), signal.SIGKILL)
-        if everywhere:
-            for pid in all_pids():
-                if variable_of(pid, variable) is not None:
-                    send_signal(pid, signal.SIGKILL)
-        chase(children)
-        everywhere = False
+    while True:
+        try:
+            if not reap():
+                return
+            signal_groups(descendants_of(children()), signal.SIGKILL)
+            chase(children)
+            if everywhere:
+                for pid in all_pids():
+                    if variable_of(pid, variable) is not None:
+                        send_signal(pid, signal.SIGKILL)
+                everywhere = False
+        except (OSError, MemoryError):
+            pass
         # The event is the death of a child. The pause is for what cannot be
         # killed at once.
-        wait(pause)
+        try:
+            wait(pause)
+        except (OSError, MemoryError):
+            time.sleep(pause)
         pause = min(pause * 2, 0.5)
 
 

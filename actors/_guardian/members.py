@@ -38,7 +38,7 @@ class Members:
         self._owners: dict[int, Tree | None] = {}
         """Of the other children that we have seen, until they are reaped."""
         if HAS_PROC:
-            self._children = Children()
+            self.children = Children()
 
     def begin(self, tree: Tree) -> None:
         """Take notice of a tree that was started."""
@@ -72,7 +72,7 @@ class Members:
         """
         found: defaultdict[Tree, list[int]] = defaultdict(list)
         if HAS_PROC:
-            for pid in self._children():
+            for pid in self.children():
                 if self._is_orphan(pid) and (owner := self._owner(pid)) is not None:
                     found[owner].append(pid)
         else:
@@ -116,7 +116,7 @@ class Members:
         """Kill the orphans of trees, as fast as they come."""
         if HAS_PROC:
             chase(
-                self._children,
+                self.children,
                 lambda pid: self._is_orphan(pid) and self._owner(pid) in trees,
             )
 

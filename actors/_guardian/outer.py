@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 
 from .ending import end_descendants
-from .proc import is_frozen
+from .proc import Children, is_frozen, send_signal
 from .serving import Poll, drain, open_wakeup
 
 _WATCH = 0.2
-"""Seconds between two looks at the inner one, once the runtime has ended."""
+"""Seconds between two looks at the inner one, once the runtime has ended, and after
+one that failed."""
 
 
 def open_pidfd(pid: int) -> int | None:
@@ -39,6 +41,8 @@ class Outer:
         self._runtime = runtime
         self._pidfd = open_pidfd(inner)
         self._wakeup, self._waker = open_wakeup()
+        # Now: at the end there may be none to open it with.
+        self._children = Children()
         self._poll = Poll(self._wakeup.fileno())
         for pidfd in (self._pidfd, runtime):
             if pidfd is not None:
@@ -48,10 +52,14 @@ class Outer:
         """Return when the inner one has ended."""
         patience = None
         while True:
-            ready = self._wait(patience)
-            news = os.waitid(
-                os.P_PID, self._inner, os.WEXITED | os.WSTOPPED | os.WNOHANG
-            )
+            try:
+                ready = self._wait(patience)
+                news = os.waitid(
+                    os.P_PID, self._inner, os.WEXITED | os.WSTOPPED | os.WNOHANG
+                )
+            except OSError:  # That tells nothing of the inner one.
+                time.sleep(_WATCH)
+                continue
             # One that was traced is its tracer's to reap, and has ended all the same.
             if self._pidfd in ready or (news and news.si_code != os.CLD_STOPPED):
                 return
@@ -59,15 +67,15 @@ class Outer:
                 self._poll.discard(self._runtime)
                 patience = _WATCH
             if news is not None or patience is not None:
-                os.kill(self._inner, signal.SIGCONT)
+                send_signal(self._inner, signal.SIGCONT)
             # No event tells of that: we look when the runtime asks us to.
             if is_frozen(self._inner):
-                os.kill(self._inner, signal.SIGKILL)
+                send_signal(self._inner, signal.SIGKILL)
 
     def end_the_rest(self, variable: bytes) -> None:
         """Kill what has become ours, until there is no child any more."""
         self._poll = Poll(self._wakeup.fileno())
-        end_descendants(variable, _reap, self._wait)
+        end_descendants(self._children, variable, _reap, self._wait)
 
     def _wait(self, seconds: float | None) -> set[int]:
         ready = self._poll.wait(seconds)

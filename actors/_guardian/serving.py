@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from .ending import end_descendants
 from .members import Members
@@ -25,6 +25,8 @@ _MOST_EXITS = 64
 """Exits taken before others have their turn: a storm of orphans may bring them
 faster than they can be taken."""
 _MOST_EXITS_AT_END = 4096
+_PAUSE = 0.05
+"""Seconds before what has failed is tried again."""
 _SPARE = 16
 """Descriptors that the guardian needs for its own work."""
 _LOOK = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -39,13 +41,16 @@ class Poll:
         for descriptor in descriptors:
             self.add(descriptor)
 
-    def add(self, descriptor: int) -> None:
-        """Wait for this one, too."""
-        self._poll.register(descriptor, select.POLLIN)
+    def add(self, descriptor: int, events: int = select.POLLIN) -> None:
+        """Wait for this one, too, or for other events of it."""
+        self._poll.register(descriptor, events)
 
     def discard(self, descriptor: int) -> None:
         """Wait for this one no more."""
-        self._poll.unregister(descriptor)
+        try:
+            self._poll.unregister(descriptor)
+        except KeyError:
+            pass
 
     def wait(self, seconds: float | None) -> set[int]:
         """Return those that are ready, at the latest after so many seconds."""
@@ -89,7 +94,13 @@ class Server:
         self._me = os.getpid()
         self._members = Members(variable)
         self._trees: dict[int, Tree] = {}
-        """By the descriptor of their channel, while that is open."""
+        """By the descriptor of their channel, while that is listened to."""
+        self._owing: dict[int, Tree] = {}
+        """Likewise, those with something unsent."""
+        self._wishing: set[Tree] = set()
+        """Trees with a wish that could not be granted yet."""
+        self._failed = False
+        """Whether something failed that is to be tried again."""
         self._doomed: set[Tree] = set()
         """Trees to be killed of which something may be left."""
         self._child_ended = False
@@ -109,21 +120,38 @@ class Server:
         """Serve until the runtime or the outer guardian ends."""
         control, wakeup = self._control.fileno(), self._wakeup.fileno()
         while True:
-            ready = self._poll.wait(self._patience())
-            if self._outer in ready:
-                self._lose()
-                return
-            if self._runtime in ready:
-                return
-            if wakeup in ready:
-                drain(self._wakeup)
-                self._reap()
+            failed, self._failed = self._failed, False
+            try:
+                if failed:
+                    # Perhaps of an event that is not repeated: look at everything.
+                    time.sleep(_PAUSE)
+                    self._child_ended = True
+                ready = self._poll.wait(0.0 if failed else self._patience())
+                if self._outer in ready:
+                    self.lose()
+                    return
+                if self._runtime in ready:
+                    return
+                if wakeup in ready or failed:
+                    drain(self._wakeup)
+                    self._reap()
+            except OSError:
+                self._failed = True
+                continue
             for descriptor in ready:
+                if descriptor in self._owing:
+                    self._send(self._owing[descriptor])
                 if descriptor in self._trees:
-                    self._listen(self._trees[descriptor])
-            if control in ready and not self._accept():
-                return
-            self._settle()
+                    self._hear(self._trees[descriptor])
+            if failed:
+                for tree in [*self._wishing]:
+                    self._obey(tree)
+            try:
+                if control in ready and not self._accept():
+                    return
+                self._settle()
+            except OSError:
+                self._failed = True
 
     def close(self) -> None:
         """Kill every descendant until there is no child any more."""
@@ -131,17 +159,23 @@ class Server:
             self._doom(tree)
         if HAS_PROC:
             end_descendants(
-                self._variable, lambda: self._reap(_MOST_EXITS_AT_END), self._wait
+                self._members.children,
+                self._variable,
+                lambda: self._reap(_MOST_EXITS_AT_END),
+                self._wait,
             )
             return
         pause = 0.001
         while self._members.leaders or self._members.ended:
-            self._reap()
-            self._settle()
-            self._wait(pause)
+            try:
+                self._reap()
+                self._settle()
+                self._wait(pause)
+            except OSError:
+                time.sleep(pause)
             pause = min(pause * 2, 0.5)
 
-    def _lose(self) -> None:
+    def lose(self) -> None:
         """Tell that no exit will be told any more."""
         for tree in self._members.leaders.values():
             tree.tell("lost")
@@ -168,44 +202,56 @@ class Server:
             data, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
         except BlockingIOError:
             return True
-        except OSError:
+        except ConnectionResetError:
             return False
         for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)
             channel = socket.socket(
                 socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptor
             )
-            channel.setblocking(False)
+            try:
+                os.set_inheritable(descriptor, False)
+                channel.setblocking(False)
+            except OSError:
+                channel.close()  # The runtime hears that, and tries again.
+                continue
             tree = self._trees[descriptor] = Tree(channel)
             self._poll.add(descriptor)
             if descriptor < max(descriptor_limit() - _SPARE, _SPARE):
-                self._listen(tree)
+                self._hear(tree)
             else:
                 # The lowest number that is free is given out first: all below
                 # are in use, and the rest is for the work on those.
-                tree.tell(f"failed {errno.EMFILE} program")
                 tree.gone = True
+                self._tell(tree, f"failed {errno.EMFILE} program")
                 self._close(tree)
         return bool(data)
+
+    def _hear(self, tree: Tree) -> None:
+        try:
+            self._listen(tree)
+        except OSError:  # Of our own work. What is to be read is still there.
+            self._failed = True
 
     def _listen(self, tree: Tree) -> None:
         try:
             data = tree.channel.recv(1 << 18)
         except BlockingIOError:
             return
-        except OSError:
+        except ConnectionResetError:
             data = b""
         if not data:
             self._abandon(tree)
         elif tree.pid:
-            self._obey(tree, data)
+            tree.wishes += data
+            self._obey(tree)
         else:
             tree.request += data
             if (parts := split_request(tree.request)) is not None:
                 head, env, wishes = parts
                 tree.request.clear()
                 self._start(tree, head, env)
-                self._obey(tree, wishes)
+                tree.wishes = bytes(wishes)
+                self._obey(tree)
 
     def _start(self, tree: Tree, head: bytes, block: bytes) -> None:
         if block != self._environment[0]:
@@ -219,7 +265,7 @@ class Server:
             started = start(request, env, tree.mark)
         except OSError as error:
             tree.gone = True
-            tree.tell(f"failed {error.errno} {error.filename}")
+            self._tell(tree, f"failed {error.errno} {error.filename}")
             self._close(tree)
             return
         tree.begin(started)
@@ -227,27 +273,36 @@ class Server:
         streams = started.output, started.input, started.errors
         descriptors = [stream for stream in streams if stream is not None]
         ids = tree.pid, tree.session, self._me
-        tree.tell(" ".join(["started", *map(str, ids)]), descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
+        self._tell(tree, " ".join(["started", *map(str, ids)]), descriptors)
 
-    def _obey(self, tree: Tree, wishes: bytes) -> None:
+    def _obey(self, tree: Tree) -> None:
+        """Grant the wishes of a tree; one that fails does not keep others waiting."""
+        wishes, tree.wishes = tree.wishes, b""
+        self._wishing.discard(tree)
         for wish in wishes:
-            # An end that came before the wish must not read as its result.
-            self._reap_leader(tree)
-            if tree.gone:
-                return
-            if wish == ord("m"):
-                members = {*filter(is_alive, self._members.descendants(tree))}
-                members.update(self._members.strangers().get(tree, ()))
-                pids = sorted(members)
-                tree.tell(" ".join(["members", *map(str, pids)]))
-            elif wish == ord("t"):
-                tree.stopped = True
-                strangers = self._members.strangers().get(tree, ())
-                self._signal(tree, strangers, signal.SIGTERM, signal.SIGCONT)
-            elif wish == ord("k"):
-                self._doom(tree)
+            try:
+                # An end that came before the wish must not read as its result.
+                self._reap_leader(tree)
+                if tree.gone:
+                    return
+                self._grant(tree, wish)
+            except OSError:
+                tree.wishes += bytes([wish])
+                self._wishing.add(tree)
+                self._failed = True
+
+    def _grant(self, tree: Tree, wish: int) -> None:
+        if wish == ord("m"):
+            members = {*filter(is_alive, self._members.descendants(tree))}
+            members.update(self._members.strangers().get(tree, ()))
+            pids = sorted(members)
+            self._tell(tree, " ".join(["members", *map(str, pids)]))
+        elif wish == ord("t"):
+            tree.stopped = True
+            strangers = self._members.strangers().get(tree, ())
+            self._signal(tree, strangers, signal.SIGTERM, signal.SIGCONT)
+        elif wish == ord("k"):
+            self._doom(tree)
 
     def _signal(self, tree: Tree, strangers: Iterable[int], *numbers: int) -> None:
         # A stranger's group is not ours to signal.
@@ -258,14 +313,17 @@ class Server:
                 send_signal(pid, number)
 
     def _abandon(self, tree: Tree) -> None:
-        self._poll.discard(tree.descriptor)
-        del self._trees[tree.descriptor]
         self._reap_leader(tree)
-        if tree.pid and not tree.gone:
+        if tree.gone:
+            return
+        if tree.pid:
+            del self._trees[tree.descriptor]
+            self._attend(tree)
             self._doom(tree)
         else:
-            tree.tell("gone")
-            tree.channel.close()
+            tree.gone = True
+            self._tell(tree, "gone")
+            self._close(tree)
 
     def _doom(self, tree: Tree) -> None:
         tree.stopped = True
@@ -275,9 +333,39 @@ class Server:
 
     def _close(self, tree: Tree) -> None:
         """Close the channel of a tree of which nothing more is to be told."""
-        if self._trees.pop(tree.descriptor, None) is not None:
+        self._trees.pop(tree.descriptor, None)
+        self._attend(tree)
+
+    # What the runtime is told
+
+    def _tell(self, tree: Tree, line: str, descriptors: Sequence[int] = ()) -> None:
+        tree.tell(line, descriptors)
+        if tree.unsent:
+            self._attend(tree)
+
+    def _send(self, tree: Tree) -> None:
+        unsent = len(tree.unsent)
+        tree.send()
+        if len(tree.unsent) == unsent:
+            self._failed = True  # There is room, but something else is short.
+        self._attend(tree)
+
+    def _attend(self, tree: Tree) -> None:
+        """Wait until a channel can be read or written, as long as that is wanted."""
+        events = 0
+        if tree.descriptor in self._trees:
+            events |= select.POLLIN
+        if tree.unsent:
+            events |= select.POLLOUT
+            self._owing[tree.descriptor] = tree
+        else:
+            self._owing.pop(tree.descriptor, None)
+        if events:
+            self._poll.add(tree.descriptor, events)
+        else:
             self._poll.discard(tree.descriptor)
-        tree.channel.close()
+            if tree.gone:
+                tree.channel.close()
 
     # What ends
 
@@ -305,14 +393,17 @@ class Server:
                 self._take_exit(ended)
 
     def _take_exit(self, ended: os.waitid_result) -> None:
-        leader = self._members.leaders.pop(ended.si_pid, None)
+        leader = self._members.leaders.get(ended.si_pid)
         orphans = None if leader else self._members.ended_child(ended.si_pid)
         usage = os.wait4(ended.si_pid, 0)[2]
+        self._members.leaders.pop(ended.si_pid, None)
         seconds = usage.ru_utime + usage.ru_stime
         if leader is not None:
             self._leader_ended(leader, ended.si_code, ended.si_status, seconds)
         elif orphans is not None:
             orphans.add_use(seconds)
+            if orphans.unsent:
+                self._attend(orphans)
         self._child_ended = True
 
     def _leader_ended(self, tree: Tree, how: int, status: int, seconds: float) -> None:
@@ -323,7 +414,7 @@ class Server:
         self._members.ended.add(tree)
         # After a stop strangers may have to be looked for as well.
         if tree.stopped or tree in self._members.orphans():
-            tree.tell(line)
+            self._tell(tree, line)
         else:
             # The ordinary end: one packet, so one wakeup of the runtime.
             self._forget(tree, f"{line}\ngone")
@@ -336,10 +427,17 @@ class Server:
         if not (due or look or self._child_ended):
             return
         self._child_ended = self._look_wanted = False
-        strangers = self._look_for_strangers() if due else None
+        strangers: Mapping[Tree, list[int]] | None = None
+        if due:
+            try:
+                strangers = self._look_for_strangers()
+            except OSError:  # Kill the others all the same.
+                self._failed = True
         for tree in due:
-            assert strangers is not None
-            self._signal(tree, strangers.get(tree, ()), signal.SIGKILL)
+            try:
+                self._signal(tree, (strangers or {}).get(tree, ()), signal.SIGKILL)
+            except OSError:
+                self._failed = True
             tree.next_sweep = time.monotonic() + tree.pause
             tree.pause = min(tree.pause * 2, 0.5)
         if self._doomed:
@@ -384,7 +482,7 @@ class Server:
         tree.gone = True
         self._members.forget(tree)
         self._doomed.discard(tree)
-        tree.tell(line)
+        self._tell(tree, line)
         self._close(tree)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from collections.abc import Sequence
 
@@ -13,6 +15,13 @@ _TOLD_SHARE = 0.25
 """The least part by which that time has grown since it was told. So it is told
 some 100 times in all, and a runtime that does not listen for hours has room for
 the end of the tree."""
+_FOR_NOW = (
+    errno.EAGAIN,
+    errno.ENOBUFS,
+    errno.ENOMEM,
+    errno.ETOOMANYREFS,  # Descriptors that nobody has received yet.
+)
+"""What keeps a line from being sent, but not for good."""
 
 
 class Tree:
@@ -22,6 +31,12 @@ class Tree:
         self.channel = channel
         self.descriptor = channel.fileno()
         self.request = bytearray()
+        self.wishes = b""
+        """What the runtime wants and has not got yet."""
+        self.unsent = bytearray()
+        """What it has not been told yet."""
+        self._handed: list[int] = []
+        """Descriptors that go with that."""
         self.pid = 0
         self.session = 0
         self.holder: int | None = None
@@ -67,14 +82,40 @@ class Tree:
         return self._used > self._used_told
 
     def tell(self, line: str, descriptors: Sequence[int] = ()) -> None:
-        """Write a line to the runtime, which may be gone."""
-        data = line.encode() + b"\n"
+        """Write a line to the runtime, or keep it in ``unsent``.
+
+        The descriptors are ours no more.
+        """
+        self.unsent += line.encode() + b"\n"
+        self._handed += descriptors
+        self.send()
+
+    def send(self) -> None:
+        """Send what goes of what the runtime has not been told."""
         try:
-            if descriptors:
-                socket.send_fds(self.channel, [data], descriptors)
-            else:
-                self.channel.send(data)
-        except OSError:
-            # The runtime is gone or hears nothing; that ends the stream, which
-            # is dealt with where it is read.
+            while self.unsent:
+                if self._handed:
+                    sent = socket.send_fds(self.channel, [self.unsent], self._handed)
+                    self._close_handed()
+                else:
+                    sent = self.channel.send(self.unsent)
+                del self.unsent[:sent]
+        except OSError as error:
+            if error.errno not in _FOR_NOW:
+                self._hang_up()
+
+    def _hang_up(self) -> None:
+        """End the stream, which is dealt with where it is read: on both sides."""
+        self.unsent.clear()
+        self._close_handed()
+        try:
+            self.channel.shutdown(socket.SHUT_RDWR)
+        except OSError:  # The runtime has gone, or the channel is closed.
             pass
+
+    def _close_handed(self) -> None:
+        while self._handed:
+            try:
+                os.close(self._handed.pop())
+            except OSError:
+                pass
