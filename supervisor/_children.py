@@ -195,7 +195,8 @@ class Children:
             child.is_new = is_new
             if not self.knows(child):
                 raise  # it has not begun, or ended
-            if child.incarnation.number != number:
+            # Not one that has come up, failed and been restarted in this tick.
+            if child.incarnation.number < number:
                 self.finish(child, None)
                 raise
             if isinstance(struck, GeneratorExit):
