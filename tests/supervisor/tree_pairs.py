@@ -107,6 +107,7 @@ _LIST = [
 ]
 AT_WORK = "all are at work"
 WAITS = "one waits"
+HANGS = "a restart hangs"
 OPENS = "the list is being started"
 SCENES = {
     AT_WORK: Scene(_family(*_CALLERS)),
@@ -117,7 +118,7 @@ SCENES = {
     "one in the middle waits": Scene(
         _family(*_CALLERS, ("crash", "b"), delay=BACKOFF), waits=True
     ),
-    "a restart hangs": Scene(_family(("plan", "b", ["hangs"]), ("crash", "b"))),
+    HANGS: Scene(_family(("plan", "b", ["hangs"]), ("crash", "b"))),
     "a restart will fail": Scene(_family(("plan", "b", ["fails"]))),
     "a restart will be declined": Scene(_family(("plan", "b", ["declines"]))),
     OPENS: Scene([("open", _LIST)], auto_shutdown="all_significant"),
@@ -412,14 +413,19 @@ CANONICAL_GAPS = (Gap(0), Gap(1), Gap(seconds=1.5))
 
 def canonical_pairs(strategy: str, gap: Gap) -> Iterator[Pair]:
     """Return every ordered pair of the kinds of events; the end of a backoff meets
-    them where one waits. While the list is being started no other strategy than the
-    first one is tried, since a list goes on beside a group that restarts."""
+    them where one waits, and failures also meet where a restart waits or hangs. While
+    the list is being started no other strategy than the first one is tried, since a
+    list goes on beside a group that restarts."""
     kinds = [event for event in EVENTS.values() if event != _ELAPSE]
     meetings = [
         *((AT_WORK, *two) for two in itertools.product(kinds, repeat=2)),
         *((WAITS, one, _ELAPSE) for one in kinds),
         *((WAITS, _ELAPSE, one) for one in kinds),
     ]
+    failures = [EVENTS[kind] for kind in ("crash", "crash of another", "stop")]
+    followed = [*failures, EVENTS["terminate"]]
+    for scene in (WAITS, HANGS):
+        meetings += [(scene, *two) for two in itertools.product(failures, followed)]
     if strategy == STRATEGIES[0]:
         opening = [EVENTS[kind] for kind in _WHILE_IT_OPENS]
         meetings += [(OPENS, *two) for two in itertools.product(opening, repeat=2)]
