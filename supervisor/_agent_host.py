@@ -24,6 +24,7 @@ from actors.work import Work
 
 from ._agent_task import AgentTask
 from ._errors import RuntimeStopping
+from ._idle_guards import idle_guards
 from ._path_patterns import home_directory
 from ._places import Wait
 from ._tool_names import is_listed, names_tool
@@ -213,6 +214,16 @@ class RuntimeHost:
                     f"there are: {', '.join(there) or 'none'}"
                 )
 
+    def _tell_idle_guards(self) -> None:
+        policy, told = self._life.agents.policy, self._life.agents.told_idle
+        for text in idle_guards(
+            policy.permissions.rules, self._hooks.hooks, self._there
+        ):
+            # Not by each of the agents that have them in common.
+            if text not in told:
+                told.add(text)
+                self._task.warn(text)
+
     def _request(self, tool: Tool, use: ToolUse) -> ToolRequest:
         task = self._task
         return ToolRequest(
@@ -304,7 +315,7 @@ class RuntimeHost:
 
     async def starting(self) -> str | None:
         self._tell_missing_tools()
-        self._hooks.tell_unmatched(self._there)
+        self._tell_idle_guards()
         return await self._hooks.on_start()
 
     async def finishing(self, answer: str, attempt: int) -> str | None:

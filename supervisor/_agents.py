@@ -50,6 +50,8 @@ class Agents:
         )
         # Those of which a new run is about to begin.
         self.beginning: set[str] = set()
+        # What was said of rules and hooks that guard nothing.
+        self.told_idle: set[str] = set()
         self._runtime = runtime
         self._life = life
 

@@ -13,8 +13,10 @@ import attrs
 
 from ._hook_command import PROJECT_DIR
 from ._line import one_line
+from ._meant_tools import meant_tool, misspelt_in, rule_for_a_name
+from ._rules import misspelt
 from ._tool_names import KNOWN, is_known, known_spelling
-from .hooks import NAMES, Hook, Hooks
+from .hooks import NAMES, Hook, Hooks, matcher_for
 from .permissions import Rule
 
 TIMEOUT: Final = 600.0
@@ -48,7 +50,6 @@ _HANDLER: Final = (
     *("type", "command", "args", "if", "timeout", "shell", "async", "asyncRewake"),
     *("once", "statusMessage", "commandWindows"),
 )
-_RULE: Final = re.compile(r"\s*([A-Za-z]+)\s*\(.*\)", re.DOTALL)
 _REMARKS: Final = frozenset(("description", "name", "id", "comment", "$comment"))
 _PLACEHOLDER: Final = re.compile(rf"\$\{{{PROJECT_DIR}\}}|\${PROJECT_DIR}\b")
 
@@ -154,8 +155,7 @@ class HookReader:
             if right is not None:
                 self._bad(place, f"no tool is called {shown(name)}: write {right}")
             elif name and not name.startswith("mcp__") and not is_known(name):
-                hint = near(name, KNOWN)
-                self._note(place, f"no known tool is called {shown(name)}{hint}")
+                self._note(place, f"no known tool is called {shown(name)}{_hint(name)}")
 
     def _check_expression(self, matcher: str, place: str) -> None:
         """Refuse a rule where the names of tools belong, and tell of an expression
@@ -164,15 +164,21 @@ class HookReader:
             expression = re.compile(matcher)
         except re.error:
             return  # Hook says so.
+        words = [*misspelt_in(expression)]
         if "mcp__" in matcher or any(map(expression.search, KNOWN)):
+            for word, meant in words:
+                text = f"no known tool is called {shown(word)}; {meant} may be meant"
+                self._note(place, text)
             return
-        rule = _RULE.match(matcher)
-        if rule is not None and is_known(rule[1]):
-            name = known_spelling(rule[1]) or rule[1]
-            what = f'write "matcher": "{name}", and "if": {json.dumps(matcher)} beside'
-            self._bad(place, f"a rule matches no tool's name: {what} the command")
+        rule = rule_for_a_name(matcher)
+        if rule is not None and rule[1].casefold() == matcher.strip().casefold():
+            what = f'write "matcher": "{rule[0]}", and "if": {json.dumps(rule[1])}'
+            self._bad(
+                place, f"a rule matches no tool's name: {what} beside the command"
+            )
         else:
-            self._note(place, f"no known tool matches {shown(matcher)}")
+            hint = f"; {words[0][1]} may be meant" if words else ""
+            self._note(place, f"no known tool matches {shown(matcher)}{hint}")
 
     def _handler(
         self, event: str, matcher: Any, value: object, place: str
@@ -209,7 +215,7 @@ class HookReader:
         if fields.get("once"):
             self._note(f"{place}.once", "it is called each time all the same")
         command = self._command(fields, place)
-        only = self._only(event, fields.get("if"), f"{place}.if")
+        only = self._only(event, matcher, fields.get("if"), f"{place}.if")
         if any(it.is_fatal for it in self.problems[before:]) or command is None:
             return None
         try:
@@ -232,17 +238,34 @@ class HookReader:
             return None
         return " ".join(_quoted(word) for word in cast("list[str]", words))
 
-    def _only(self, event: str, text: object, place: str) -> Rule | None:
+    def _only(
+        self, event: str, matcher: object, text: object, place: str
+    ) -> Rule | None:
         if text is None:
             return None
         if event not in _OF_CALLS:
             self._bad(place, f"a {event} is no tool call, of which a rule could speak")
             return None
         try:
-            return Rule("deny", cast("str", text))
+            only = Rule("deny", cast("str", text))
+            if not isinstance(matcher, str):
+                return only  # Hook says so.
+            right = matcher_for(only, matcher)
+        except re.error:
+            return None  # Likewise.
         except (TypeError, ValueError) as error:
             self._bad(place, str(error))
             return None
+        if right is not None:
+            self._bad(
+                place,
+                f"the matcher {shown(matcher)} excludes all of which it speaks, so that"
+                f' the hook is never called: write "matcher": {json.dumps(right)}',
+            )
+        elif (meant := misspelt(only, ())) is not None:
+            what = f"the rule {shown(only.text)} speaks of no tool that is known"
+            self._note(place, f"{what}; {meant} may be meant")
+        return only
 
     def _object(self, value: object, place: str) -> Mapping[str, Any]:
         if isinstance(value, Mapping):
@@ -264,6 +287,11 @@ class HookReader:
 
     def _add(self, place: str, text: str, is_fatal: bool) -> None:
         self.problems.append(Problem(place, text, is_fatal=is_fatal))
+
+
+def _hint(name: str) -> str:
+    meant = meant_tool(name)
+    return "" if meant is None else f"; {meant} may be meant"
 
 
 def _is_remark(key: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -14,6 +14,7 @@ import attrs
 
 from ._command_reading import COMPOUND, Line, read_command
 from ._glob import matches_glob
+from ._meant_tools import meant_tool
 from ._path_patterns import (
     BadPattern,
     Place,
@@ -156,7 +157,9 @@ class Rule:
         text: see above. What is none of these, or could never match, is refused
             with what to write: wrong capitals, blanks, ``:*`` in the middle, a
             command with ``*`` that is no simple one, ``!``, braces, several rules
-            in one text ...
+            in one text ... A name that no known tool has may be that of one of the
+            program's own: if it is none there when an agent begins, and like that
+            of a tool, a warning says so.
         root: the directory that ``/`` at the beginning of a path stands for: that of
             the settings file's project. None is the agent's own.
 
@@ -239,6 +242,20 @@ def is_about(rule: Rule, tool: str) -> bool:
     """Tell whether there is a call of ``tool`` that the rule could speak of."""
     allows = rule.effect == "allow"
     return _speaks_of(_parse(rule.text), tool, {}, allows=allows)
+
+
+def name_in(rule: Rule) -> str:
+    """Return the name of a tool, or of several, that stands in a rule."""
+    return _parse(rule.text).name
+
+
+def speaks_of_any(rule: Rule, tools: Iterable[str]) -> bool:
+    """Tell whether one of ``tools`` has a call of which the rule could speak, as wide
+    as if it denied."""
+    parsed = _parse(rule.text)
+    # As a call of SendMessage that revives an agent.
+    arguments = {"subagent_type": ""}
+    return any(_speaks_of(parsed, tool, arguments, allows=False) for tool in tools)
 
 
 # ---- What a text says ---------------------------------------------------------
@@ -358,6 +375,13 @@ def _read_pattern(name: str, pattern: str) -> _Parsed:
         return _Parsed(name, "argument", named[2], named[1])
     if told is not None and told[2]:
         return _parameter(name, told[1], told[2])
+    meant = meant_tool(name)
+    if meant is not None and not is_known(name):
+        raise _Refused(
+            f"no tool is known that is called {name}; {meant} may be meant: write"
+            f" {meant}({pattern}), or {name}(ARGUMENT={pattern}) about a tool of your"
+            " own"
+        )
     raise _Refused(
         f"a rule about {name} says of which argument it speaks:"
         f" {name}(ARGUMENT={pattern}), or {name} for all calls"
@@ -447,14 +471,20 @@ def is_about_paths(rule: Rule) -> bool:
     return _parse(rule.text).kind == "path"
 
 
+def misspelt(rule: Rule, there: Sequence[str]) -> str | None:
+    """Return the tool that is nearest to the name in a rule that speaks of no tool
+    that is known or ``there``; None if it does, or none is near."""
+    if speaks_of_any(rule, (*KNOWN, *there)):
+        return None
+    return meant_tool(_parse(rule.text).name.replace("*", ""), there)
+
+
 def doubtful(rule: Rule) -> str | None:
     """Return what in a rule is hardly what its writer has meant; None if nothing."""
     parsed = _parse(rule.text)
     name, text = parsed.name, f"the rule {rule.text!r}"
     if not any(sign in name for sign in "_*") and not is_known(name):
-        hint = next(iter(get_close_matches(name, KNOWN, n=1, cutoff=0.6)), None)
-        if name.lower() in ("shell", "terminal", "exec"):
-            hint = "Bash"
+        hint = meant_tool(name)
         meant = f"{hint} may be meant" if hint else "MCP tools are mcp__SERVER__TOOL"
         return f"{text} speaks of no tool that is known: {meant}"
     if parsed.kind == "path" and name in PATH_ARGUMENTS and name not in _OF_ALL:

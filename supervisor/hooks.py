@@ -104,7 +104,7 @@ import json
 import math
 import posixpath
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, cast
 
@@ -120,7 +120,8 @@ from ._hook_answer import Answer, Effect, Event, read_object, read_output
 from ._hook_command import CommandEnd, run_hook_command
 from ._line import one_line
 from ._path_patterns import home_directory
-from ._tool_names import PATH_ARGUMENTS, all_names, is_of_server, newer
+from ._rules import name_in, speaks_of_any
+from ._tool_names import KNOWN, PATH_ARGUMENTS, all_names, newer
 from .permissions import (
     Decision,
     Mode,
@@ -153,7 +154,8 @@ END_BUDGET: Final = 3.0
 _BLOCKED: Final = 2
 NAMES: Final = re.compile(r"[A-Za-z0-9_ ,|-]*")
 """A matcher that is names, and no regular expression."""
-_TOOL_LISTS: Final = (
+_ALL: Final = ("", "*")
+TOOL_LISTS: Final = (
     "pre_tool",
     "permission_request",
     "post_tool",
@@ -186,7 +188,11 @@ class Hook:
             the name.
         timeout: the seconds that it may take; None for `Hooks.timeout`.
         only: round tool calls, of which of them it is called: of those that this
-            rule would speak of if it denied them, whatever its effect is.
+            rule would speak of if it denied them, whatever its effect is. One of
+            which ``matcher`` excludes all is refused.
+
+    A matcher that no tool is called by may be for one that comes later. If it is
+    like the name of a tool, or a rule, a warning says so when an agent begins.
 
     Raises:
         TypeError, ValueError: naming the argument and its value.
@@ -220,7 +226,13 @@ class Hook:
         if self.only is not None and not isinstance(self.only, Rule):
             raise TypeError(f"only must be a Rule or None, not {self.only!r}")
         # What cannot deny is refused here, and not at the first call.
-        _ = self.speaks_of
+        rule = self.speaks_of
+        if rule is not None and (right := matcher_for(rule, self.matcher)) is not None:
+            raise ValueError(
+                f"only must be a rule about tools that matcher is for: the rule"
+                f" {rule.text!r} speaks of none that {self.matcher!r} matches, and the"
+                f" hook would never be called; write the matcher {right!r}"
+            )
 
     @property
     def name(self) -> str:
@@ -231,11 +243,7 @@ class Hook:
 
     def matches(self, name: str) -> bool:
         """Tell whether it is for this type of agent, or this tool."""
-        if self.matcher.strip() in ("", "*"):
-            return True
-        if NAMES.fullmatch(self.matcher):
-            return name in [one.strip() for one in re.split("[|,]", self.matcher)]
-        return re.search(self.matcher, name) is not None
+        return _matches(self.matcher, name)
 
     def matches_call(self, request: ToolRequest) -> bool:
         """Tell whether it is for this tool call."""
@@ -247,22 +255,51 @@ class Hook:
         # As wide as a denial: rather once too often than once too seldom.
         return None if self.only is None else attrs.evolve(self.only, effect="deny")
 
-    def meant(self, tools: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Return names in the matcher that are those of no tool, for nearly being
-        that of one of ``tools``, each with what to write."""
-        if not NAMES.fullmatch(self.matcher):
-            return
-        there = [*tools]
-        for name in [one.strip() for one in re.split("[|,]", self.matcher)]:
-            if not name or any(name in all_names(tool) for tool in there):
-                continue
-            for tool in there:
-                if is_of_server(name, tool):
-                    yield name, f"{name}__.*"
-                    break
-                if tool.casefold() == name.casefold():
-                    yield name, tool
-                    break
+    @property
+    def is_for_all(self) -> bool:
+        """Whether its matcher is none, and matches whatever there is."""
+        return self.matcher.strip() in _ALL
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Those in a matcher that is names, and no regular expression."""
+        return _names(self.matcher) if NAMES.fullmatch(self.matcher) else ()
+
+
+def _names(matcher: str) -> Sequence[str]:
+    return [one.strip() for one in re.split("[|,]", matcher)]
+
+
+def _matches(matcher: str, name: str) -> bool:
+    if matcher.strip() in _ALL:
+        return True
+    if NAMES.fullmatch(matcher):
+        return name in _names(matcher)
+    return re.search(matcher, name) is not None
+
+
+def matcher_for(only: Rule, matcher: str) -> str | None:
+    """Return the matcher that a hook for the calls of which ``only`` speaks needs, if
+    ``matcher`` excludes all of them; None if it does not."""
+    name = name_in(only)
+    if matcher.strip() in _ALL:
+        return None
+    if NAMES.fullmatch(matcher):
+        tools = _names(matcher)
+    elif "*" in name or name.startswith("mcp__"):
+        # Nobody knows the names of all tools of a server.
+        return None
+    else:
+        tools = [
+            tool
+            for tool in (*KNOWN, name)
+            if any(_matches(matcher, one) for one in all_names(tool))
+        ]
+    if speaks_of_any(only, tools):
+        return None
+    if name.startswith("mcp__") and "__" not in name.removeprefix("mcp__"):
+        return f"{name}__.*"
+    return "*" if "*" in name else name
 
 
 def _check_hooks(_: object, field: Any, hooks: object) -> None:
@@ -279,7 +316,7 @@ def _check_hooks(_: object, field: Any, hooks: object) -> None:
                 f"{name} must be Hook objects, not {hook!r}: write"
                 f" {name}=[Hook({hook!r})]"
             )
-        if hook.only is not None and name not in _TOOL_LISTS:
+        if hook.only is not None and name not in TOOL_LISTS:
             raise ValueError(
                 f"{name} is not about tool calls, so its hooks have no only: {hook!r}"
             )
@@ -447,6 +484,11 @@ class AgentHooks:
         """Whether a run that has returned counts as killed; to be set before the
         block is left."""
 
+    @property
+    def hooks(self) -> Hooks:
+        """Those that it calls."""
+        return self._hooks
+
     async def on_start(self) -> str | None:
         """Call the start hooks; return what they have to say to the agent.
 
@@ -478,17 +520,6 @@ class AgentHooks:
         self._blocks = 0
         self._owes_stop = False
         return None
-
-    def tell_unmatched(self, tools: Callable[[], Iterable[str]]) -> None:
-        """Warn of hooks that are for no tool, but may be meant for one of those that
-        ``tools`` returns."""
-        for field in _TOOL_LISTS:
-            for hook in getattr(self._hooks, field):
-                for name, tool in hook.meant(tools()):
-                    self._warn(
-                        f"the {field} hook {hook.name!r} is never called: no tool is "
-                        f"called {name!r}; write {tool}"
-                    )
 
     def went_on(self) -> None:
         """The agent goes on although `on_stop` has let it end: a message came."""

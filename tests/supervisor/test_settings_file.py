@@ -331,7 +331,10 @@ def test_names_of_strangers_are_right(tmp_path: Path) -> None:
         ("Shell", "no known tool is called 'Shell'", False),
         ("bash_tool", "no known tool is called 'bash_tool'", False),
         ("Edit|Wrte", "Write may be meant", False),
-        ("^Bsh$", "no known tool matches '^Bsh$'", False),
+        ("^Bsh$", "no known tool matches '^Bsh$'; Bash may be meant", False),
+        ("Bsh(echo *)", "Bash may be meant", False),
+        ("bash(echo *)", '"if": "Bash(echo *)"', True),
+        ("^(Edit|Wrte)$", "no known tool is called 'Wrte'; Write may be meant", False),
     ],
 )
 def test_a_matcher_that_fits_no_tool_is_told_of(

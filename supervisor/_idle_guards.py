@@ -1,0 +1,101 @@
+"""Rules and hooks that guard nothing, for naming no tool that there is: pure.
+
+A name that is like no other is let be: the tools of an MCP server, and those that a
+host gives to one agent and not to another, may be there later. What is told of is a
+name that is nearly that of a tool, since that tool is what goes unguarded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from ._line import one_line
+from ._meant_tools import meant_tool, misspelt_in, rule_for_a_name
+from ._rules import Rule, misspelt, speaks_of_any
+from ._tool_names import KNOWN, all_names, is_of_server, known_spelling
+from .hooks import NAMES, TOOL_LISTS, Hook, Hooks
+
+_SHOWN = 80
+
+
+def idle_guards(
+    rules: Iterable[Rule], hooks: Hooks, tools: Callable[[], Iterable[str]]
+) -> Iterator[str]:
+    """Return what to tell of each rule that denies or asks, and of each hook round
+    tool calls, that is for none of the known tools and for none of those that
+    ``tools`` returns, but may be meant for one of them."""
+    suspects = [rule for rule in rules if rule.effect != "allow" and _is_suspect(rule)]
+    called = [
+        (field, hook)
+        for field in TOOL_LISTS
+        for hook in getattr(hooks, field)
+        if not hook.is_for_all or (hook.only is not None and _is_suspect(hook.only))
+    ]
+    if not suspects and not called:
+        return
+    there = tuple(tools())
+    for rule in suspects:
+        if (meant := misspelt(rule, there)) is not None:
+            yield (
+                f"the rule {_shown(rule.text)}, which is to {rule.effect}, matches"
+                f" nothing: it speaks of no tool that there is; {meant} may be meant"
+            )
+    for field, hook in called:
+        for why in _why_idle(hook, there):
+            yield f"the {field} hook {hook.name!r} is never called: {why}"
+
+
+@lru_cache(maxsize=1024)
+def _is_suspect(rule: Rule) -> bool:
+    # Without a look at the tools that there are, which must be made for that.
+    return not speaks_of_any(rule, KNOWN)
+
+
+def _why_idle(hook: Hook, there: Sequence[str]) -> Iterator[str]:
+    if NAMES.fullmatch(hook.matcher):
+        for name in hook.names:
+            if (right := _right(name, there)) is not None:
+                yield f"no tool is called {_shown(name)}; {right}"
+    elif not hook.is_for_all:
+        yield from _why_no_match(hook, there)
+    if hook.only is not None and (meant := misspelt(hook.only, there)) is not None:
+        yield (
+            f"its rule {_shown(hook.only.text)} speaks of no tool that there is;"
+            f" {meant} may be meant"
+        )
+
+
+def _right(name: str, there: Sequence[str]) -> str | None:
+    """Return what to write in the place of a name in a matcher; None if it is that of
+    a tool, or like none."""
+    if not name or any(name in all_names(tool) for tool in (*there, *KNOWN)):
+        return None
+    if any(is_of_server(name, tool) for tool in there):
+        return f"write {name}__.*"
+    meant = known_spelling(name) or meant_tool(name, there)
+    if meant is None:
+        return None
+    is_sure = meant.casefold() == name.casefold()
+    return f"write {meant}" if is_sure else f"{meant} may be meant"
+
+
+def _why_no_match(hook: Hook, there: Sequence[str]) -> Iterator[str]:
+    expression = re.compile(hook.matcher)
+    matches = any(map(expression.search, (*KNOWN, *there)))
+    meant_rule = None if matches else rule_for_a_name(hook.matcher)
+    if meant_rule is not None:
+        tool, rule = meant_rule
+        yield (
+            f"its matcher is a rule, which matches no tool's name; write the matcher"
+            f' "{tool}", and only=Rule("deny", {json.dumps(rule, ensure_ascii=False)})'
+        )
+        return
+    for word, meant in misspelt_in(expression, there):
+        yield f"no tool is called {_shown(word)}; {meant} may be meant"
+
+
+def _shown(text: str) -> str:
+    return repr(one_line(text, _SHOWN))
