@@ -34,6 +34,9 @@ Effect: TypeAlias = Literal["allow", "deny", "ask"]
 TEXT_LIMIT: Final = 10_000
 """Characters kept of a text of a hook, from the start."""
 
+TAKEN: Final = "; it is taken for a denial"
+"""What is said of an answer that is not understood, and can mean nothing else."""
+
 _SHOWN: Final = 80
 _JUDGES: Final = ("PreToolUse", "PermissionRequest")
 _STOPS: Final = ("SubagentStop", "Stop")
@@ -223,7 +226,7 @@ def _broken(text: str, fault: str) -> Answer:
     start = text.find("{")
     if start == -1 or _IN_BROKEN.search(text, start) is None:
         return Answer(faults=(fault,))
-    return Answer(effect="deny", faults=(f"{fault}; it is taken for a denial",))
+    return Answer(effect="deny", faults=(fault + TAKEN,))
 
 
 def read_object(event: Event, said: Mapping[str, Any]) -> Answer:
@@ -249,6 +252,8 @@ class _Reader:
         effect = self._effect()
         message = self._found.get("message")
         if self._faults:
+            if effect == "deny":
+                self._faults[-1] += TAKEN
             faults = tuple(self._faults + self._notes)
             return Answer(
                 effect="deny" if effect == "deny" else None,

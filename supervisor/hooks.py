@@ -116,7 +116,7 @@ from actors.env import Env
 from actors.envelope import clean_text
 from actors.lowlevel import publish as _publish
 
-from ._hook_answer import Answer, Effect, Event, read_object, read_output
+from ._hook_answer import TAKEN, Answer, Effect, Event, read_object, read_output
 from ._hook_command import CommandEnd, run_hook_command
 from ._line import one_line
 from ._path_patterns import home_directory
@@ -728,7 +728,10 @@ class AgentHooks:
         except Exception as error:
             # The boundary: a hook is a guest of the agent, not a part of it.
             answer = Answer(faults=(f"{type(error).__name__}: {error}",))
-        for fault in answer.faults:
+        faults = list(answer.faults)
+        if faults and answer == Answer(faults=answer.faults, message=answer.message):
+            faults[-1] += f"; {_WITHOUT[event]}"
+        for fault in faults:
             self._warn(clean_text(f"the {event} hook {hook.name!r}: {fault}"))
         if answer.message is not None:
             self._warn(f"the {event} hook {hook.name!r} says: {answer.message}")
@@ -757,6 +760,17 @@ class AgentHooks:
             return "killed" if self.was_killed else "completed"
         return "failed" if isinstance(error, Exception) else "killed"
 
+
+_WITHOUT: Final[Mapping[Event, str]] = {
+    "SubagentStart": "the agent begins without it",
+    "PreToolUse": "the call goes on without it",
+    "PermissionRequest": "the call is judged without it",
+    "PostToolUse": "the agent goes on without it",
+    "PostToolUseFailure": "the agent goes on without it",
+    "SubagentStop": "the agent may end without it",
+    "Stop": "the agent may end without it",
+}
+"""What becomes of what a hook was called about, if that has said nothing."""
 
 _Job: TypeAlias = tuple[Hook, Event, Mapping[str, Any]]
 _Told: TypeAlias = bytes | dict[str, Any] | Exception
@@ -874,10 +888,12 @@ def _printed(event: Event, end: CommandEnd) -> Answer:
         return attrs.evolve(
             answer, effect="deny", reason=reason or end.stderr or None, input=None
         )
-    faults = (_describe(end), *answer.faults)
     if answer.effect == "deny" and event in ("PreToolUse", "PermissionRequest"):
+        faults = (f"{_describe(end)}; its denial counts", *answer.faults)
         return Answer(effect="deny", reason=answer.reason, faults=faults)
-    return Answer(faults=faults)
+    # Whatever it has said, nothing follows from it.
+    said = (fault.removesuffix(TAKEN) for fault in answer.faults)
+    return Answer(faults=(*said, _describe(end)))
 
 
 def _describe(end: CommandEnd) -> str:

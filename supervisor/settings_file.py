@@ -84,20 +84,27 @@ _ELSEWHERE: Final = ("ignorePatterns", "allowedTools", "disallowedTools")
 
 class SettingsError(Exception):
     """Raised for a file that cannot be used: `str` of it tells everything that is
-    wrong in it, one line for each, with the file and the place."""
+    wrong in it, one line for each, with the file and the place: first what it is
+    refused for, and then, as notes, what alone would have been listed only."""
 
     def __init__(self, source: Path, problems: Sequence[Problem]) -> None:
         super().__init__(source, tuple(problems))
         self.source = source
         """The file."""
-        self.problems = tuple(problems)
-        """All of them, also those that alone would have been listed only."""
+        # Stable: of each kind in the order of the file.
+        self.problems = tuple(sorted(problems, key=lambda it: not it.is_fatal))
+        """All of them, also those that alone would have been listed only; those that
+        are fatal stand first."""
 
     def __str__(self) -> str:
         return "\n".join(
-            clean_text(f"{os.fspath(self.source)}: {problem}")
+            clean_text(f"{os.fspath(self.source)}: {_as_line(problem)}")
             for problem in self.problems
         )
+
+
+def _as_line(problem: Problem) -> str:
+    return str(problem) if problem.is_fatal else f"only a note: {problem}"
 
 
 @attrs.frozen(kw_only=True)

@@ -270,6 +270,7 @@ def test_what_is_not_understood_is_told_of_and_only_a_denial_counts(
     assert answer.effect == ("deny" if denies else None)
     assert (answer.input, answer.context, answer.output) == (None, None, None)
     assert named in " ".join(answer.faults)
+    assert ("it is taken for a denial" in " ".join(answer.faults)) == denies
 
 
 @pytest.mark.parametrize(

@@ -525,9 +525,68 @@ async def test_each_hook_has_its_own_time(
     assert await of(hooks, warnings=warnings).on_start() == "slow"
     assert trio.current_time() - began == pytest.approx(8)
     assert [w.rpartition(": ")[2] for w in warnings] == [
-        "it took longer than 2 s",
-        "it took longer than 5 s",
+        "it took longer than 2 s; the agent begins without it",
+        "it took longer than 5 s; the agent begins without it",
     ]
+
+
+@real
+@pytest.mark.parametrize(
+    "run",
+    [
+        "/no/such/guard",
+        "echo no >&2; exit 1",
+        "kill -9 $$",
+        """echo '{"decision": "perhaps"}'""",
+        """echo '{"decision": "approve", "decision": "ask"}'""",
+    ],
+)
+async def test_the_warning_of_a_guard_that_has_failed_says_what_follows(
+    run: str,
+) -> None:
+    """HK4: or who reads it thinks that the call was held up."""
+    with trio.fail_after(30):
+        for event, hooks, text in [
+            ("pre_tool", Hooks(pre_tool=[Hook(run)]), "the call goes on without it"),
+            (
+                "permission_request",
+                Hooks(permission_request=[Hook(run)]),
+                "the call is judged without it",
+            ),
+            ("stop", Hooks(stop=[Hook(run)]), "the agent may end without it"),
+        ]:
+            warnings = Warnings()
+            async with open_env() as env:
+                called = of(hooks, env, warnings)
+                if event == "pre_tool":
+                    assert (await called.before_tool(request())).decision is None
+                elif event == "permission_request":
+                    assert await called.on_permission(request()) is None
+                else:
+                    assert await called.on_stop("done") is None
+            assert [w.endswith(f"; {text}") for w in warnings] == [True]
+
+
+@real
+async def test_the_warning_of_a_denial_that_is_not_understood_says_that_it_counts() -> (
+    None
+):
+    """HK4: under an unknown key, by a word that is none, and beside a wrong code."""
+    for said, told in [
+        ('{"result": "deny"}', "it is taken for a denial"),
+        ('{"decision": "DENY"}', "it is taken for a denial"),
+        ('{"decision": "deny"', "it is taken for a denial"),
+        ('{"decision": "deny"}\'; exit 1 # ', "its denial counts"),
+    ]:
+        warnings = Warnings()
+        with trio.fail_after(30):
+            async with open_env() as env:
+                hooks = of(Hooks(pre_tool=[Hook(f"echo '{said}'")]), env, warnings)
+                decision = (await hooks.before_tool(request())).decision
+        assert decision is not None
+        assert decision.effect == "deny"
+        assert [told in w for w in warnings] == [True]
+        assert "without it" not in warnings[0]
 
 
 async def test_a_hook_that_gave_something_up_itself_has_not_taken_too_long(

@@ -390,12 +390,16 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     assert places == [
         "permissions.deny[0]",
         "permissions.ask[0]",
-        "permissions.allow[0]",
         "hooks.Nonsense",
         "hooks.PreToolUse[0].hooks[0].type",
+        # What it is not refused for comes last, and is a note.
+        "permissions.allow[0]",
         "env",
     ]
-    assert len(str(caught.value).splitlines()) == len(places)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == len(places)
+    notes = [": only a note: " in line for line in lines]
+    assert notes == [False] * 4 + [True] * 2
 
 
 def test_hooks_can_be_turned_off(tmp_path: Path) -> None:
