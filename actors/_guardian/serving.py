@@ -412,8 +412,12 @@ class Server:
         if tree.has_untold_use():
             line = f"{tree.use()}\n{line}"
         self._members.ended.add(tree)
-        # After a stop strangers may have to be looked for as well.
-        if tree.stopped or tree in self._members.orphans():
+        try:
+            # After a stop strangers may have to be looked for as well.
+            over = not tree.stopped and tree not in self._members.orphans()
+        except OSError:
+            over, self._failed = False, True
+        if not over:
             self._tell(tree, line)
         else:
             # The ordinary end: one packet, so one wakeup of the runtime.

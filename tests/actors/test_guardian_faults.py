@@ -143,6 +143,20 @@ async def test_what_fails_once_in_the_guardian_is_tried_again() -> None:
         assert guardian_of(processes) == guardian
 
 
+async def test_an_end_is_told_whatever_fails_as_it_is_read() -> None:
+    """P2: the exit of a command that nobody stops, and that nothing is left of it."""
+    async with open_processes() as processes:
+        first = await shell(processes, "true")  # Its guardian is there from now on.
+        await first.wait_gone()
+        for place in [*PLACES, ("send", errno.EAGAIN, 0)]:
+            struck = order(*place)
+            tree = await shell(processes, "sleep 0 & exit 7")
+            ended = await tree.wait_exit()
+            assert (ended.code, ended.after_stop) == (7, False), place
+            await tree.wait_gone()
+            struck.unlink(missing_ok=True)
+
+
 async def test_a_look_that_fails_for_long_keeps_nobody_from_being_killed() -> None:
     """P1, P3: nor does the question that it was to answer."""
     async with open_processes() as processes:
