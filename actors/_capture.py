@@ -41,7 +41,7 @@ class Capture:
     async def run(self) -> None:
         """Copy until the end of the output, or of `scope`."""
         with self.scope:
-            while chunk := await self._receive():
+            while chunk := await self._receive_some():
                 self._report.prompt = None
                 if self.failure is None:
                     await self._keep(chunk)
@@ -57,6 +57,15 @@ class Capture:
         """The command has ended or is being ended: it waits for no answer."""
         self._prompt_after = None
         self._report.prompt = None
+
+    async def _receive_some(self) -> bytes:
+        try:
+            return await self._receive()
+        except OSError as error:
+            # The rest cannot be kept either: see `_keep`.
+            self.failure = self.failure or error
+            self._process.kill()
+            return b""
 
     async def _receive(self) -> bytes:
         if self._line_is_open and self._prompt_after is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal as signals
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import trio
 
@@ -124,6 +124,8 @@ async def run_command(shell: Shell, report: Report, log: OutputLog) -> ProcessEx
                 capture.scope.deadline = trio.current_time() + max(
                     shell.linger, _LAST_WORDS
                 )
+    except ExceptionGroup as group:  # What has failed names itself.
+        raise _first(group) from None
     finally:
         report.measure = None
         with trio.CancelScope(shield=True):
@@ -131,6 +133,12 @@ async def run_command(shell: Shell, report: Report, log: OutputLog) -> ProcessEx
     if capture.failure is not None:
         raise capture.failure
     return exit
+
+
+def _first(error: Exception) -> Exception:
+    while isinstance(error, ExceptionGroup):
+        error = cast("ExceptionGroup[Exception]", error).exceptions[0]
+    return error
 
 
 def raise_for(exit: ProcessExit, command: str = "") -> None:

@@ -163,13 +163,16 @@ class PosixProcesses:
         Safe in a cancelled scope, and more than once.
         """
         with trio.move_on_after(5 * PATIENCE, shield=True):
-            async with trio.open_nursery() as nursery:
-                for tree in [*self._trees]:
-                    nursery.start_soon(tree.aclose)
-            self._retire()
-            dying, self._dying = self._dying, []
-            for guardian in dying:
-                await guardian.aclose()
+            try:
+                async with trio.open_nursery() as nursery:
+                    for tree in [*self._trees]:
+                        nursery.start_soon(tree.aclose)
+            finally:
+                # It ends what we could not, whyever we could not.
+                self._retire()
+                dying, self._dying = self._dying, []
+                for guardian in dying:
+                    await guardian.aclose()
 
     def _encode(self, env: Mapping[str, str]) -> bytes:
         from ._guardian.requests import encode_environment
@@ -251,6 +254,9 @@ class _Guardian:
     # An interrupt must leave no process that nobody knows of.
     @enable_ki_protection
     def __init__(self, variable: str) -> None:
+        # What a stop needs is loaded now: then there may be no descriptor for it.
+        from ._guardian import proc as proc
+
         self.host = os.getpid()
         self.inner = 0
         """Told by the first tree that it starts."""

@@ -134,8 +134,10 @@ class PosixProcess:
             pass
         except (BrokenPipeError, ConnectionResetError):
             self._unsent = b""
-            while not self._lost:  # What it told before it died still counts.
-                self._hear()
+            # What it told before it died still counts. It need not have died: we
+            # may have ended the stream, as `aclose` does.
+            while not self._lost and self._hear():
+                pass
             self._announce()
 
     async def wait_started(self, program: str, cwd: str | None) -> bool:
@@ -273,24 +275,29 @@ class PosixProcess:
 
         Safe in a cancelled scope and more than once.
         """
-        if not self._gone and not self._closed:
-            self._stopped = True
-            self._guardian.wake()
-            self._guardian.free()
-            # The end of the stream tells the guardian to kill the tree. Not
-            # only close: a fork of this process would keep the stream open.
-            try:
-                self._channel.shutdown(socket.SHUT_WR)
-            except OSError:  # The guardian has died.
-                pass
-            with trio.move_on_after(PATIENCE, shield=True):
-                await self.wait_gone()
-            if not self._gone:
-                self._guardian.free()
-                with trio.move_on_after(PATIENCE, shield=True):
-                    await self._kill_lost()
-        self._close()
+        try:
+            if not self._gone and not self._closed:
+                await self._end()
+        finally:
+            self._close()
         await trio.lowlevel.cancel_shielded_checkpoint()
+
+    async def _end(self) -> None:
+        self._stopped = True
+        self._guardian.wake()
+        self._guardian.free()
+        # The end of the stream tells the guardian to kill the tree. Not
+        # only close: a fork of this process would keep the stream open.
+        try:
+            self._channel.shutdown(socket.SHUT_WR)
+        except OSError:  # The guardian has died.
+            pass
+        with trio.move_on_after(PATIENCE, shield=True):
+            await self.wait_gone()
+        if not self._gone:
+            self._guardian.free()
+            with trio.move_on_after(PATIENCE, shield=True):
+                await self._kill_lost()
 
     def _close(self) -> None:
         if self._closed:
@@ -354,7 +361,8 @@ class PosixProcess:
         self._news.set()
         self._news = trio.Event()
 
-    def _hear(self) -> None:
+    def _hear(self) -> bool:
+        """Take what the guardian has told; tell whether that was anything."""
         try:
             if self._pid:
                 data = self._channel.recv(65536)
@@ -362,17 +370,18 @@ class PosixProcess:
                 data, descriptors, _, _ = socket.recv_fds(self._channel, 65536, 3)
                 self._take(descriptors)
         except BlockingIOError:
-            return
+            return False
         except ConnectionResetError:
             # It closed its end with bytes of ours unread.
             self._unread = self._pid == 0
             data = b""
         if not data:
             self._lose()
-            return
+            return True
         *lines, self._heard = (self._heard + data).split(b"\n")
         for line in lines:
             self._learn(*line.decode().split(" "))
+        return True
 
     def _take(self, descriptors: list[int]) -> None:
         for descriptor in descriptors:
@@ -382,7 +391,7 @@ class PosixProcess:
                 os.close(descriptor)
         elif descriptors:
             output, *others = descriptors
-            self._output = ProcessOutput(output, self._turns)
+            self._output = ProcessOutput(output, self._turns, terminal=self._terminal)
             if self._has_errors:
                 self._errors = ProcessOutput(others.pop(), self._turns)
             if others:

@@ -52,8 +52,11 @@ class OutputTurns:
 class ProcessOutput:
     """See `actors.env.Process.receive`. It owns the descriptor."""
 
-    def __init__(self, descriptor: int, turns: OutputTurns) -> None:
+    def __init__(
+        self, descriptor: int, turns: OutputTurns, *, terminal: bool = False
+    ) -> None:
         self._descriptor = descriptor
+        self._terminal = terminal
         self._turns = turns
         self._is_large = False
         self._full_reads = 0
@@ -71,7 +74,7 @@ class ProcessOutput:
                 await trio.lowlevel.wait_readable(self._descriptor)
             except OSError as error:
                 # So a terminal tells that nobody has its other side open.
-                if error.errno != errno.EIO:
+                if error.errno != errno.EIO or not self._terminal:
                     raise
                 return b""
             else:

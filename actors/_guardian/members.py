@@ -51,6 +51,9 @@ class Members:
         """Take notice that nothing of a tree is left."""
         self.ended.discard(tree)
         self._by_mark.pop(tree.mark, None)
+        # Before the end of its holder, at which the kernel would throw away what
+        # of the output is not yet read.
+        tree.let_output_end()
         if tree.holder is not None:
             send_signal(tree.holder, signal.SIGKILL)
 

@@ -7,7 +7,9 @@ takes a fork; so does each one beyond as many as the host's limit of files allow
 The leader of a tree with a terminal does not lead its session: when the leader
 of a session ends, the kernel takes the terminal from everybody else in it. A
 holder does, a fork of the guardian that only waits until nothing else is left,
-so that a process in the background can still print its last words.
+so that a process in the background can still print its last words. The guardian
+keeps the terminal open as long, so that its output does not end while somebody is
+left who may open it again.
 """
 
 from __future__ import annotations
@@ -49,6 +51,9 @@ class Started(NamedTuple):
     """None when there is nothing to write to."""
     errors: int | None
     """None when stderr is no pipe of its own."""
+    terminal: int | None
+    """The side of a terminal that programs have: as long as it is open here, the
+    output has no end, whoever has closed it and may open it again."""
     name: str
     """What ``/proc`` calls the other end of the output."""
 
@@ -83,6 +88,7 @@ def start(request: Request, env: dict[bytes, bytes], mark: int) -> Started:
     else:
         with _Failing("terminal"):
             streams = _open_terminal(*request.terminal)
+    terminal = None if request.terminal is None else streams.output
     try:
         # posix_spawn has no directory of its own to give; ours is nobody else's.
         with _Failing("cwd"):
@@ -96,15 +102,19 @@ def start(request: Request, env: dict[bytes, bytes], mark: int) -> Started:
     except BaseException:
         for descriptor in streams.ours:
             os.close(descriptor)
+        if terminal is not None:
+            os.close(terminal)
         raise
     finally:
         input = streams.input or streams.output
-        for theirs in {input, streams.output, streams.errors}:
+        for theirs in {input, streams.output, streams.errors} - {terminal}:
             os.close(theirs)
     output, *others = streams.ours
     errors = others.pop() if request.errors else None
     writer = others.pop() if others else None
-    return Started(pid, holder or pid, holder, output, writer, errors, streams.name)
+    return Started(
+        *(pid, holder or pid, holder, output, writer, errors, terminal, streams.name)
+    )
 
 
 def _start_here(

@@ -40,6 +40,7 @@ class Tree:
         self.pid = 0
         self.session = 0
         self.holder: int | None = None
+        self._terminal: int | None = None
         self.marker = b""
         self.mark = 0
         """See `proc.set_mark`."""
@@ -63,7 +64,14 @@ class Tree:
         self.pid = started.pid
         self.session = started.session
         self.holder = started.holder
+        self._terminal = started.terminal
         self.output = started.name
+
+    def let_output_end(self) -> None:
+        """Give up its terminal, which nobody is left to write to."""
+        if self._terminal is not None:
+            os.close(self._terminal)
+            self._terminal = None
 
     def add_use(self, seconds: float) -> None:
         """Count the CPU time of an orphan that has ended."""

@@ -7,8 +7,10 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +30,7 @@ from tests.actors.process_trees import (
     read_line,
     sees_guardians,
     shell,
+    stop_guardian,
     until,
     unused_seconds,
 )
@@ -278,3 +281,88 @@ async def test_many_spawns_leak_nothing_here_nor_in_the_guardian() -> None:
             kept = Path(f"/proc/{pids[1]}/task/{pids[1]}/children")
             await until(lambda: kept.read_text() == "")
             assert not processes._trees
+
+
+# Stopping without a descriptor
+
+STOPPING = """
+import os, resource, sys, tempfile, trio
+from actors.shell import Shell
+from supervisor.runtime import open_runtime
+
+async def main():
+    async with open_runtime(tempfile.mkdtemp(dir=sys.argv[1])) as runtime:
+        task = await runtime.launch(Shell("echo up; exec sleep 600"))
+        await task.wait_output("up")
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        stopped = (await runtime.stop(task.id)).snapshot
+        print(stopped.status.value, stopped.signal, stopped.error)
+
+trio.run(main)
+"""
+
+
+def test_the_first_stop_needs_no_descriptor(tmp_path: Path) -> None:
+    """P1: a host that has run out of them stops its tasks as any other."""
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPING, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "killed 15 None\n", done.stderr
+
+
+async def test_closing_that_cannot_look_for_what_is_left_still_closes() -> None:
+    """What it could not do is an error; it gives everything back all the same."""
+    n = unused_seconds()
+    try:
+        async with open_processes() as processes:
+            before = descriptors()
+            trees = [await shell(processes, f"exec sleep {n}") for _ in range(2)]
+            guardians = guardian_of(processes), outer_guardian_of(processes)
+            stop_guardian(processes)
+            for pid in guardians:
+                os.kill(pid, signal.SIGKILL)
+            with only_free(0), pytest.raises(ExceptionGroup, match="nursery"):
+                await processes.aclose()
+            assert not processes._trees
+            assert descriptors() <= before
+            for tree in trees:
+                with pytest.raises(trio.ClosedResourceError):
+                    await tree.receive()
+    finally:
+        for pid in living(n):
+            os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_wish_to_a_guardian_that_listens_no_more_waits_for_nothing() -> None:
+    """P6: as when somebody kills a tree that is being closed."""
+    async with open_processes() as processes:
+        tree = await shell(processes, "exec sleep 600")
+        inner, outer = guardian_of(processes), outer_guardian_of(processes)
+        stop_guardian(processes)
+        stat = Path(f"/proc/{inner}/stat")
+
+        def is_stopped() -> bool:
+            return stat.read_text().rpartition(") ")[2].startswith("T")
+
+        def go_on() -> None:
+            os.kill(outer, signal.SIGCONT)
+            os.kill(inner, signal.SIGCONT)
+
+        await until(is_stopped)
+        timer = threading.Timer(10, go_on)
+        timer.start()
+        try:
+            tree._channel.shutdown(socket.SHUT_WR)
+            tree.ask(b"k")
+            assert is_stopped()
+        finally:
+            timer.cancel()
+            timer.join()
+            go_on()
+        await tree.wait_gone()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sys
@@ -147,3 +148,24 @@ async def test_what_cannot_become_larger_is_read_on() -> None:
             assert len(await output.receive(_CHUNK)) == _CHUNK
         output.close()
     assert turns.large == 0
+
+
+async def test_a_terminal_only_ends_with_an_input_output_error() -> None:
+    """SH11: of a pipe it is a failure, which is told."""
+    # Nothing is mapped at its start, so a read of it fails so.
+    with open_memory(terminal=False) as output:
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            await output.receive(100)
+    with open_memory(terminal=True) as output:
+        assert await output.receive(100) == b""
+
+
+@contextmanager
+def open_memory(*, terminal: bool) -> Generator[ProcessOutput]:
+    output = ProcessOutput(
+        os.open("/proc/self/mem", os.O_RDONLY), OutputTurns(), terminal=terminal
+    )
+    try:
+        yield output
+    finally:
+        output.close()

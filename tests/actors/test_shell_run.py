@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import inspect
+import os
 import shlex
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -15,7 +19,7 @@ import trio
 import trio.testing
 
 from actors import ActorRef, Completed, Exit, Failed, Stopped
-from actors.env import Env, real_env
+from actors.env import Env, Process, Processes, real_env
 from actors.shell import CommandFailed, Shell
 from actors.work import Report
 from supervisor.tree import child, open_supervisor
@@ -78,9 +82,11 @@ class Run:
 
 
 @asynccontextmanager
-async def running(shell: Shell, directory: Path) -> AsyncGenerator[Run]:
+async def running(
+    shell: Shell, directory: Path, env: Env | None = None
+) -> AsyncGenerator[Run]:
     """Run ``shell`` under a supervisor of its own; stop it at the end."""
-    env = real_env()
+    env = env or real_env()
     report = Told(env, directory / "output")
     with trio.fail_after(PATIENCE):
         try:
@@ -305,6 +311,84 @@ async def test_the_end_of_a_terminal_command_is_the_end_of_its_tree(
         run.stop()
         assert isinstance(await run.end(), Stopped)
         assert run.report.signal == signal.SIGKILL
+
+
+async def test_a_terminal_that_all_have_closed_may_be_opened_again(
+    tmp_path: Path,
+) -> None:
+    """P2: who writes to it late is heard, and not held up by what it wrote before."""
+    command = (
+        "echo first; exec </dev/null >/dev/null 2>&1; touch closed; "
+        "until test -e go; do sleep 0.05; done; seq 1 20000 >/dev/tty"
+    )
+    shell = Shell(command, pty=True, cwd=str(tmp_path))
+    async with running(shell, tmp_path) as run:
+        while not await trio.Path(tmp_path / "closed").exists():
+            await trio.sleep(0.01)
+        await trio.testing.wait_all_tasks_blocked()
+        (tmp_path / "go").touch()
+        assert isinstance(await run.end(), Completed)
+        numbers = map(str, range(1, 20_001))
+        assert run.output().split() == ["first", *numbers]
+
+
+# Errors of the system
+
+
+class Faulty:
+    """A process of which one call fails."""
+
+    def __init__(self, process: Process, call: str) -> None:
+        self._process = process
+        self._call = call
+
+    def __getattr__(self, name: str) -> object:
+        if name != self._call:
+            return getattr(self._process, name)
+        if inspect.iscoroutinefunction(getattr(self._process, name)):
+            return self._fail_later
+        return self._fail
+
+    def _fail(self, *args: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    async def _fail_later(self, *args: object) -> None:
+        await trio.lowlevel.checkpoint()
+        self._fail()
+
+
+class FaultyProcesses:
+    """Processes of each of which one call fails."""
+
+    def __init__(self, processes: Processes, call: str) -> None:
+        self._processes = processes
+        self._call = call
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._processes, name)
+
+    async def spawn(self, argv: Sequence[str], **options: Any) -> Process:
+        process = await self._processes.spawn(argv, **options)
+        return Faulty(process, self._call)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    "call", ["receive", "wait_exit", "wait_gone", "terminate", "kill"]
+)
+async def test_what_the_system_refuses_while_a_command_runs_names_itself(
+    tmp_path: Path, call: str
+) -> None:
+    """SH11: the failure is that error, and no group of errors."""
+    real = real_env()
+    processes: Any = FaultyProcesses(real.processes, call)
+    env = attrs.evolve(real, processes=processes)
+    async with running(Shell("echo up; sleep 600"), tmp_path, env) as run:
+        if call in ("terminate", "kill", "wait_gone"):
+            await run.wait_output("up\n")
+            run.stop()
+        exit = await run.end()
+        assert isinstance(exit, Failed)
+        assert repr(exit.error) == repr(OSError(errno.ENOMEM, "Cannot allocate memory"))
 
 
 # Limits
