@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -25,10 +26,11 @@ from actors.work import Work
 from ._agent_task import AgentTask
 from ._errors import RuntimeStopping
 from ._idle_guards import idle_guards
+from ._line import one_line
 from ._path_patterns import home_directory
 from ._places import Wait
 from ._tool_names import is_listed, names_tool
-from .hooks import AgentHooks
+from .hooks import Advice, AgentHooks
 from .permissions import AskFailed, ToolRequest, with_input
 
 if TYPE_CHECKING:
@@ -155,7 +157,14 @@ class RuntimeHost:
                 self._tell_once(REFUSED_BY_DEFAULT.format(use.name))
             elif verdict.unasked:
                 self._tell_once(REFUSED_UNASKED.format(use.name))
-            return _refusal(use, _below_hooks(advice.text, verdict.reason))
+            reason = verdict.reason
+            decision = advice.decision
+            # A hook that denies has seen the call as the model has made it.
+            if advice.input is not None and not (
+                decision and decision.effect == "deny"
+            ):
+                reason += f" It was judged as a hook has changed it: {_shown(advice)}"
+            return _refusal(use, _below_hooks(advice.text, reason))
         if verdict.input is not None:
             request = with_input(request, verdict.input)
         return await self._call(tool, request, advice.text)
@@ -344,6 +353,10 @@ class RuntimeHost:
 
 def _below_hooks(said: str | None, text: str) -> str:
     return text if said is None else f"A hook says: {said}\n\n{text}"
+
+
+def _shown(advice: Advice) -> str:
+    return one_line(json.dumps(advice.input, ensure_ascii=False), 200)
 
 
 def _refusal(use: ToolUse, why: str) -> ToolAnswer:

@@ -730,7 +730,8 @@ class AgentHooks:
             answer = Answer(faults=(f"{type(error).__name__}: {error}",))
         faults = list(answer.faults)
         if faults and answer == Answer(faults=answer.faults, message=answer.message):
-            faults[-1] += f"; {_WITHOUT[event]}"
+            # An exception may have no words.
+            faults[-1] = f"{faults[-1].removesuffix(': ')}; {_WITHOUT[event]}"
         for fault in faults:
             self._warn(clean_text(f"the {event} hook {hook.name!r}: {fault}"))
         if answer.message is not None:

@@ -308,7 +308,12 @@ async def test_what_a_hook_changes_is_judged_and_made(tmp_path: Path) -> None:
     )
     hooks = Hooks(pre_tool=[Hook(change)])
     played = await play(tmp_path / "2", MAKE, hooks=hooks, permissions=permissions)
-    assert played.answers == ["Bash is not allowed: the rule Bash(rm *) denies it."]
+    # Or the model, and who reads along, would not know the call that it speaks of.
+    (refusal,) = played.answers
+    assert refusal == (
+        "Bash is not allowed: the rule Bash(rm *) denies it. It was judged as a hook has"
+        ' changed it: {"command": "rm -rf x"}'
+    )
 
 
 @pytest.mark.parametrize(
