@@ -12,7 +12,8 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -40,9 +41,14 @@ _LINES: Final = (
     os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | _COMMON
 )
 
+# Of a path at which there is no regular file, or none can be: no error of reading.
+_NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
 _LOCKED: Final = (errno.EAGAIN, errno.EACCES)
 # What a file system says that has no locks of bytes, or none of a directory.
 _NO_LOCKS: Final = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+# What is said where the directory itself can never be locked, by anybody.
+_NEVER_LOCKED: Final = (*_NO_LOCKS, errno.ENOLCK, errno.EACCES, errno.EPERM)
 # Kinds of locks of a byte, and how those of a process are set and looked at.
 _WRITE: Final = getattr(fcntl, "F_WRLCK", 1)
 _READ_LOCK: Final = getattr(fcntl, "F_RDLCK", 0)
@@ -110,9 +116,12 @@ class PosixFiles:
             OSError: if it is not there, or cannot be opened.
         """
         fd = os.open(path, _APPEND)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise _error(errno.EINVAL, path)
+        except BaseException:
             os.close(fd)
-            raise _error(errno.EINVAL, path)
+            raise
         return AppendedFile(path, fd)
 
     def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
@@ -120,48 +129,48 @@ class PosixFiles:
         precede them.
 
         When bytes precede, the rest of a UTF-8 character that was cut is left
-        out. What cannot be read, or is no regular file, reads as ``(b"", False)``;
-        nothing blocks and nothing raises.
+        out. What is not there, or is no regular file, reads as ``(b"", False)``;
+        nothing blocks.
+
+        Raises:
+            OSError: if it is there and cannot be read, with ``path`` as its filename.
         """
         limit = max(0, limit)
         fd = _open_regular(path)
         if fd is None:
             return b"", False
-        try:
+        with _told_of(path, fd):
             start = max(0, os.fstat(fd).st_size - limit)
             data = _read(fd, start, limit)
-        except OSError:
-            return b"", False
-        finally:
-            os.close(fd)
         return (whole_characters(data), True) if start else (data, False)
 
     def read_at(self, path: Path, offset: int, limit: int) -> bytes:
         """Return at most ``limit`` bytes of a regular file from ``offset`` on.
 
         Fewer, or none, at its end; ``b""`` for what `read_tail` reads as empty.
-        Nothing blocks and nothing raises.
+        Nothing blocks.
+
+        Raises:
+            OSError: as for `read_tail`.
         """
         fd = _open_regular(path)
         if fd is None:
             return b""
-        try:
+        with _told_of(path, fd):
             return _read(fd, max(0, offset), max(0, limit))
-        except OSError:
-            return b""
-        finally:
-            os.close(fd)
 
     def size(self, path: Path) -> int | None:
         """Return the size of a regular file in bytes, and None for what
-        `read_tail` reads as empty because it is no such file."""
+        `read_tail` reads as empty because it is no such file.
+
+        Raises:
+            OSError: as for `read_tail`.
+        """
         fd = _open_regular(path)
         if fd is None:
             return None
-        try:
+        with _told_of(path, fd):
             return os.fstat(fd).st_size
-        finally:
-            os.close(fd)
 
     def remove(self, path: Path) -> None:
         """Remove a file; one that is gone already is fine.
@@ -513,8 +522,12 @@ class SharedDirectory:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._fd: int | None = None
+        # What that has open.
+        self._place: tuple[int, int] = (0, 0)
         self._file: int | None = None
         self._claims: set[str] = set()
+        # Claims with which no lock goes that would keep others from them.
+        self._unlocked: set[str] = set()
         self._is_closed = False
         try:
             self._open()
@@ -525,16 +538,17 @@ class SharedDirectory:
         """Whether nobody else has it in use now."""
         try:
             self._open()
-        except OSError:
-            pass
+        except OSError as error:
+            # As without a free descriptor: there may be somebody.
+            return error.errno in _NEVER_LOCKED
         if self._fd is None or fcntl is None:
             return True
-        # Where files cannot be locked at all nobody can tell.
-        error = self._lock(fcntl.LOCK_EX)
+        number = self._lock(fcntl.LOCK_EX)
         # The lock is lost meanwhile. Two who ask within these microseconds may both
         # be told that they are alone.
         self._lock(fcntl.LOCK_SH)
-        return error not in _LOCKED
+        # Where files cannot be locked at all nobody can tell.
+        return number is None or (number not in _LOCKED and number in _NEVER_LOCKED)
 
     def _open(self) -> None:
         """Have in use what is at the path now, with all claims; somebody may have put
@@ -544,10 +558,16 @@ class SharedDirectory:
         if self._fd is not None and _is_at(self._directory, self._fd, follow=True):
             return
         fd = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            status = os.fstat(fd)
+        except BaseException:
+            os.close(fd)
+            raise
         if self._fd is not None:
             _held.difference_update(map(self._key, map(_byte_of, self._claims)))
             os.close(self._fd)
         self._fd = fd
+        self._place = (status.st_dev, status.st_ino)
         self._lock(fcntl.LOCK_SH)
         for byte in map(_byte_of, self._claims):
             _held.add(self._key(byte))
@@ -570,24 +590,33 @@ class SharedDirectory:
             return None
         byte = _byte_of(name)
         file = self._open_file(make=True)
-        error = None if file is None else self._try(file, _SET_BYTE, _WRITE, byte)
-        if error is not None and error.errno in _LOCKED:
+        unlocked = self._try(file, _SET_BYTE, _WRITE, byte)
+        if unlocked is not None and unlocked.errno in _LOCKED:
             return self._who(byte)
         # It is looked at first, so that who only tries is in nobody's way.
         told = self._sees(self._fd, byte)
-        if told is False:
+        error = None
+        if not told:
             error = self._try(self._fd, _SET_BYTE, _READ_LOCK, byte)
-            if error is not None and error.errno not in _NO_LOCKS:
-                self._free(byte)
-                raise error
             told = self._sees(self._fd, byte)
         if told:
             self._free(byte)
             return self._who(byte)
+        if error is not None and error.errno in _NO_LOCKS:
+            # That of the file has to do.
+            error = unlocked
+        elif told is None and error is None:
+            error = _error(errno.EOPNOTSUPP, self._directory)
+        if error is not None and error.errno not in _NO_LOCKS:
+            self._free(byte)
+            raise error
+        if error is not None:
+            self._unlocked.add(name)
+            return None
+        self._unlocked.discard(name)
         self._claims.add(name)
         _held.add(self._key(byte))
-        if file is not None:
-            self._try(file, _SET_OWN, _WRITE, _NAMES + byte)
+        self._try(file, _SET_OWN, _WRITE, _NAMES + byte)
         return None
 
     def holder(self, name: str) -> str | None:
@@ -603,16 +632,20 @@ class SharedDirectory:
             told = [self._sees(fd, byte) for fd in (self._fd, self._open_file())]
             if True in told:
                 return self._who(byte)
-            if False in told:
+            # Who has no lock of it sees none of others who have none.
+            if False in told and name not in self._unlocked:
                 return None
         return None if self.is_alone() else "another runtime on the directory"
 
     def release(self, name: str) -> None:
         """Let others have ``name``. More than once is fine."""
+        byte = _byte_of(name)
         if name in self._claims:
             self._claims.discard(name)
-            byte = _byte_of(name)
             _held.discard(self._key(byte))
+            self._free(byte)
+        elif name in self._unlocked:
+            self._unlocked.discard(name)
             self._free(byte)
 
     def _free(self, byte: int) -> None:
@@ -635,7 +668,11 @@ class SharedDirectory:
             fd = os.open(path, how | os.O_CREAT if make else how, 0o600)
         except OSError:
             return None
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        try:
+            is_regular = stat.S_ISREG(os.fstat(fd).st_mode)
+        except OSError:
+            is_regular = False
+        if not is_regular:
             os.close(fd)
             return None
         self._file = fd
@@ -655,9 +692,8 @@ class SharedDirectory:
         return f"process {pid}" if found != _FREE and pid > 0 else "another process"
 
     def _key(self, byte: int) -> tuple[int, int, int]:
-        assert self._fd is not None
-        status = os.fstat(self._fd)
-        return status.st_dev, status.st_ino, byte
+        device, inode = self._place
+        return device, inode, byte
 
     def _sees(self, fd: int | None, byte: int) -> bool | None:
         """Whether somebody else has a lock of a byte; None if that cannot be told."""
@@ -678,7 +714,7 @@ class SharedDirectory:
 
     def close(self) -> None:
         """Have it in use no longer. More than once is fine."""
-        for name in list(self._claims):
+        for name in [*self._claims, *self._unlocked]:
             self.release(name)
         self._is_closed = True
         for fd in (self._file, self._fd):
@@ -692,11 +728,11 @@ def _is_at(path: Path, fd: int, *, follow: bool = False) -> bool:
     as a directory that is gone, is nothing else."""
     try:
         there = os.stat(path, follow_symlinks=follow)
+        return os.path.samestat(there, os.fstat(fd))
     except FileNotFoundError:
         return follow
     except OSError:
         return True
-    return os.path.samestat(there, os.fstat(fd))
 
 
 def _lock_byte(
@@ -717,20 +753,45 @@ def _byte_of(name: str) -> int:
 
 def _open_regular(path: Path) -> int | None:
     """Open the regular file at ``path`` for reading, following no link; return
-    None if there is none that can be read."""
+    None if there is none.
+
+    Raises:
+        OSError: if there may be one, and it cannot be opened.
+    """
     try:
         # lstat() catches links where O_NOFOLLOW is missing.
         named = os.lstat(path)
         if not stat.S_ISREG(named.st_mode):
             return None
         fd = os.open(path, _READ)
-    except (OSError, ValueError):  # ValueError: no such path can exist
+    except ValueError:  # no such path can exist
         return None
-    opened = os.fstat(fd)
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        raise
+    try:
+        opened = os.fstat(fd)
+    except OSError as error:
+        os.close(fd)
+        error.filename = str(path)
+        raise
     if stat.S_ISREG(opened.st_mode) and os.path.samestat(named, opened):
         return fd
     os.close(fd)
     return None
+
+
+@contextmanager
+def _told_of(path: Path, fd: int) -> Generator[None]:
+    """Close ``fd`` behind what is done with it; errors of that name the path."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        os.close(fd)
 
 
 def _read(fd: int, start: int, limit: int) -> bytes:

@@ -7,6 +7,7 @@ that no other follows.
 
 from __future__ import annotations
 
+import errno
 import re
 from bisect import insort
 from collections import Counter
@@ -219,11 +220,12 @@ def read_transcript(
     ``go_on``, and what that raises comes out.
 
     Raises:
+        OSError: if it is there and cannot be read, also only in part.
         TranscriptTooLarge: if what would have to be read is more than `READ_LIMIT`.
     """
     size = files.size(path) or 0
     start = max(0, size - READ_LIMIT)
-    lines = _read_lines(files, path, start, go_on)
+    lines = _read_lines(files, path, start, go_on, least=size)
     with fewer_collections():
         try:
             return _read_chain(lines, agent_id, is_cut=start > 0, go_on=go_on)
@@ -243,7 +245,11 @@ def read_tail(
 ) -> list[Message]:
     """Return the last ``count`` messages as they were recorded; fewer if there are
     no more in the last `READ_LIMIT` bytes. Lines that cannot be read are passed over.
-    It calls ``go_on`` as `read_transcript`."""
+    It calls ``go_on`` as `read_transcript`.
+
+    Raises:
+        OSError: if the file is there and cannot be read.
+    """
     size = files.size(path) or 0
     window = max(_WINDOW, count * _RECORD)
     while True:
@@ -287,9 +293,14 @@ def _read_lines(
     start: int,
     go_on: Callable[[], None],
     end: int | None = None,
+    least: int = 0,
 ) -> list[bytes]:
     """Return the lines of a file, the first of which is left out if ``start`` is
-    not its beginning: it may be a part of one."""
+    not its beginning: it may be a part of one.
+
+    Raises:
+        OSError: if it cannot be read, or has ended before ``least``.
+    """
     lines: list[bytes] = []
     rest: list[bytes] = []
     length = 0
@@ -310,6 +321,8 @@ def _read_lines(
             lines += others[:-1]
             rest = [others[-1]]
             length = len(others[-1])
+    if offset < least:
+        raise OSError(errno.EIO, "it was cut while it was read", str(path))
     # A last line without a newline is torn, unless only the newline is missing.
     last = b"".join(rest)
     if last or (start and not lines):

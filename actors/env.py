@@ -314,7 +314,8 @@ class Share(Protocol):
 
     def is_alone(self) -> bool:
         """Whether nobody else has it in use now, in this or another process; True
-        where the system cannot tell."""
+        where the system never can tell, False if it cannot now, as without a free
+        descriptor."""
         ...
 
     def claim(self, name: str) -> str | None:
@@ -380,18 +381,30 @@ class Files(Protocol):
 
     def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
         """Return the last ``limit`` bytes of a regular file, and whether bytes
-        precede them. Missing and unreadable files, links, FIFOs and
-        directories read as ``(b"", False)``; nothing blocks."""
+        precede them. Missing files, links, FIFOs and directories read as
+        ``(b"", False)``; nothing blocks.
+
+        Raises:
+            OSError: if it is there and cannot be read, with ``path`` as its filename.
+        """
         ...
 
     def read_at(self, path: Path, offset: int, limit: int) -> bytes:
         """Return at most ``limit`` bytes of a regular file from ``offset`` on;
-        ``b""`` after its end, and for what `read_tail` reads as empty."""
+        ``b""`` after its end, and for what `read_tail` reads as empty.
+
+        Raises:
+            OSError: as for `read_tail`.
+        """
         ...
 
     def size(self, path: Path) -> int | None:
         """Return the size of a regular file in bytes, and None for what
-        `read_tail` reads as empty because it is no such file."""
+        `read_tail` reads as empty because it is no such file.
+
+        Raises:
+            OSError: as for `read_tail`.
+        """
         ...
 
     def remove(self, path: Path) -> None:

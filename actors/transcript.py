@@ -204,6 +204,8 @@ class TranscriptStore:
         the piece that it reads.
 
         Raises:
+            OSError: if the file is there and cannot be read: a part of it is never
+                taken for all.
             ValueError: for an id that is none, and for a file in which more than that
                 was said since the last compaction.
         """
@@ -232,6 +234,7 @@ class TranscriptStore:
         `load`.
 
         Raises:
+            OSError: if the file is there and cannot be read.
             ValueError: for an id that is none, or a count below 1.
         """
         _check(agent_id)
@@ -326,10 +329,11 @@ class TranscriptStore:
         self._wake_writer()
 
     def read_meta(self, agent_id: str) -> AgentMeta | None:
-        """Return the newest meta of an agent; None if there is none, or none that can
-        be read, which is told by a warning.
+        """Return the newest meta of an agent; None if there is none, or none that
+        makes sense, which is told by a warning.
 
         Raises:
+            OSError: if its file is there and cannot be read.
             ValueError: for an id that is none.
         """
         unwritten = self._metas.get(_check(agent_id))
@@ -347,18 +351,24 @@ class TranscriptStore:
             self.warn("", f"{self.directory} could not be read: {error}")
             names = []
         found = {match[1] for match in map(_META, names) if match} - self._metas.keys()
-        size = self.env.files.size
-        sizes = {agent_id: size(self._meta_file(agent_id)) or 0 for agent_id in found}
+        sizes: dict[str, int] = {}
+        for agent_id in sorted(found):
+            try:
+                sizes[agent_id] = self.env.files.size(self._meta_file(agent_id)) or 0
+            except OSError as error:
+                self._warn_of_meta(agent_id, error)
         metas = dict[str, AgentMeta | None](self._metas)
         left = _METAS_LIMIT
         # The small ones first: what somebody has planted must not keep them out.
         for agent_id in sorted(sizes, key=lambda agent_id: sizes[agent_id]):
             left -= sizes[agent_id]
             if left < 0 and sizes[agent_id] <= META_LIMIT:
-                path = self._meta_file(agent_id)
-                self.warn(agent_id, f"{path} could not be read: there are too many")
-            else:
+                self._warn_of_meta(agent_id, "there are too many")
+                continue
+            try:
                 metas[agent_id] = self._read_meta_file(agent_id)
+            except OSError as error:
+                self._warn_of_meta(agent_id, error)
         return [meta for _, meta in sorted(metas.items()) if meta is not None]
 
     def _read_meta_file(
@@ -374,14 +384,18 @@ class TranscriptStore:
             if not contents and self.env.files.size(path) is None:
                 if not is_wanted:
                     return None
-                raise ValueError("it is no file, or may not be read")
+                raise ValueError("it is no file")
             meta = decode_meta(contents)
             if meta.agent_id != agent_id:
                 raise ValueError(f"it is that of {meta.agent_id[:128]!r}")
         except ValueError as error:
-            self.warn(agent_id, f"{path} could not be read: {error}")
+            self._warn_of_meta(agent_id, error)
             return None
         return meta
+
+    def _warn_of_meta(self, agent_id: str, why: object) -> None:
+        path = self._meta_file(agent_id)
+        self.warn(agent_id, f"{path} could not be read: {why}")
 
     def _meta_file(self, agent_id: str) -> Path:
         return self.directory / f"agent-{_check(agent_id)}.meta.json"

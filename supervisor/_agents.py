@@ -76,7 +76,11 @@ class Agents:
     def is_taken(self, task_id: str) -> bool:
         """Whether an agent of an earlier runtime had this id."""
         file = self.transcripts.transcript_file(task_id)
-        return self._life.env.files.size(file) is not None
+        try:
+            return self._life.env.files.size(file) is not None
+        except OSError:
+            # By chance alone it is. A disk that fails stops no agent.
+            return False
 
     def check(self, work: Work) -> None:
         """Refuse an agent that cannot be, before it is entered.

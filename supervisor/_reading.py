@@ -21,6 +21,7 @@ import codecs
 import contextlib
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Final, Self
 
 import attrs
@@ -299,7 +300,7 @@ def _kept_from(task: Task, offset: int) -> int:
     path = task.output_source
     if offset >= task.output_start or path is None:
         return offset
-    size = task.env.files.size(older_file(path))
+    size = _size(task, older_file(path))
     if size != task.output_start - task.output_dropped:
         # Somebody has taken it away.
         return task.output_start
@@ -313,7 +314,8 @@ def _read(task: Task, offset: int, limit: int) -> bytes:
         return b""
     data = b""
     if offset < task.output_start:
-        data = task.env.files.read_at(
+        data = _read_at(
+            task,
             older_file(path),
             offset - task.output_dropped,
             min(limit, task.output_start - offset),
@@ -322,14 +324,32 @@ def _read(task: Task, offset: int, limit: int) -> bytes:
         if offset < task.output_start:
             return data
     limit -= len(data)
-    return data + task.env.files.read_at(path, offset - task.output_start, limit)
+    return data + _read_at(task, path, offset - task.output_start, limit)
+
+
+# What cannot be read reads as empty: nobody goes on from what is read here, as an
+# agent does from its transcript.
+
+
+def _read_at(task: Task, path: Path, offset: int, limit: int) -> bytes:
+    try:
+        return task.env.files.read_at(path, offset, limit)
+    except OSError:
+        return b""
+
+
+def _size(task: Task, path: Path) -> int | None:
+    try:
+        return task.env.files.size(path)
+    except OSError:
+        return None
 
 
 def _end(task: Task) -> int:
     path = task.output_source
     if path is None:
         return 0  # Nothing is left, also not of what a rotation had kept.
-    return task.output_start + (task.env.files.size(path) or 0)
+    return task.output_start + (_size(task, path) or 0)
 
 
 def _unfinished(task: Task) -> str:

@@ -173,18 +173,34 @@ class Resumes:
     def _check(self, task_id: str, check: Check) -> Task | None:
         """Return the record of the moment, None if only the directory knows it."""
         task = self._life.table.find(task_id)
-        meta = self.meta(task_id) if task is None else None
+        meta = self._stored(task_id) if task is None else None
         if task is None and meta is None:
             self._runtime.member(task_id)  # It raises.
         check(task, meta)
         return task
 
     def meta(self, agent_id: str) -> AgentMeta | None:
-        """Return what the directory says of an agent, if anything."""
+        """Return what the directory says of an agent, if anything.
+
+        Raises:
+            OSError: if it cannot be read what it says.
+        """
         try:
             return self._life.agents.transcripts.read_meta(agent_id)
         except ValueError:
             return None  # No agent can have this id.
+
+    def _stored(self, agent_id: str) -> AgentMeta | None:
+        """Return the same for who is about to go on with it.
+
+        Raises:
+            ResumeRefused: if it cannot be read.
+        """
+        try:
+            return self.meta(agent_id)
+        except OSError as error:
+            why = f"what the directory says of it cannot be read: {error}"
+            raise ResumeRefused(agent_id, why) from error
 
     @asynccontextmanager
     async def _alone(self, task_id: str) -> AsyncGenerator[None]:
@@ -280,7 +296,8 @@ class Resumes:
 
         Raises:
             AgentRunsElsewhere: if another one on the directory has it.
-            ResumeRefused: if that cannot be told, and there is another one.
+            ResumeRefused: if that cannot be told, and there may be another one; if it
+                cannot be read what the directory says.
         """
         share = self._life.share
         try:
@@ -288,12 +305,12 @@ class Resumes:
         except OSError as error:
             if not share.is_alone():
                 why = (
-                    "another runtime has the directory open, and it cannot be told "
-                    f"whether that runs it: {error}"
+                    "another runtime may have the directory open, and it cannot be "
+                    f"told whether that runs it: {error}"
                 )
                 raise ResumeRefused(task_id, why) from error
             holder = None
-        stored = self.meta(task_id) if holder is None else None
+        stored = self._stored(task_id) if holder is None else None
         if self._is_unfinished(stored):
             # Where nobody can have it alone.
             holder = share.holder(task_id)
@@ -494,7 +511,11 @@ class Resumes:
 
     async def history_of(self, task: AgentTask) -> Sequence[Message]:
         """Return the conversation with which the next run of ``task`` begins,
-        after one that has failed."""
+        after one that has failed.
+
+        Raises:
+            OSError, ValueError: if its transcript is there and cannot be read.
+        """
         transcript = await self._life.agents.transcripts.load(task.task_id)
         held = [] if task.revival is None else task.revival.held
         if transcript is not None:
@@ -523,6 +544,7 @@ class Resumes:
         try:
             meta = self._claim(agent_id)
         except ResumeRefused:
+            self._life.agents.let_go(agent_id)
             return False
         if meta is None or not self._is_unfinished(meta):
             # It has ended in another runtime, just now.

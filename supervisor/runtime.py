@@ -519,12 +519,19 @@ class Runtime:
         is ``killed``, and nothing else is told of that. It can still be resumed.
 
         Returns False, and changes nothing, if it is not one of these.
+
+        Raises:
+            OSError: if what the directory says of it cannot be read.
         """
         return self._resumes.abandon(agent_id)
 
     def agent_meta(self, agent_id: str) -> AgentMeta | None:
         """Return what the directory says of an agent, of this runtime or an earlier
-        one; None if that is nothing."""
+        one; None if that is nothing.
+
+        Raises:
+            OSError: if it cannot be read.
+        """
         return self._resumes.meta(agent_id)
 
     async def history_of(self, task: AgentTask) -> Sequence[Message]:

@@ -50,7 +50,7 @@ def find(runtime: Runtime, owner: str | None, task_id: str) -> TaskHandle:
     try:
         task = runtime.handle(task_id)
     except UnknownTask:
-        meta = runtime.agent_meta(task_id)
+        meta = _stored(runtime, task_id)
         if meta is None:
             raise unknown(runtime, owner, task_id) from None
         if meta.owner != owner:
@@ -73,13 +73,24 @@ def find_agent(
     try:
         runtime.handle(agent_id)
     except UnknownTask:
-        meta = runtime.agent_meta(agent_id)
+        meta = _stored(runtime, agent_id)
         if meta is None:
             raise unknown(runtime, owner, agent_id) from None
         if meta.owner != owner:
             raise denied(runtime, owner, agent_id) from None
         return meta
     return find(runtime, owner, agent_id)
+
+
+def _stored(runtime: Runtime, agent_id: str) -> AgentMeta | None:
+    try:
+        return runtime.agent_meta(agent_id)
+    except OSError as error:
+        raise Refused(
+            "unreadable",
+            f"Nothing was done: what is kept of agent {shown(agent_id)} cannot be "
+            f"read: {one_line(str(error), _ERROR_SHOWN)}.",
+        ) from None
 
 
 def unknown(runtime: Runtime, owner: str | None, task_id: str) -> Refused:

@@ -10,7 +10,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -634,16 +634,64 @@ def test_a_path_that_cannot_be_reads_as_empty(files: Files, path: str) -> None:
 
 
 @posix
-def test_a_file_that_may_not_be_read_reads_as_empty(
+def test_a_file_that_may_not_be_read_is_no_empty_one(
     files: Files, tmp_path: Path
 ) -> None:
-    """OF2"""
+    """TR6: whoever goes on from it must know."""
     path = tmp_path / "s.output"
     path.write_bytes(b"secret")
     path.chmod(0)
     if os.access(path, os.R_OK):
         pytest.skip("this user may read everything")
-    assert files.read_tail(path, 100) == (b"", False)
+    with pytest.raises(PermissionError):
+        files.read_tail(path, 100)
+
+
+@posix
+@pytest.mark.parametrize("call", ["lstat", "open", "fstat", "lseek", "read"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        lambda files, path: files.read_tail(path, 100),
+        lambda files, path: files.read_at(path, 0, 100),
+        lambda files, path: files.size(path),
+        lambda files, path: files.open_output(path),
+    ],
+    ids=["read_tail", "read_at", "size", "open_output"],
+)
+def test_whichever_call_fails_an_error_names_the_file_and_nothing_stays_open(
+    files: Files,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    way: Callable[[Files, Path], object],
+) -> None:
+    """TR6: as on a network's disk, and without a free descriptor."""
+    path = tmp_path / "s.output"
+    path.write_bytes(b"there")
+    before, real, left = descriptors(), getattr(os, call), 0
+
+    def fails(*args: object, **named: object) -> object:
+        nonlocal left
+        left -= 1
+        if left == -1:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return real(*args, **named)
+
+    result: object = None
+    for at in range(10):
+        left = at
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, fails)
+            try:
+                result = way(files, path)
+            except OSError as error:
+                result = error
+        if left >= 0:
+            break
+        assert isinstance(result, OSError) and result.errno == errno.ESTALE
+        assert descriptors() <= before
+    assert left >= 0 and not isinstance(result, OSError)
 
 
 def test_a_part_is_read_from_where_it_is_asked_for(

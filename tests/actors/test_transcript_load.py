@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -555,3 +556,80 @@ async def test_a_record_with_a_value_that_cannot_be_is_skipped(line: bytes) -> N
         write(r, first, head.encode() + line)
         assert [m.text for m in await r.messages()] == ["one"]
         assert await r.store.read_tail(ID, 5) == [UserMessage("one")]
+
+
+# ---- A disk that fails ---------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files are read otherwise there")
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ENOENT])
+@pytest.mark.parametrize("call", ["lstat", "open", "fstat", "lseek", "read"])
+async def test_whichever_call_fails_no_part_is_taken_for_the_conversation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    """TR6: each call in turn fails once; a file that is gone for a moment, too."""
+    monkeypatch.setattr(_transcript_reading, "_PIECE", 1_000)
+    async with recorder(tmp_path) as r:
+        await r.record(*rounds(8))
+        path = r.store.transcript_file(ID)
+        size = path.stat().st_size
+        told, at, left = 0, 0, -1
+        while left < 0:
+            with monkeypatch.context() as patch:
+                fault = Fault(patch, path, call, number, at)
+                where = None
+                try:
+                    assert await r.messages() == rounds(8)
+                except OSError as error:
+                    where = error.filename
+                assert where in (None, str(path))
+                told += where is not None
+            left, at = fault.left, at + 1
+        # Of nearly all calls it makes a difference: there are many pieces.
+        assert size > 3_000 and told >= at - 4 > 0
+        assert r.warnings == []
+        with monkeypatch.context() as patch:
+            Fault(patch, path, call, errno.EIO, 2)
+            with pytest.raises(OSError, match=re.escape(str(path))):
+                await r.store.read_tail(ID, 10_000)
+
+
+class Fault:
+    """One call of the system that concerns a file fails, which is the one that
+    ``left`` others go before."""
+
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        path: Path,
+        call: str,
+        number: int,
+        left: int,
+    ) -> None:
+        self.left = left
+        self._path = str(path)
+        self._call, self._number = call, number
+        self._fd = -1
+        for name in ("lstat", "open", "fstat", "lseek", "read"):
+            patch.setattr(os, name, self._watched(name, getattr(os, name)))
+
+    def _watched(self, name: str, real: Any) -> Any:
+        def called(what: Any, *args: Any, **named: Any) -> Any:
+            if type(what) is int:
+                concerned = what == self._fd
+            else:
+                concerned = str(what) == self._path
+            if concerned and name == self._call and self.left >= 0:
+                self.left -= 1
+                if self.left < 0:
+                    raise OSError(
+                        self._number,
+                        os.strerror(self._number),
+                        *(() if type(what) is int else (str(what),)),
+                    )
+            result = real(what, *args, **named)
+            if name == "open" and concerned:
+                self._fd = result
+            return result
+
+        return called

@@ -6,7 +6,9 @@ gains anything by it, and what was wrong is told by a warning that names the age
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,11 +17,20 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors import _transcript_reading
 from actors._transcript_meta import decode_meta
-from actors.agent import Agent, AgentContext, AgentEvent, FinalResult, UserMessage
+from actors.agent import (
+    Agent,
+    AgentContext,
+    AgentEvent,
+    AssistantMessage,
+    FinalResult,
+    UserMessage,
+)
 from actors.env import Env
 from actors.testing import FakeFiles, fake_env
 from actors.transcript import AgentMeta
@@ -27,8 +38,10 @@ from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition
 from supervisor.permissions import Permissions
 from supervisor.runtime import (
+    MessageRefused,
     ResumeRefused,
     Runtime,
+    TaskRestartScheduled,
     UnknownTask,
     Warned,
     open_runtime,
@@ -496,3 +509,170 @@ async def test_a_directory_from_a_file_counts_only_below_that_of_the_agent_above
             agent = Agent(above, "go", cwd=inner)
             assert (await (await runtime.launch(agent)).wait()).error is None
     assert seen == [inner, inner, inner, "inner/deep", inner]
+
+
+# ---- A disk that fails ---------------------------------------------------------------
+
+
+class Failing(FakeFiles):
+    """Files of which one cannot be read as long as ``path`` is set."""
+
+    path: Path | None = None
+    # So many reads of it go well before.
+    left = 0
+
+    def _fail(self, path: Path) -> None:
+        if path == self.path:
+            self.left -= 1
+            if self.left < 0:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    def size(self, path: Path) -> int | None:
+        self._fail(path)
+        return super().size(path)
+
+    def read_at(self, path: Path, offset: int, limit: int) -> bytes:
+        self._fail(path)
+        return super().read_at(path, offset, limit)
+
+    def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
+        self._fail(path)
+        return super().read_tail(path, limit)
+
+
+async def says_much(context: AgentContext) -> AsyncIterator[AgentEvent]:
+    for number in range(20):
+        yield AssistantMessage(f"part {number}")
+    await trio.sleep_forever()
+
+
+class Left:
+    """A directory with an agent that is unfinished and has said much."""
+
+    def __init__(self) -> None:
+        fake = fake_env()
+        self.files = Failing()
+        self.env = attrs.evolve(fake, files=self.files)
+        self.directory = Path("/tasks")
+        self.heard: list[list[str]] = []
+        self.policy = AgentPolicy(run=self._run)
+        self.id = ""
+
+    async def _run(self, context: AgentContext) -> AsyncIterator[AgentEvent]:
+        self.heard.append([getattr(m, "text", "") for m in context.history])
+        yield FinalResult("heard")
+
+    async def make(self) -> None:
+        async with open_runtime(self.directory, env=self.env) as runtime:
+            task = await runtime.launch(Agent(says_much, "go"))
+            await trio.testing.wait_all_tasks_blocked()
+            self.id = task.id
+            await runtime.transcripts.flush()
+
+    def open(self) -> Any:
+        env = attrs.evolve(self.env, processes=fake_env().processes)
+        return open_runtime(self.directory, env=env, agents=self.policy)
+
+    def file(self, ending: str) -> Path:
+        return self.directory / f"agent-{self.id}{ending}"
+
+
+async def test_an_agent_is_not_resumed_with_a_part_of_its_conversation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """TR6: each read of its files in turn fails; it is refused, with the reason and
+    the path, or goes on with all that was said."""
+    monkeypatch.setattr(_transcript_reading, "_PIECE", 900)
+    left = Left()
+    all_said = ["go", *(f"part {number}" for number in range(20)), "more"]
+    with trio.fail_after(LONG):
+        for ending in (".jsonl", ".meta.json"):
+            refused = 0
+            for at in range(100):
+                await left.make()
+                left.files.path = left.file(ending)
+                async with left.open() as runtime:
+                    before = left.files.contents(left.file(".jsonl"))
+                    left.files.left = at
+                    told, task = "", None
+                    try:
+                        task = await runtime.resume(left.id, "more")
+                    except ResumeRefused as error:
+                        told = str(error)
+                    if task is None:
+                        refused += 1
+                        assert str(left.files.path) in told
+                        assert os.strerror(errno.EIO) in told
+                        assert left.files.contents(left.file(".jsonl")) == before
+                        left.files.path = None
+                        task = await runtime.resume(left.id, "more")
+                    await task.wait()
+                    assert left.heard.pop() == all_said
+                    await runtime.transcripts.flush()
+                    left.files.path = None
+                if left.files.left >= 0:
+                    break
+            assert left.files.left >= 0 and refused >= (5 if ending == ".jsonl" else 2)
+
+
+async def test_one_that_cannot_be_read_is_told_by_its_name_and_the_others_listed() -> (
+    None
+):
+    """TR6: neither is it taken for one that is not there, whoever asks."""
+    left = Left()
+    await left.make()
+    bad = left.id
+    await left.make()
+    path = left.directory / f"agent-{bad}.meta.json"
+    with trio.fail_after(LONG):
+        async with left.open() as runtime:
+            events = runtime.events.subscribe()
+            for well in range(2):
+                left.files.path, left.files.left = path, well
+                listed = runtime.unfinished_agents()
+                assert [meta.agent_id for meta in listed] == [left.id]
+                (told,) = warnings_of(events, bad)
+                assert str(path) in told and os.strerror(errno.EIO) in told
+            for ask in (runtime.agent_meta, runtime.abandon_agent):
+                with pytest.raises(OSError, match=str(path)):
+                    ask(bad)
+            with pytest.raises(MessageRefused, match=str(path)):
+                await runtime.send(bad, "hello")
+            output = {tool.name: tool for tool in runtime.tools_for(None)}["TaskOutput"]
+            answer = await output.call({"task_id": bad})
+            assert answer.is_error and os.strerror(errno.EIO) in answer.text
+            left.files.path = None
+            assert len(runtime.unfinished_agents()) == 2
+            assert runtime.abandon_agent(bad)
+
+
+async def test_a_run_after_a_crash_does_not_begin_without_what_was_said() -> None:
+    """TR6, AG21: it fails, with the reason and the path, and the next one knows all."""
+    left = Left()
+    heard: list[list[str]] = []
+
+    async def crashes(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        heard.append([getattr(m, "text", "") for m in context.history])
+        if len(heard) > 1:
+            yield FinalResult("done")
+            return
+        yield AssistantMessage("said")
+        await runtime.transcripts.flush()
+        left.files.path = left.directory / f"agent-{context.agent_id}.jsonl"
+        left.files.left = 0
+        raise RuntimeError("crash")
+
+    with trio.fail_after(LONG):
+        async with left.open() as runtime:
+            events = runtime.events.subscribe()
+            task = await runtime.launch(
+                Agent(crashes, "go"), restart="transient", intensity=9
+            )
+            async for event in events:
+                if isinstance(event, TaskRestartScheduled) and len(heard) == 1:
+                    why = event.error or ""
+                    if os.strerror(errno.EIO) in why and str(left.files.path) in why:
+                        break
+            left.files.path = None
+            assert (await task.wait()).status.value == "completed"
+    assert len(heard) == 2 and heard[1][:2] == ["go", "said"]

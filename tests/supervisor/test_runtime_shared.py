@@ -8,9 +8,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -18,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.agent import Agent, AgentContext, AgentEvent, AssistantMessage
-from actors.env import Env, real_env
+from actors.env import Env, Share, real_env
 from actors.testing import FakeFiles, fake_env
 from actors.testing._files import FakeShare
 from supervisor.agents import AgentPolicy
@@ -494,12 +495,121 @@ def test_without_a_free_descriptor_a_claim_holds_or_is_refused(tmp_path: Path) -
         assert second.claim("a") is not None and second.holder("a") is not None
         with pytest.raises(OSError, match="Too many open files"):
             late.claim("a")
+        assert not late.is_alone()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert late.claim("a") is not None and late.claim("b") is None
     assert first.holder("b") is not None
     for share in (first, second, late):
         share.close()
+
+
+@linux
+def test_who_may_not_read_the_directory_is_taken_to_be_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AG26: it can never be locked there, and one who is alone must work."""
+
+    def refused(path: object, *args: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "open", refused)
+    share = real_env().files.share(tmp_path)
+    assert share.is_alone()
+    share.close()
+
+
+class Locks:
+    """The locks of the system, of which some calls fail for whoever is ``faulty``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import fcntl
+
+        self.number = errno.EINVAL
+        self.fails: Callable[[int], bool] = lambda call: False
+        self.calls = 0
+        self.faulty = True
+        self._fcntl = fcntl.fcntl
+        monkeypatch.setattr(fcntl, "fcntl", self._called)
+
+    def _called(self, fd: int, how: int, what: Any = 0) -> Any:
+        if self.faulty and isinstance(what, bytes):
+            self.calls += 1
+            if self.fails(self.calls):
+                raise OSError(self.number, os.strerror(self.number))
+        return self._fcntl(fd, how, what)
+
+
+def going_on(share: Share, name: str) -> Iterator[bool]:
+    """Say at last whether who resumes an unfinished agent goes on, in the two steps
+    of `Resumes._claim`."""
+    try:
+        is_free = share.claim(name) is None
+    except OSError:
+        is_free = share.is_alone()
+    yield False
+    yield is_free and share.holder(name) is None
+
+
+@linux
+@pytest.mark.parametrize("others", ["well", "the same"])
+@pytest.mark.parametrize(
+    "number", [errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL, errno.EIO]
+)
+def test_whichever_locks_fail_no_two_go_on_with_an_unfinished_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, others: str
+) -> None:
+    """AG26, TR6: all sets of the first calls, in all orders of the steps of both."""
+    locks = Locks(monkeypatch)
+    locks.number = number
+    went = 0
+    for failing in range(2**6):
+        for order in ((0, 1, 0, 1), (0, 1, 1, 0), (0, 0, 1, 1), (1, 1, 0, 0)):
+            # The last bit stands for all calls from there on.
+            locks.fails = lambda call, bits=failing: bool(bits >> min(call - 1, 5) & 1)
+            calls = [0, 0]
+            shares = [real_env().files.share(tmp_path) for _ in range(2)]
+            steps = [going_on(share, "a") for share in shares]
+            goes = [False, False]
+            for who in order:
+                locks.faulty = who == 0 or others == "the same"
+                locks.calls = calls[who]
+                goes[who] = next(steps[who])
+                calls[who] = locks.calls
+            assert not all(goes), (failing, order)
+            went += any(goes)
+            locks.faulty = False
+            for share in shares:
+                share.release("a")
+                share.close()
+    if others == "well":
+        # Who has no fault is not kept from it by who has.
+        assert went > 2**6
+
+
+@linux
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL])
+async def test_where_no_lock_can_be_had_only_who_is_alone_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """AG26, TR6."""
+    with trio.fail_after(LONG):
+        async with open_runtime(tmp_path, agents=AgentPolicy(run=works)) as before:
+            id = (await before.launch(Agent(works, "go"))).id
+            await before.transcripts.flush()
+        locks = Locks(monkeypatch)
+        locks.number, locks.fails = number, lambda call: True
+        async with open_runtime(tmp_path, agents=POLICY) as first:
+            async with open_runtime(
+                tmp_path, env=another(real_env()), agents=POLICY
+            ) as second:
+                for runtime in (first, second):
+                    assert runtime.unfinished_agents() == []
+                    assert not runtime.abandon_agent(id)
+                    with pytest.raises(ResumeRefused, match="another runtime"):
+                        await runtime.resume(id)
+            assert [meta.agent_id for meta in first.unfinished_agents()] == [id]
+            assert (await (await first.resume(id)).wait()).error is None
 
 
 class Unlockable(FakeFiles):
