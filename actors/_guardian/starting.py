@@ -94,11 +94,16 @@ def start(request: Request, env: dict[bytes, bytes], mark: int) -> Started:
         with _Failing("cwd"):
             os.chdir(request.cwd)
         try:
-            set_mark(mark)
+            with _Failing("program"):
+                set_mark(mark)
             pid, holder = _start_here(request, env, streams)
         finally:
-            # Stay in no directory that somebody may want to unmount.
-            os.chdir("/")
+            # Stay in no directory that somebody may want to unmount. What has been
+            # started is told whether that goes or not.
+            try:
+                os.chdir("/")
+            except OSError:
+                pass
     except BaseException:
         for descriptor in streams.ours:
             os.close(descriptor)
@@ -288,9 +293,14 @@ def _fork(
             try:
                 os.close(reader)
                 signal.set_wakeup_fd(-1)
-                if sys.platform == "linux":
-                    # If both guardians are killed now, the runtime must see it.
-                    prctl(PR_SET_DUMPABLE, 1)
+                try:
+                    if sys.platform == "linux":
+                        # If both guardians are killed now, the runtime must see it.
+                        with _Failing("program"):
+                            prctl(PR_SET_DUMPABLE, 1)
+                except OSError as error:
+                    _tell(writer, error)
+                    os._exit(127)
                 if held:
                     _hold(request, env, streams, writer)
                 else:
@@ -357,7 +367,8 @@ def _become(
         if request.nice is not None:
             with _Failing("nice"):
                 os.setpriority(os.PRIO_PROCESS, 0, request.nice)
-        _use_few_descriptors()
+        with _Failing("program"):
+            _use_few_descriptors()
         for name, value in request.limits:
             with _Failing(f"rlimit {name}"):
                 _limit(name, value)

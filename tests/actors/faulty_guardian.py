@@ -48,11 +48,13 @@ def _faulty(place: Any, name: str) -> None:
 
 def _main() -> None:
     sys.path.append(str(Path(__file__).absolute().parents[2] / "actors"))
-    from _guardian import serving  # type: ignore[import-not-found]
+    from _guardian import serving, starting  # type: ignore[import-not-found]
     from _guardian.__main__ import main  # type: ignore[import-not-found]
 
-    for name in ("open", "pread", "listdir", "waitid", "wait4"):
+    for name in ("open", "pread", "listdir", "waitid", "wait4", "chdir"):
         _faulty(os, name)
+    for name in ("prctl", "set_mark", "_use_few_descriptors"):
+        _faulty(starting, name)
     for name in ("recv", "recvmsg", "send", "sendmsg"):
         _faulty(socket.socket, name)
     _faulty(serving.Poll, "wait")

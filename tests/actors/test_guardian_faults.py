@@ -157,6 +157,29 @@ async def test_an_end_is_told_whatever_fails_as_it_is_read() -> None:
             struck.unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize("name", ["prctl", "set_mark", "_use_few_descriptors"])
+async def test_a_start_that_fails_in_the_fork_is_no_exit_code(name: str) -> None:
+    """SH11: and it is said of which program."""
+    argv = ["bash", "-c", "exit 7"]
+    async with open_processes() as processes:
+        order(name, errno.EINVAL)
+        with pytest.raises(OSError, match="Invalid argument") as caught:
+            await processes.spawn(argv, cwd=None, env=os.environ, marker="x", nice=19)
+        assert (caught.value.errno, caught.value.filename) == (errno.EINVAL, "bash")
+        tree = await processes.spawn(
+            argv, cwd=None, env=os.environ, marker="y", nice=19
+        )
+        assert (await tree.wait_exit()).code == 7
+
+
+async def test_a_start_counts_if_the_guardian_cannot_leave_its_directory() -> None:
+    """P1: what was started and not told would be nobody's."""
+    async with open_processes() as processes:
+        order("chdir", errno.EACCES, 1)
+        tree = await shell(processes, "exit 7")
+        assert (await tree.wait_exit()).code == 7
+
+
 async def test_a_look_that_fails_for_long_keeps_nobody_from_being_killed() -> None:
     """P1, P3: nor does the question that it was to answer."""
     async with open_processes() as processes:
