@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -11,6 +12,7 @@ from importlib import import_module
 from ._patient import make_streams_patient
 
 _NEEDED = ("click", "rich")
+_UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main() -> None:
@@ -27,12 +29,23 @@ def main() -> None:
         make_streams_patient()
         code = _run()
         sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has gone. What is left in the buffer must not
-        # fail again when the interpreter ends.
-        code = 128 + getattr(signal, "SIGPIPE", 13)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        code = _without_output(error)
     sys.exit(code)
+
+
+def _without_output(error: OSError) -> int:
+    """Tell that standard output takes nothing more; return the exit code."""
+    # What is left in the buffer must not fail again when the interpreter ends, whose
+    # exit code would be another.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno == errno.EPIPE:
+        # Whoever read it has gone, and need not be told.
+        return 128 + getattr(signal, "SIGPIPE", 13)
+    print(f"trio-supervisor: standard output: {error.strerror}", file=sys.stderr)
+    return 1
 
 
 def _run() -> int:
@@ -64,6 +77,6 @@ def _open_missing_descriptors() -> None:
         while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
             pass
         os.close(descriptor)
-        null = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays
-        sys.stdout = sys.stdout or null
-        sys.stderr = sys.stderr or null
+        sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115

@@ -15,12 +15,13 @@ from typing import Any
 
 
 def make_streams_patient() -> None:
-    """Let every write to `sys.stdout` and `sys.stderr` wait until there is room."""
-    for name in ("stdout", "stderr"):
+    """Let every write to `sys.stdout` and `sys.stderr` wait until there is room, and
+    none to `sys.stderr` fail: there is nobody left to tell."""
+    for name, kind in (("stdout", _Patient), ("stderr", _Unfailing)):
         stream = getattr(sys, name)
         stream.flush()
         patient = io.TextIOWrapper(
-            io.BufferedWriter(_Patient(stream.fileno(), "w", closefd=False)),
+            io.BufferedWriter(kind(stream.fileno(), "w", closefd=False)),
             encoding=stream.encoding,
             errors=stream.errors,
             line_buffering=stream.line_buffering,
@@ -44,6 +45,15 @@ class _Patient(io.FileIO):
         while (written := super().write(data)) is None:
             _wait_for_room(self.fileno())
         return written
+
+
+class _Unfailing(_Patient):
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            # Or it would fail again at the end, with another exit code.
+            return len(data)
 
 
 def _wait_for_room(fd: int) -> None:

@@ -64,8 +64,17 @@ class Stdout:
                     self._silent = False
                 except OSError as error:
                     self._break(error)
-                except RuntimeError as error:  # There can be no more threads.
-                    self._break(OSError(errno.EAGAIN, str(error)))
+                except RuntimeError:
+                    # There can be no more threads: a command may have used up all
+                    # processes, and must not end what others do.
+                    self._write_here(data)
+
+    def _write_here(self, data: bytes) -> None:
+        try:
+            write_all(self._fd, data)
+            self._silent = False
+        except OSError as error:
+            self._break(error)
 
     def hurry(self) -> None:
         """Let nobody wait for long any more."""

@@ -87,6 +87,8 @@ def open_signals(stopping: Stopping) -> Generator[AsyncIterator[int]]:
 
     for number in numbers:
         signal.signal(number, late)
+    # Whoever started this may have left them blocked, and could end it by no other.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
     try:
         with trio.open_signal_receiver(*numbers) as received:
             yield received

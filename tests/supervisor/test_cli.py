@@ -63,7 +63,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+        # Unbuffered, it would hide what fails only when a buffer is emptied.
+        if name
+        not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONUNBUFFERED")
     }
     scratch = tmp_path / "scratch"
     scratch.mkdir(exist_ok=True)
@@ -767,7 +769,61 @@ async def test_a_full_disk_and_a_bad_one_are_told_and_are_1(
     )
 
 
-async def test_without_a_thread_to_write_it_says_so_and_is_1(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "how", "code"),
+    [
+        ("--help", ">/dev/full", 1),
+        ("run --json -c true", ">/dev/null 2>/dev/full", 0),
+        ("run -c 'exit 3'", ">/dev/null 2>/dev/full", 1),
+        ("run --max 0 -c true", "2>/dev/full", 2),
+        ("run -c 'echo a' -c 'sleep 2; echo b'", "2>&1 | head -n 1", 141),
+        ("agent nowhere.yaml", "<&- 2>&1", 2),
+        ("run -c 'exit 3'", "<&- >&- 2>&-", 1),
+    ],
+)
+async def test_the_exit_code_is_that_of_the_work_whatever_cannot_be_written(
+    tmp_path: Path, line: str, how: str, code: int
+) -> None:
+    """And not 120, with which Python ends when a buffer cannot be emptied."""
+    program = " ".join(COMMAND)
+    with trio.fail_after(60):
+        done = await trio.run_process(
+            ["bash", "-c", f"set -o pipefail; {program} {line} {how}"],
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            cwd=tmp_path,
+            env=environment(tmp_path),
+        )
+    told = (done.stdout + done.stderr).decode()
+    assert done.returncode == code, told
+    assert "Traceback" not in told and "Exception ignored" not in told
+
+
+async def test_blocked_signals_stop_it_all_the_same(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, sys\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n"
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    arguments = [*COMMAND[1:], "run", "-c", "echo up; sleep 600"]
+    with trio.fail_after(60):
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-c", program, *arguments],
+            stdout=subprocess.PIPE,
+            cwd=tmp_path,
+            env=environment(tmp_path) | {"PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            running = Running(process)
+            await running.read_until(b"started")
+            process.send_signal(signal.SIGTERM)
+            assert await running.finish() == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+
+
+async def test_without_a_thread_to_write_the_work_goes_on(tmp_path: Path) -> None:
     program = (
         "import threading\n"
         'def refuse(thread): raise RuntimeError("can\'t start new thread")\n'
@@ -776,15 +832,15 @@ async def test_without_a_thread_to_write_it_says_so_and_is_1(tmp_path: Path) -> 
     )
     with trio.fail_after(60):
         done = await trio.run_process(
-            [sys.executable, "-c", program, "run", "-c", "sleep 600"],
+            [sys.executable, "-c", program, "run", "-c", "echo hi"],
             capture_stdout=True,
             capture_stderr=True,
             check=False,
             cwd=tmp_path,
             env=environment(tmp_path),
         )
-    assert done.returncode == 1 and done.stdout == b""
-    assert done.stderr == b"trio-supervisor: standard output: can't start new thread\n"
+    assert done.returncode == 0 and b"completed" in done.stdout
+    assert done.stderr == b""
 
 
 def nonblocking_pipe() -> tuple[int, int]:
