@@ -330,7 +330,8 @@ class _Guardian:
                 send_signal(self.inner, signal.SIGKILL)
             self._popen.kill()
         else:
-            self._popen.send_signal(signal.SIGUSR1)
+            # Harmless, too, for one that has only just begun and catches nothing yet.
+            self._popen.send_signal(signal.SIGCHLD)
 
     def has_ended(self) -> bool:
         """Tell whether it has ended, and give everything back if so."""

@@ -479,6 +479,7 @@ class PosixProcess:
         # Both halves may have been killed.
         met: set[int] = set()
         while True:
+            await trio.lowlevel.checkpoint()
             while pids := self._find_lost():
                 self._signal_lost(pids, signal.SIGKILL)
                 for pid in pids:

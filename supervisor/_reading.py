@@ -327,8 +327,7 @@ def _read(task: Task, offset: int, limit: int) -> bytes:
     return data + _read_at(task, path, offset - task.output_start, limit)
 
 
-# What cannot be read reads as empty: nobody goes on from what is read here, as an
-# agent does from its transcript.
+# What cannot be read reads as empty. No agent goes on from it, as from a transcript.
 
 
 def _read_at(task: Task, path: Path, offset: int, limit: int) -> bytes:

@@ -572,8 +572,6 @@ class Runtime:
     def _find(self, task: TaskHandle | str) -> Task:
         if isinstance(task, TaskHandle):
             return self.member(task)
-        if not isinstance(task, str):
-            raise TypeError(f"a TaskHandle or a task id is wanted, not {task!r}")
         found = self._life.table.find(task)
         if found is None:
             live = self._life.table.live.values()

@@ -19,7 +19,7 @@ only waits, and the inner one, its child, that works. If the inner one dies, wha
 it had started becomes the outer one's, which ends it; if the outer one dies, the
 inner one ends everything. A stopped inner one is continued by the outer one, and
 one that a tracer holds is killed. The outer one waits for the runtime's end, too;
-at SIGUSR1 it looks whether the inner one is held, since no event tells that.
+at SIGCHLD it looks whether the inner one is held, since no event tells that.
 
 Whether anything is left of a tree whose leader has ended is asked of the
 guardian's own children, and of nobody else's. Whoever is alive has an ancestor

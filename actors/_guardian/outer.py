@@ -57,6 +57,8 @@ class Outer:
                 news = os.waitid(
                     os.P_PID, self._inner, os.WEXITED | os.WSTOPPED | os.WNOHANG
                 )
+            except ChildProcessError:
+                return
             except OSError:  # That tells nothing of the inner one.
                 time.sleep(_WATCH)
                 continue

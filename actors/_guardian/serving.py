@@ -179,7 +179,8 @@ class Server:
         """Tell that no exit will be told any more."""
         for tree in self._members.leaders.values():
             tree.tell("lost")
-        self._members.leaders.clear()
+        if HAS_PROC:  # Without it they are all that is known of what is to be killed.
+            self._members.leaders.clear()
 
     def _patience(self) -> float | None:
         """Return how many seconds may pass without an event."""

@@ -30,7 +30,7 @@ def main() -> None:
         code = _run()
         sys.stdout.flush()
     except OSError as error:
-        if error.errno not in _UNWRITABLE:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
             raise
         code = _without_output(error)
     sys.exit(code)

@@ -11,7 +11,7 @@ import io
 import os
 import select
 import sys
-from typing import Any
+from typing import Any, cast
 
 
 def make_streams_patient() -> None:
@@ -20,8 +20,12 @@ def make_streams_patient() -> None:
     for name, kind in (("stdout", _Patient), ("stderr", _Unfailing)):
         stream = getattr(sys, name)
         stream.flush()
+        raw = kind(stream.fileno(), "w", closefd=False)
         patient = io.TextIOWrapper(
-            io.BufferedWriter(kind(stream.fileno(), "w", closefd=False)),
+            # Unbuffered output, as PYTHONUNBUFFERED has it, stays so.
+            cast("io.BufferedWriter", raw)
+            if stream.write_through
+            else io.BufferedWriter(raw),
             encoding=stream.encoding,
             errors=stream.errors,
             line_buffering=stream.line_buffering,
@@ -41,10 +45,15 @@ def write_all(fd: int, data: bytes) -> None:
 
 class _Patient(io.FileIO):
     def write(self, data: Any, /) -> int:
-        # None is what a file says that would block.
-        while (written := super().write(data)) is None:
-            _wait_for_room(self.fileno())
-        return written
+        # All of it: nobody asks how much, where there is no buffer.
+        left = memoryview(data).cast("B")
+        while left:
+            # None is what a file says that would block.
+            if (written := super().write(left)) is None:
+                _wait_for_room(self.fileno())
+            else:
+                left = left[written:]
+        return memoryview(data).nbytes
 
 
 class _Unfailing(_Patient):
@@ -53,7 +62,7 @@ class _Unfailing(_Patient):
             return super().write(data)
         except OSError:
             # Or it would fail again at the end, with another exit code.
-            return len(data)
+            return memoryview(data).nbytes
 
 
 def _wait_for_room(fd: int) -> None:

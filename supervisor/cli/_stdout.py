@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import shutil
 import signal
 import stat
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 
@@ -57,24 +59,25 @@ class Stdout:
             self._silent = True
             with trio.CancelScope(deadline=self._deadline) as self._writing:
                 try:
-                    # A blocked write in this thread would block every signal too.
-                    await trio.to_thread.run_sync(
-                        write_all, self._fd, data, abandon_on_cancel=True
-                    )
+                    await self._write_all(data)
                     self._silent = False
                 except OSError as error:
                     self._break(error)
-                except RuntimeError:
-                    # There can be no more threads: a command may have used up all
-                    # processes, and must not end what others do.
-                    self._write_here(data)
 
-    def _write_here(self, data: bytes) -> None:
+    async def _write_all(self, data: bytes) -> None:
         try:
-            write_all(self._fd, data)
-            self._silent = False
-        except OSError as error:
-            self._break(error)
+            # A blocked write in this thread would block every signal too.
+            await trio.to_thread.run_sync(
+                write_all, self._fd, data, abandon_on_cancel=True
+            )
+        except RuntimeError:
+            # There can be no more threads: a command may have used up all processes,
+            # and must not end what others do.
+            while data:
+                with suppress(PermissionError):  # A file, which is always writable.
+                    await trio.lowlevel.wait_writable(self._fd)
+                with suppress(BlockingIOError):
+                    data = data[os.write(self._fd, data[: select.PIPE_BUF]) :]
 
     def hurry(self) -> None:
         """Let nobody wait for long any more."""

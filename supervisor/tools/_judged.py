@@ -24,7 +24,15 @@ _ID_DIGITS: Final = 16
 def guard_of(runtime: Runtime, owner: str | None, permissions: Permissions) -> Guard:
     """Return what judges the calls of ``owner``: rules, mode, `Permissions.ask` and,
     in the mode ``bubble``, whoever answers ``runtime.approvals``."""
+    from .._idle_guards import idle_guards
+    from ..hooks import Hooks
+
     name = _TYPE if owner is None else owner
+    told = runtime.life.agents.told_idle
+    for text in idle_guards(permissions.rules, Hooks(), tuple):
+        if text not in told:
+            told.add(text)
+            runtime.life.on_warning(None, text)
 
     async def guard(
         tool: Tool, arguments: Mapping[str, Any], tool_use_id: str | None

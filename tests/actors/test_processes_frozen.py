@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -148,3 +149,18 @@ async def test_guardians_that_are_held_end_everything_when_their_host_is_killed(
 def state(pid: int) -> str:
     found = fields(pid)
     return "-" if found is None else found[0]
+
+
+async def test_a_guardian_that_has_only_begun_is_not_ended_by_a_look_at_it() -> None:
+    """A stop may come before it catches any signal."""
+    with trio.fail_after(60):
+        for _ in range(5):
+            async with open_processes() as processes:
+                guardian = processes._living_guardian("true")
+                for _ in range(10):
+                    guardian._looked = -math.inf
+                    guardian.free()
+                tree = await shell(processes, "true")
+                await tree.wait_exit()
+                assert processes._guardian is guardian
+                assert not guardian.has_ended()

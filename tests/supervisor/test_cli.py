@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import termios
+from array import array
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -798,6 +799,61 @@ async def test_the_exit_code_is_that_of_the_work_whatever_cannot_be_written(
     told = (done.stdout + done.stderr).decode()
     assert done.returncode == code, told
     assert "Traceback" not in told and "Exception ignored" not in told
+
+
+async def test_unbuffered_streams_stay_unbuffered(tmp_path: Path) -> None:
+    """What was said before a `kill -9` was said."""
+    program = (
+        "import os, sys\n"
+        "from supervisor.cli._patient import make_streams_patient\n"
+        "make_streams_patient()\n"
+        "print('out' * 100_000)\n"
+        "print('err', file=sys.stderr)\n"
+        "os._exit(0)"
+    )
+    with trio.fail_after(60):
+        done = await trio.run_process(
+            [sys.executable, "-c", program],
+            capture_stdout=True,
+            capture_stderr=True,
+            env=environment(tmp_path) | {"PYTHONUNBUFFERED": "1"},
+        )
+    assert done.stdout == b"out" * 100_000 + b"\n" and done.stderr == b"err\n"
+
+
+async def test_without_a_thread_a_reader_that_does_not_read_holds_up_no_signal(
+    tmp_path: Path,
+) -> None:
+    program = (
+        "import threading\n"
+        'def refuse(thread): raise RuntimeError("can\'t start new thread")\n'
+        "threading.Thread.start = refuse\n"
+        "from supervisor.cli import main; main()"
+    )
+    reader, writer = os.pipe()
+    if sys.platform == "linux":
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    line = ["run", "--json", *["-c", "true"] * 40, "-c", "sleep 600"]
+    with trio.fail_after(60), os.fdopen(reader, "rb"):
+        with os.fdopen(writer, "wb"):
+            process = await trio.lowlevel.open_process(
+                [sys.executable, "-c", program, *line],
+                stdout=writer,
+                cwd=tmp_path,
+                env=environment(tmp_path),
+            )
+        try:
+            filled = array("i", [0])
+            while filled[0] < 4096:
+                fcntl.ioctl(reader, termios.FIONREAD, filled)
+            # The second one says that nobody is to be waited for.
+            while process.returncode is None:
+                process.terminate()
+                with trio.move_on_after(1):
+                    await process.wait()
+            assert process.returncode == 128 + signal.SIGTERM
+        finally:
+            process.kill()
 
 
 async def test_blocked_signals_stop_it_all_the_same(tmp_path: Path) -> None:

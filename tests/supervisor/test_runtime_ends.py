@@ -300,18 +300,6 @@ async def test_a_stop_of_an_unknown_task_lists_the_running_ones(tmp_path: Path) 
         assert task.status is RUNNING and not task.snapshot().stopping
 
 
-@pytest.mark.parametrize("what", [None, 7, b"s1234567"], ids=repr)
-async def test_what_is_no_task_and_no_id_is_refused_as_such(
-    what: Any, tmp_path: Path
-) -> None:
-    async with open_runtime(tmp_path) as runtime:
-        for call in (runtime.get, runtime.handle):
-            with pytest.raises(TypeError, match="a TaskHandle or a task id is wanted"):
-                call(what)
-        with pytest.raises(TypeError, match="a TaskHandle or a task id is wanted"):
-            await runtime.stop(what)
-
-
 async def test_a_cancelled_stop_has_asked_or_has_changed_nothing(
     tmp_path: Path,
 ) -> None:
