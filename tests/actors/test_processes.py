@@ -395,7 +395,8 @@ async def test_a_grandchild_that_holds_the_pipe_does_not_hide_the_exit() -> None
         assert (await tree.wait_exit()).code == 0
         assert await read_line(tree) == "out"
         (left,) = await tree.members()
-        assert left in living(n)
+        # Nobody waits for it, so it may not be called that yet.
+        await until(lambda: left in living(n))
         with trio.move_on_after(0.05) as scope:
             await tree.wait_gone()
         assert scope.cancelled_caught
@@ -424,6 +425,7 @@ async def test_a_leftover_of_one_tree_does_not_delay_another() -> None:
             other = await shell(processes, "(true &); exit 0", marker=f"b{i}")
             with trio.fail_after(1):
                 await other.wait_gone()
+        await until(lambda: living(f"sleep\0{n}"))
         assert [pid for pid in await first.members() if pid in living(n)]
         first.kill()
         await first.wait_gone()

@@ -339,6 +339,7 @@ async def test_closing_that_cannot_look_for_what_is_left_still_closes() -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+@sees_guardians
 async def test_a_wish_to_a_guardian_that_listens_no_more_waits_for_nothing() -> None:
     """P6: as when somebody kills a tree that is being closed."""
     async with open_processes() as processes:
