@@ -12,6 +12,18 @@ from types import FrameType
 
 import pytest
 import trio
+from hypothesis import HealthCheck, settings
+
+# The same examples in each run, whatever a machine's speed: chance is not to say
+# whether a change is right. `--hypothesis-profile new` looks for new ones.
+settings.register_profile(
+    "same",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+settings.register_profile("new", settings.get_profile("same"), derandomize=False)
+settings.load_profile("same")
 
 LIMIT = 70.0
 """Seconds that the setup, the call and the teardown of a test may each take."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from supervisor._frontmatter import HeadField, _with_lines
@@ -441,7 +441,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None)
 @given(TEXTS)
 @example(page("? " * 5_000))
 @example(page("x: " + "[" * 10_000))
@@ -462,7 +462,7 @@ def test_no_text_makes_it_raise_anything_but_its_own_error(text: str) -> None:
         assert result.name and result.description and result.prompt
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None)
 @given(st.binary() | TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_no_file_makes_it_raise_anything_but_its_own_error(
     tmp_path_factory: pytest.TempPathFactory, data: bytes

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors import Context
@@ -254,11 +254,7 @@ HOSTILE = st.dictionaries(
 )
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(NAMES), JSON | HOSTILE), min_size=10, max_size=20
@@ -291,11 +287,7 @@ def test_no_call_raises_or_changes_anything_whatever_its_arguments(
 
 @pytest.mark.parametrize("name", ["TaskOutput", "TaskStop", "TaskWrite", "KillShell"])
 @given(text=st.text(st.characters()))
-@settings(
-    max_examples=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=20, deadline=None)
 def test_any_text_as_an_id_is_answered(tmp_path: Path, name: str, text: str) -> None:
     """AG39."""
 

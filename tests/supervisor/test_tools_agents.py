@@ -14,7 +14,7 @@ import orjson
 import pytest
 import trio
 import trio.testing
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors import TaskStatus
@@ -665,11 +665,7 @@ async def test_a_cancelled_or_refused_call_does_nothing(
 TEXTS = st.text(st.characters())
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(
         st.fixed_dictionaries(
