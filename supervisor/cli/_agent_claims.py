@@ -17,8 +17,7 @@ SAID: Final[Mapping[str, tuple[str, ...]]] = {
         "I start the tests and a helper.",
         "Both are at work.",
         "One of them is done. I was asked: How far are you?",
-        "So is the other.",
-        "All is well.",
+        "So is the other. All is well.",
     ),
     "helper": ("I compute.", "It is 42."),
     "watcher": ("I watch.", "I was stopped, and go on. I was asked: Anything new?"),
@@ -81,8 +80,9 @@ def _moved_in_the_same_run(facts: AgentFacts) -> Problem:
 
 def _told_of_everything(facts: AgentFacts) -> Problem:
     for name in ("lead", "helper"):
-        heard = facts.said.get(name)
-        if heard is None or tuple(heard) != SAID[name]:
+        heard, wanted = facts.said.get(name), SAID[name]
+        # Asked once more, for what came beside its last words, it repeats them.
+        if heard is None or tuple(heard) not in (wanted, (*wanted, wanted[-1])):
             return f"{name} said {heard}"
     return None
 

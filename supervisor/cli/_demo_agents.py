@@ -36,6 +36,9 @@ def make_script(directory: Path) -> Script:
         }
         return {"Bash": arguments | ({"run_in_background": True} if background else {})}
 
+    def until(name: str) -> str:
+        return f"while [ ! -e {here}/{name} ]; do sleep 0.05; done"
+
     start_helper = {
         "description": "helper",
         "prompt": "Compute it.",
@@ -43,32 +46,38 @@ def make_script(directory: Path) -> Script:
         "run_in_background": True,
     }
     log = f"echo $$ >{here}/new-log; mv {here}/new-log {here}/log; while :; do sleep 1; done"
-    wait_for_log = f"while [ ! -e {here}/log ]; do sleep 0.05; done"
     asked = "How far are you?", "Anything new?"
     agents: dict[str, list[dict[str, Any]]] = {
         "lead": [
             {
                 "text": lead[0],
                 "tools": [
-                    bash("sleep 0.2; echo 5 passed", "the tests", background=True),
+                    bash(
+                        f"{until('asked')}; echo 5 passed", "the tests", background=True
+                    ),
                     {"Agent": start_helper},
                 ],
             },
             {"wait": "message", "text": lead[1]},
             {"wait": "end", "text": lead[2].replace(asked[0], "{message}")},
             {"wait": "end", "text": lead[3]},
-            {"text": lead[4]},
         ],
         "helper": [
             {
                 "text": helper[0],
-                "tools": [bash("echo $((6 * 7))", "the sum", background=False)],
+                "tools": [
+                    bash(
+                        f"{until('heard')}; echo $((6 * 7))",
+                        "the sum",
+                        background=False,
+                    )
+                ],
             },
             {"text": helper[1]},
         ],
         "watcher": [
             {"tools": [bash(log, "the log", background=True)]},
-            {"tools": [bash(wait_for_log, "a look", background=False)]},
+            {"tools": [bash(until("log"), "a look", background=False)]},
             {"text": watcher[0], "tools": [{"TaskList": {}}]},
             {"wait": "message", "text": watcher[1].replace(asked[1], "{message}")},
         ],
@@ -114,6 +123,10 @@ class AgentScenario:
             await self.listening.wait_said(lead, SAID["lead"][0])
             facts.moves = runtime.background(lead), runtime.background(lead)
         await runtime.send(lead, "How far are you?")
+        # Each end comes when all before it was heard, on a slow machine, too.
+        for number, file in ((1, "asked"), (2, "heard")):
+            await self.listening.wait_said(lead, SAID["lead"][number])
+            (self._directory / file).touch()
         await self._watch(look)
         facts.lead = await lead.wait()
 

@@ -293,7 +293,7 @@ BREAKS = {
     ],
     "it got its message between two rounds, and heard of the end of each of its tasks": [
         lambda f: of_agents(f, said={}),
-        lambda f: heard(f, "lead", lambda said: said[:-1]),
+        lambda f: heard(f, "lead", lambda said: said[:3]),
         lambda f: heard(f, "lead", lambda said: [said[0], *said]),
         lambda f: heard(f, "helper", lambda said: said[::-1]),
     ],
