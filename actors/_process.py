@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -293,7 +292,11 @@ class PosixProcess:
         except OSError:  # The guardian has died.
             pass
         with trio.move_on_after(PATIENCE, shield=True):
-            await self.wait_gone()
+            try:
+                await self.wait_gone()
+            except OSError:
+                # A look takes a descriptor: give back those of this tree.
+                self._close()
         if not self._gone:
             self._guardian.free()
             with trio.move_on_after(PATIENCE, shield=True):
@@ -525,26 +528,12 @@ class PosixProcess:
         return False
 
 
-def _open_pidfd(pid: int) -> int | None:
-    """Return a pidfd, or None where there are none.
-
-    Raises:
-        ProcessLookupError: if there is no such process.
-    """
-    if sys.platform == "linux":
-        try:
-            return os.pidfd_open(pid)
-        except ProcessLookupError:
-            raise
-        except OSError:  # An old kernel, or a sandbox.
-            pass
-    return None
-
-
 async def wait_process_end(pid: int) -> bool:
     """Wait for the end of a process; tell whether it is known to have ended."""
+    from ._guardian.proc import open_pidfd
+
     try:
-        pidfd = _open_pidfd(pid) if pid > 0 else None
+        pidfd = open_pidfd(pid) if pid > 0 else None
     except ProcessLookupError:
         return True
     if pidfd is None:

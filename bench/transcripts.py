@@ -144,7 +144,7 @@ def _record(number: int) -> dict[str, Any]:
         "timestamp": "2026-11-22T00:00:00.000Z",
         "type": "assistant",
         "message": {"role": "assistant", "content": content},
-        "cwd": "/work",
+        "cwd": "/srv",
         "session": "s1",
     }
 
@@ -159,7 +159,7 @@ async def record(count: int, agents: int, durable: bool) -> float:
     with tempfile.TemporaryDirectory() as directory:
         async with _store(directory, durable=durable) as store:
             logs = [
-                store.open_log(f"a{number}", cwd="/work", session="s1")
+                store.open_log(f"a{number}", cwd="/srv", session="s1")
                 for number in range(agents)
             ]
 
@@ -246,7 +246,7 @@ async def load(directory: str, count: int, kind: str) -> Figures:
     messages of the whole file."""
     every = min(_COMPACTED_EVERY, count // 2) if kind == "compacted" else count
     async with _store(directory) as store:
-        log = store.open_log("a1b2c3d4", cwd="/work", session="s1")
+        log = store.open_log("a1b2c3d4", cwd="/srv", session="s1")
         for number in range(count):
             is_last = number == count - 1
             log.append(AssistantMessage(_TEXT) if is_last else _nth(number, every))

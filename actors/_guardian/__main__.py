@@ -18,8 +18,8 @@ if __name__ == "__main__" and not __package__:
     sys.path.append(os.path.dirname(_PACKAGE))
     __package__ = os.path.basename(_PACKAGE)
 
-from .outer import Outer, open_pidfd  # noqa: E402
-from .proc import HAS_PROC, PR_SET_DUMPABLE, prctl  # noqa: E402
+from .outer import Outer  # noqa: E402
+from .proc import HAS_PROC, PR_SET_DUMPABLE, open_pidfd, prctl  # noqa: E402
 from .serving import Server  # noqa: E402
 from .starting import CATCHABLE  # noqa: E402
 

@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 
 from .ending import end_descendants
-from .proc import Children, is_frozen, send_signal
+from .proc import Children, is_frozen, open_pidfd, send_signal
 from .serving import Poll, drain, open_wakeup
 
 _WATCH = 0.2
 """Seconds between two looks at the inner one, once the runtime has ended, and after
 one that failed."""
-
-
-def open_pidfd(pid: int) -> int | None:
-    """Return a pidfd, or None where there are none.
-
-    Raises:
-        ProcessLookupError: if there is no such process.
-    """
-    if sys.platform == "linux":
-        try:
-            return os.pidfd_open(pid)
-        except ProcessLookupError:
-            raise
-        except OSError:  # An old kernel, or a sandbox.
-            pass
-    return None
 
 
 class Outer:

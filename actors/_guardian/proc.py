@@ -53,6 +53,22 @@ class Seen(NamedTuple):
     """Resident memory."""
 
 
+def open_pidfd(pid: int) -> int | None:
+    """Return a pidfd, or None where there are none.
+
+    Raises:
+        ProcessLookupError: if there is no such process.
+    """
+    if sys.platform == "linux":
+        try:
+            return os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise
+        except OSError:  # An old kernel, or a sandbox.
+            pass
+    return None
+
+
 def prctl(option: int, value: int) -> None:
     """Set a property of this process.
 

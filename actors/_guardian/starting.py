@@ -285,7 +285,8 @@ def _fork(
 ) -> tuple[int, int | None]:
     """Return the pids of the leader and of the holder of its terminal, if any."""
     held = request.terminal is not None and HAS_PROC
-    reader, writer = os.pipe()
+    with _Failing("program"):
+        reader, writer = os.pipe()
     try:
         with _Failing("program"):
             child = os.fork()
@@ -340,6 +341,7 @@ def _hold(
         with _Failing("terminal"):
             os.setsid()
             fcntl.ioctl(streams.output, termios.TIOCSCTTY, 0)
+        with _Failing("program"):
             middle = os.fork()
         if middle == 0:
             with _Failing("program"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -30,7 +31,6 @@ from ..hooks import Hooks
 from ..permissions import Mode, Permissions, Rule
 from ..runtime import Limits, Notifications, Runtime, TaskSnapshot, open_runtime
 from ._agent_view import HostStep, JsonAgentView, PlainAgentView, in_our_words
-from ._aside import say_aside
 from ._asking import Asker, JsonAsker, TerminalAsker
 from ._leftovers import Leftovers
 from ._listening import Listening
@@ -94,12 +94,18 @@ async def agent(order: Order) -> int:
                 await stdout.write(_summary(session.ended) + where)
             nursery.cancel_scope.cancel()
     if stdout.failure is not None and stopping.number == 0:
-        say_aside(f"trio-supervisor: standard output: {stdout.failure.strerror}\n")
+        print(
+            f"trio-supervisor: standard output: {stdout.failure.strerror}",
+            file=sys.stderr,
+        )
     elif stopping.number == signal.SIGPIPE:
         therefore = "" if begun else ": no agent was started"
-        say_aside(f"trio-supervisor: whoever read the output has gone{therefore}\n")
+        print(
+            f"trio-supervisor: whoever read the output has gone{therefore}",
+            file=sys.stderr,
+        )
     elif problem is not None and stopping.number is None:
-        say_aside(f"trio-supervisor: {problem}\n")
+        print(f"trio-supervisor: {problem}", file=sys.stderr)
     if stopping.number is not None:
         return stopping.exit_code
     return int(problem is not None or has_failed)

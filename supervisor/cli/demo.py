@@ -22,7 +22,6 @@ from actors.shell import Shell
 
 from .._events import AgentSaid, Subscription, TaskEnded, TaskProgress, TaskStarted
 from ..runtime import Notifications, Runtime, TaskHandle, open_runtime
-from ._aside import say_aside
 from ._claims import ATTEMPTS, BACKOFF, FORGED, GRACE, LIMIT, READ, Facts, Look, judge
 from ._demo_agents import AgentScenario
 from ._stdout import Stdout
@@ -330,7 +329,10 @@ async def demo() -> int:
             holds = await _demo(stopping, stdout)
             nursery.cancel_scope.cancel()
     if stdout.failure is not None and stopping.number == 0:
-        say_aside(f"trio-supervisor: standard output: {stdout.failure.strerror}\n")
+        print(
+            f"trio-supervisor: standard output: {stdout.failure.strerror}",
+            file=sys.stderr,
+        )
     return int(not holds) if stopping.number is None else stopping.exit_code
 
 

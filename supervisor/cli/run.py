@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,6 @@ from actors.shell import Shell
 from .._events import Subscription
 from ..runtime import Limits, Notifications, TaskHandle, open_runtime
 from ..tree import Backoff
-from ._aside import say_aside
 from ._stdout import Stdout
 from ._stopping import Stopping, open_signals
 from ._view import JsonView, LiveView, PlainView, View, located, summary
@@ -68,18 +68,24 @@ async def run(order: Order) -> int:
                 ended, order.directory, stdout, live=_is_live(order, stdout)
             )
             if order.json:
-                say_aside(table)
+                print(table, end="", file=sys.stderr)
             else:
                 await stdout.write(table)
             nursery.cancel_scope.cancel()
     if stdout.failure is not None and stopping.number == 0:
-        say_aside(f"trio-supervisor: standard output: {stdout.failure.strerror}\n")
+        print(
+            f"trio-supervisor: standard output: {stdout.failure.strerror}",
+            file=sys.stderr,
+        )
     elif stopping.number == signal.SIGPIPE:
         stopped = any(task.status is TaskStatus.KILLED for task in ended)
         therefore = ": the commands were stopped" if stopped else ""
         if not any(task.started_at for task in ended):
             therefore = ": no command was started"
-        say_aside(f"trio-supervisor: whoever read the output has gone{therefore}\n")
+        print(
+            f"trio-supervisor: whoever read the output has gone{therefore}",
+            file=sys.stderr,
+        )
     if stopping.number is not None:
         return stopping.exit_code
     return int(any(task.status is not TaskStatus.COMPLETED for task in ended))

@@ -257,15 +257,15 @@ async def test_a_script_sees_what_it_was_started_with(
         seen.extend([program.command, program.cwd, dict(program.env)])
 
     env = fake_env({"look": look}, environment={"HOME": "/home"})
-    await run(env, Shell("look", cwd="/work", env={"CI": "1"}))
+    await run(env, Shell("look", cwd="/srv", env={"CI": "1"}))
     command, cwd, variables = seen
-    assert (command, cwd) == ("look", "/work")
+    assert (command, cwd) == ("look", "/srv")
     assert isinstance(variables, dict)
     assert variables["HOME"] == "/home"
     assert variables["CI"] == "1"
     assert variables["TERM"] == "dumb"
     (tree,) = env.processes.started
-    assert (tree.command, tree.cwd) == ("look", "/work")
+    assert (tree.command, tree.cwd) == ("look", "/srv")
 
 
 # ---- Ends -----------------------------------------------------------------------

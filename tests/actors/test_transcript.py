@@ -52,7 +52,7 @@ async def test_each_message_is_one_line_with_the_keys_of_a_record() -> None:
     """TR1."""
     async with recorder() as r:
         await r.record(
-            *rounds(1), CompactBoundary("All counted."), cwd="/work", session="s1"
+            *rounds(1), CompactBoundary("All counted."), cwd="/srv", session="s1"
         )
         lines = r.lines()
     assert [line["type"] for line in lines] == [
@@ -63,7 +63,7 @@ async def test_each_message_is_one_line_with_the_keys_of_a_record() -> None:
         assert line["parentUuid"] == parent
         parent = line["uuid"]
         assert (line["agentId"], line["isSidechain"]) == (ID, True)
-        assert (line["cwd"], line["session"]) == ("/work", "s1")
+        assert (line["cwd"], line["session"]) == ("/srv", "s1")
         assert datetime.fromisoformat(line["timestamp"]).utcoffset() == timedelta(0)
         assert line["timestamp"].endswith("Z")
     assert len({line["uuid"] for line in lines}) == 5

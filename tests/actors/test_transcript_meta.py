@@ -36,7 +36,7 @@ def full(**fields: Any) -> AgentMeta:
         tools=("Read", "Bash"),
         disallowed_tools=("Agent",),
         model="m",
-        cwd="/work",
+        cwd="/srv",
         session="s",
         depth=2,
         permission_mode="plan",

@@ -707,8 +707,8 @@ async def test_hooks_are_told_what_claude_code_tells_them(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("src/a.py", "/work/src/a.py"),
-        ("./src/../a.py", "/work/a.py"),
+        ("src/a.py", "/srv/src/a.py"),
+        ("./src/../a.py", "/srv/a.py"),
         ("/etc/../etc/hosts", "/etc/hosts"),
         ("~/.ssh/id", "/home/me/.ssh/id"),
         ("~", "/home/me"),
@@ -726,7 +726,7 @@ async def test_hooks_are_told_paths_in_one_spelling(path: Any, told: Any) -> Non
         on_warning=lambda text: None,
     )
     use = ToolUse("1", "Write", {"file_path": path, "content": "x"})
-    asked = attrs.evolve(request("default"), tool_use=use, cwd="/work", home="/home/me")
+    asked = attrs.evolve(request("default"), tool_use=use, cwd="/srv", home="/home/me")
     await hooks.before_tool(asked)
     assert hook.told[0]["tool_input"] == {"file_path": told, "content": "x"}
     assert use.input["file_path"] == path

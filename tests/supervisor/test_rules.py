@@ -463,11 +463,11 @@ def test_a_denial_may_speak_of_several_commands() -> None:
 
 def test_a_slash_begins_where_the_settings_file_belongs() -> None:
     """PM1."""
-    rule = Rule("allow", "Edit(/src/**)", root="/work/project")
-    assert rule.matches("Edit", {"file_path": "/work/project/src/a"}, CWD)
+    rule = Rule("allow", "Edit(/src/**)", root="/srv/project")
+    assert rule.matches("Edit", {"file_path": "/srv/project/src/a"}, CWD)
     assert not rule.matches("Edit", {"file_path": "src/a"}, CWD)
-    rule = Rule("deny", "Read(src/**)", root="/work/project")
-    assert rule.matches("Read", {"file_path": "/work/project/src/a"}, CWD)
+    rule = Rule("deny", "Read(src/**)", root="/srv/project")
+    assert rule.matches("Read", {"file_path": "/srv/project/src/a"}, CWD)
     assert rule.matches("Read", {"file_path": "src/a"}, CWD)
     with pytest.raises(ValueError, match="root must be an absolute path"):
         Rule("deny", "Read(src/**)", root="project")
