@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from actors.agent import Agent, AgentEvent, Budget, Message
     from actors.transcript import TranscriptLog
 
-    from ._agent_events import AgentEvents
     from ._revival import Revival
     from ._tree import DynamicSupervisor
     from .permissions import Mode
@@ -53,7 +52,6 @@ class AgentTask(Task):
         "own",
         "own_end",
         "pool",
-        "readers",
         "recipe",
         "resumes",
         "revival",
@@ -104,7 +102,6 @@ class AgentTask(Task):
         self.routed: dict[str, Notification] = {}
         # Made by the first who waits for the end of its last own task.
         self.own_end: trio.Event | None = None
-        self.readers: tuple[AgentEvents, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -160,15 +157,7 @@ class AgentTask(Task):
     # What it says
 
     def on_agent_event(self, event: AgentEvent) -> None:
-        for reader in self.readers:
-            reader.offer(event)
         self.host.on_said(self, event)
-
-    def tell_end(self) -> None:
-        super().tell_end()
-        readers, self.readers = self.readers, ()
-        for reader in readers:
-            reader.end()
 
     def let_go(self) -> None:
         self.agent_host = None

@@ -242,6 +242,7 @@ class Agents:
             *((task.routed.clear,) if task.routed else ()),
             *(partial(note.ack, "consumed") for note in task.routed.values()),
             partial(self.write_meta, task),
+            partial(self._life.events.ended, task.task_id),
         ]
 
     def _keep_unread(self, task: AgentTask) -> None:

@@ -7,10 +7,14 @@ up; it sees a `Gap` with the number of events that it missed.
 
 from __future__ import annotations
 
-from typing import Any, Self, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import attrs
 import trio
+
+if TYPE_CHECKING:
+    from actors.agent import AgentEvent
 
 SCHEMA_VERSION = 1
 """Changes when a field of an event changes its meaning or goes away."""
@@ -126,6 +130,9 @@ E = TypeVar("E", bound=Event)
 # The kind, the number and the time of an event, and its own fields.
 _Told: TypeAlias = tuple[type[Event], int, float, tuple[object, ...]]
 
+Wait: TypeAlias = Callable[[Callable[[], Awaitable[object]]], Awaitable[object]]
+"""Waits by calling what it is given."""
+
 
 class Subscription:
     """One reader's view of an `EventStream`: an async iterator of events, which
@@ -140,11 +147,23 @@ class Subscription:
         "_news",
         "_pending",
         "_stream",
+        "_wait",
+        "agent_id",
     )
 
-    def __init__(self, stream: EventStream, capacity: int) -> None:
+    def __init__(
+        self,
+        stream: EventStream,
+        capacity: int,
+        agent_id: str | None = None,
+        wait: Wait | None = None,
+    ) -> None:
         self._stream = stream
         self._capacity = capacity
+        # Of whom alone it tells what that says; None for everybody.
+        self.agent_id = agent_id
+        # How it waits for the next event; None for as anybody does.
+        self._wait = wait
         # Made into events when they are read: what they tell of goes on at once.
         self._pending: list[_Told] = []
         self._batch: list[_Told] = []  # what is being read, last first
@@ -162,8 +181,8 @@ class Subscription:
             while not self._take_batch():
                 if self._closed:
                     raise StopAsyncIteration
-                self._news = trio.Event()
-                await self._news.wait()
+                self._news = news = trio.Event()
+                await (news.wait() if self._wait is None else self._wait(news.wait))
         kind, seq, time, fields = self._batch.pop()
         return kind(seq, time, *fields)
 
@@ -232,8 +251,8 @@ class EventStream:
         self._now = trio.lowlevel.current_clock().current_time
         # Replaced, never changed: a reader may leave while it is told.
         self._readers: tuple[Subscription, ...] = ()
-        # Of these, those that are told what agents say.
-        self._listeners: tuple[Subscription, ...] = ()
+        # Those that are told what an agent says, by its id, or all agents: by None.
+        self._listeners: dict[str | None, tuple[Subscription, ...]] = {}
         self._closed = False
         self.has_readers = False
         """Whether anybody would see an event; what is costly to describe need
@@ -265,8 +284,19 @@ class EventStream:
             self._readers = (*self._readers, subscription)
             self.has_readers = True
             if agents:
-                self._listeners = (*self._listeners, subscription)
+                self._listen(subscription)
         return subscription
+
+    def listen(self, agent_id: str, wait: Wait) -> Subscription:
+        """Return an iterator of what one agent says from now on and of nothing else,
+        which waits by calling ``wait``."""
+        subscription = Subscription(self, 10_000, agent_id, wait)
+        self._listen(subscription)
+        return subscription
+
+    def _listen(self, reader: Subscription) -> None:
+        others = self._listeners.get(reader.agent_id, ())
+        self._listeners[reader.agent_id] = (*others, reader)
 
     def __aiter__(self) -> Subscription:
         return self.subscribe()
@@ -290,11 +320,19 @@ class EventStream:
     def emit_said(self, task_id: str, run_id: str, said: object) -> None:
         """Tell those readers who asked for it what an agent has said."""
         listeners = self._listeners
-        if listeners:
+        if not listeners:
+            return
+        readers = (*listeners.get(None, ()), *listeners.get(task_id, ()))
+        if readers:
             self._seq += 1
             event = (AgentSaid, self._seq, self._now(), (task_id, run_id, said))
-            for reader in listeners:
+            for reader in readers:
                 reader.offer(event)
+
+    def ended(self, agent_id: str) -> None:
+        """An agent will say no more."""
+        for reader in self._listeners.get(agent_id, ()):
+            reader.close()
 
     def tell_gap(self, reader: Subscription) -> None:
         """Tell a reader that has read everything what it missed last."""
@@ -303,8 +341,11 @@ class EventStream:
     def forget(self, reader: Subscription) -> None:
         """Tell this reader no more."""
         self._readers = tuple(r for r in self._readers if r is not reader)
-        self._listeners = tuple(r for r in self._listeners if r is not reader)
         self.has_readers = bool(self._readers)
+        others = self._listeners.pop(reader.agent_id, ())
+        others = tuple(other for other in others if other is not reader)
+        if others:
+            self._listeners[reader.agent_id] = others
 
     def close(self) -> None:
         """End every reader's iteration after what it has not read yet."""
@@ -470,3 +511,33 @@ class AgentSaid(Event):
     run_id: str
     event: Any
     """An `actors.agent.AgentEvent`."""
+
+
+class AgentEvents:
+    """The events of one agent task from now on, in order, also across a move to
+    the background and a restart: an async iterator, which ends with the task.
+
+    It buffers 10,000 events for a slow reader. Beyond that events are dropped, and
+    one `supervisor.tree.Gap` in their place says how many. For one task; `aclose`
+    ends it earlier.
+    """
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    def __aiter__(self) -> AgentEvents:
+        return self
+
+    async def __anext__(self) -> AgentEvent | Gap:
+        """Wait for the next event."""
+        event = await anext(self._subscription)
+        if isinstance(event, AgentSaid):
+            said: AgentEvent = event.event
+            return said
+        assert isinstance(event, Gap)
+        return event
+
+    async def aclose(self) -> None:
+        """See no further events. Idempotent."""
+        self._subscription.close()
+        await trio.lowlevel.checkpoint()

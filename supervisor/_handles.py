@@ -12,11 +12,11 @@ from actors import TaskStatus
 from actors.work import Input
 
 from ._errors import InputClosed
+from ._events import AgentEvents
 from ._fair import fair
 from ._table import Task, TaskSnapshot
 
 if TYPE_CHECKING:
-    from ._agent_events import AgentEvents
     from ._reading import OutputPart
     from .runtime import Runtime
 
@@ -120,14 +120,17 @@ class TaskHandle:
         A move to the background changes nothing in it.
 
         Raises:
-            TypeError: if the task is no agent.
+            TypeError: if the task is not an agent.
         """
-        from ._agent_events import AgentEvents
         from ._agent_task import AgentTask
 
-        if not isinstance(self._task, AgentTask):
-            raise TypeError(f"task {self.id} is no agent: it has no events")
-        return AgentEvents(self._task)
+        task, life = self._task, self._runtime.life
+        if not isinstance(task, AgentTask):
+            raise TypeError(f"task {self.id} is not an agent: it has no events")
+        said = life.events.listen(task.task_id, lambda wait: life.wait_for(wait, task))
+        if task.status.is_terminal:
+            said.close()
+        return AgentEvents(said)
 
     # Its input
 

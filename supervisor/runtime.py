@@ -23,7 +23,6 @@ from actors.lowlevel import require_trio
 from actors.transcript import TranscriptStore
 from actors.work import Work
 
-from ._agent_events import AgentEvents as AgentEvents
 from ._agent_task import AgentTask
 from ._agents import Agents
 from ._approvals import Approval as Approval
@@ -44,6 +43,7 @@ from ._errors import SupervisorError
 from ._errors import UnknownTask as UnknownTask
 from ._errors import WouldDeadlock as WouldDeadlock
 from ._events import Acked as Acked
+from ._events import AgentEvents as AgentEvents
 from ._events import AgentSaid as AgentSaid
 from ._events import ApprovalAnswered as ApprovalAnswered
 from ._events import ApprovalRequested as ApprovalRequested

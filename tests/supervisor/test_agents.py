@@ -124,7 +124,7 @@ async def test_a_plain_task_says_nothing_of_agents(tmp_path: Path) -> None:
             None,
             None,
         )
-        with pytest.raises(TypeError, match="is no agent"):
+        with pytest.raises(TypeError, match="is not an agent"):
             task.events()
 
 
