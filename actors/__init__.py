@@ -8,6 +8,7 @@ Besides the actors themselves, which are here:
 - `actors.transcript`: where what an agent says is kept.
 - `actors.work`: what a background task is, for those who write their own.
 - `actors.output`: where what a task prints is kept.
+- `actors.text`: the rules of text: what may stand in it, and how it is cut.
 - `actors.envelope`: the text that tells a parent agent of an end.
 - `actors.notifier`: the actor that writes those texts.
 - `actors.env`: the seam to the operating system.
@@ -21,7 +22,7 @@ Besides the actors themselves, which are here:
 # becomes an actor with a mailbox, a reference and exactly one exit per
 # incarnation. lowlevel is the part of it that only a supervisor needs.
 # env is the seam to the world; _posix, _files and _guardian stand behind it.
-# output and envelope are formats; shell, agent, notifier and transcript are actors
+# text has the rules of text, output and envelope are formats; shell, agent, notifier and transcript are actors
 # built on all this. models is optional: each of its files has an import of its own.
 # Nothing here knows of restarts, task tables or hosts: that is `supervisor`.
 

@@ -26,7 +26,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 from .env import OutputFile
-from .output import whole_characters
+from .text import whole_characters
 
 # On Windows they do not exist, or only O_BINARY does.
 _COMMON: Final = (

@@ -20,10 +20,11 @@ from typing import Final
 
 import attrs
 
-from ._encodable import encodable as encodable
-from ._encodable import encodable_data as encodable_data
 from ._public import publish as _publish
-from .output import ESCAPE_SEQUENCE, whole_characters
+from .text import ESCAPE_SEQUENCE, escape, whole_characters
+from .text import clean_text as clean_text
+from .text import encodable as encodable
+from .text import encodable_data as encodable_data
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
@@ -67,13 +68,6 @@ _READ_AHEAD: Final = 4
 
 _SEQUENCE: Final = re.compile(ESCAPE_SEQUENCE)
 _SEPARATOR: Final = "\0"
-_SUSPECT: Final = re.compile(
-    "[\x01-\x08\x0b-\x1f\x7f-\x9f"  # C0 but the separator, DEL, C1
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional controls
-    "\ud800-\udfff\ufffe\uffff]"  # not in XML
-)
-_FORBIDDEN: Final = re.compile(f"{_SUSPECT.pattern}|{_SEPARATOR}")
-_PLAIN: Final = bytes((*b"\t\n", *range(32, 127)))
 _LIMITS: Final = (*[LABEL_LIMIT] * 7, PATH_LIMIT, ERROR_LIMIT, RESULT_LIMIT)
 _SHORT: Final = (*_LIMITS, TAIL_LIMIT // 4)
 _NOT_IDENTIFIER: Final = re.compile(r"[^A-Za-z0-9_.:-]+")
@@ -140,10 +134,11 @@ def render(envelope: Envelope) -> str:
     ready = _escape_short(texts)
     if ready is None:
         ready = [
-            _escape(_start(text, n)) for text, n in zip(texts, _LIMITS, strict=False)
+            escape(_start(text, n), quotes=True)
+            for text, n in zip(texts, _LIMITS, strict=False)
         ]
         tail, cut_here = _end(texts[-1], TAIL_LIMIT)
-        ready.append(_escape(tail))
+        ready.append(escape(tail, quotes=True))
         cut = cut or cut_here
     (
         note_id,
@@ -229,23 +224,6 @@ def render_minimal(notification_id: str, task_id: str, run_id: str, status: str)
 {_LAST}"""
 
 
-def clean_text(text: str) -> str:
-    """Return ``text`` without what could deceive a terminal or an XML parser.
-
-    Terminal escape sequences go, and of the other characters: the C0 controls
-    but tab and newline, DEL, the C1 controls, the bidirectional controls, lone
-    surrogates, U+FFFE and U+FFFF. ``\\r\\n`` is so left a newline.
-    """
-    if "\x1b" in text:
-        text = _SEQUENCE.sub("", text)
-    # Only what is not plain ASCII is searched: a search for a set of characters
-    # takes ten times as long per character as translate() does.
-    odd = text.encode("utf-8", "surrogatepass").translate(None, _PLAIN)
-    if odd and _FORBIDDEN.search(odd.decode("utf-8", "surrogatepass")):
-        text = _FORBIDDEN.sub("", text)
-    return text
-
-
 def truncate_head(text: str, limit: int) -> tuple[str, bool]:
     """Return the first ``limit`` characters, and whether any follow them."""
     return (text, False) if len(text) <= limit else (text[:limit], True)
@@ -260,26 +238,22 @@ def _escape_short(texts: list[str]) -> list[str] | None:
     """Return ``texts`` escaped, or None if one may need more than escaping.
 
     Short and harmless texts are the rule, and taken as one text they are done
-    four times as fast. None of them can hold the separator: it would be found.
+    four times as fast. None of them holds the separator: there would be more pieces.
     """
     for text in texts[-3:]:  # not worth copying to find that it is too long
         if type(text) is not str or len(text) > RESULT_LIMIT:
             return None
     try:
         joined = _SEPARATOR.join(texts)
-        odd = joined.encode().translate(None, _PLAIN)
-    except (TypeError, UnicodeEncodeError):  # not a str; a lone surrogate
+    except TypeError:  # not a str
         return None
-    if len(joined) > LABEL_LIMIT and any(
-        map(gt, map(len, joined.split(_SEPARATOR)), _SHORT)
-    ):
+    pieces = joined.split(_SEPARATOR)
+    if len(joined) > LABEL_LIMIT and any(map(gt, map(len, pieces), _SHORT)):
         return None
-    separators = len(texts) - 1
-    if len(odd) > separators and (
-        odd.count(0) > separators or _SUSPECT.search(odd.decode())
-    ):
+    whole = "".join(pieces)
+    if len(pieces) > len(texts) or clean_text(whole) != whole:
         return None
-    return _escape(joined).split(_SEPARATOR)
+    return escape(joined, quotes=True).split(_SEPARATOR)
 
 
 def _start(text: str, limit: int) -> str:
@@ -309,20 +283,6 @@ def _end(text: str, limit: int) -> tuple[str, bool]:
     if len(data) > limit:
         clean, cut = whole_characters(data[-limit:]).decode(), True
     return clean, cut or first > 0
-
-
-def _escape(text: str) -> str:
-    if "&" in text:
-        text = text.replace("&", "&amp;")
-    if "<" in text:
-        text = text.replace("<", "&lt;")
-    if ">" in text:
-        text = text.replace(">", "&gt;")
-    if '"' in text:
-        text = text.replace('"', "&quot;")
-    if "'" in text:
-        text = text.replace("'", "&apos;")
-    return text
 
 
 def _exact(value: object) -> str:

@@ -14,16 +14,15 @@ from typing import Final
 
 import trio
 
-from ._cleaner import ESCAPE_SEQUENCE as ESCAPE_SEQUENCE
-from ._cleaner import LINE_LIMIT as LINE_LIMIT
-from ._cleaner import Cleaner as Cleaner
-from ._cleaner import whole_characters as whole_characters
-from ._cleaner import whole_to_end
 from ._public import publish as _publish
 from ._quota import DirectoryQuotaExceeded as DirectoryQuotaExceeded
 from ._quota import DiskQuota as DiskQuota
 from ._quota import QuotaExceeded as QuotaExceeded
 from .env import OutputFile
+from .text import ESCAPE_SEQUENCE as ESCAPE_SEQUENCE
+from .text import LINE_LIMIT as LINE_LIMIT
+from .text import Cleaner as Cleaner
+from .text import whole_characters as whole_characters
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
@@ -237,7 +236,7 @@ class OutputLog:
         if room < wanted:
             if self._cleaner is not None:
                 data += self._cleaner.finish()
-                data = whole_to_end(data[:room])
+                data = _whole_to_end(data[:room])
             else:
                 data = data[:room]
         await self._keep(data)
@@ -264,7 +263,7 @@ class OutputLog:
                     rest = self._cleaner.finish()
                     # Only a character that was cut by the end could still be
                     # too much.
-                    await self._keep(whole_to_end(rest[: self._reserve(len(rest))]))
+                    await self._keep(_whole_to_end(rest[: self._reserve(len(rest))]))
             finally:
                 self._give_back(self._reserved)
                 self._look_for_file()
@@ -395,6 +394,16 @@ class OutputLog:
 
 def _end_of(data: bytes, size: int) -> bytes:
     return data[max(0, len(data) - size) :]
+
+
+def _whole_to_end(data: bytes) -> bytes:
+    """Return ``data`` without the beginning of a UTF-8 character cut off after it."""
+    for back in range(1, min(3, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 != 0x80:
+            size = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+            return data if size <= back else data[:-back]
+    return data
 
 
 def cut_at_lines(data: bytes, size: int) -> Iterator[bytes]:

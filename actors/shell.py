@@ -16,6 +16,7 @@ from ._command import REPORT_SURVIVORS_EVERY, CommandInput, raise_for, run_comma
 from ._command import CommandFailed as CommandFailed
 from ._public import publish as _publish
 from .output import OutputLog
+from .text import first_line
 from .work import Report
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -165,9 +166,7 @@ class Shell:
         return self.stdin is not None or self.pty
 
     def describe(self) -> str:
-        first, *more = self.command.strip().splitlines()
-        line = f"{first} ..." if more else first
-        return line if len(line) <= 80 else line[:77] + "..."
+        return first_line(self.command, 80, "...")
 
     # An interrupt is for the host, not for whichever command is served just now.
     @enable_ki_protection

@@ -21,12 +21,12 @@ from actors.agent import (
     UserMessage,
 )
 from actors.notifier import write_envelopes
+from actors.text import one_line
 from actors.work import Work
 
 from ._agent_task import AgentTask
 from ._errors import RuntimeStopping
 from ._idle_guards import idle_guards
-from ._line import one_line
 from ._path_patterns import home_directory
 from ._places import Wait
 from ._tool_names import is_listed, names_tool

@@ -10,9 +10,9 @@ import trio
 
 from actors.agent import ToolUse
 from actors.env import Ids
+from actors.text import one_line
 
 from ._events import ApprovalAnswered, ApprovalRequested, EventStream
-from ._line import one_line
 from ._tool_names import PATH_ARGUMENTS
 from .permissions import ToolRequest, Verdict
 

@@ -22,6 +22,7 @@ from trio.lowlevel import enable_ki_protection
 from actors import ActorRef, Exit, Failed, Ignore, Stopped
 from actors.env import Env, real_env
 from actors.lowlevel import Incarnation, StoppedBy, current_actor, is_normal
+from actors.text import cut
 from actors.work import WorkFailed
 
 from ._child import Child, ChildCounts, ChildInfo, Intent, Watcher
@@ -783,4 +784,4 @@ def describe(exit: Exit[object]) -> str:
     # callers are protected from interrupts, so none that comes is anybody's wish.
     except BaseException:  # noqa: ASYNC103
         text = f"<{type(subject).__name__} whose repr() fails>"
-    return text if len(text) <= 1000 else text[:1000] + "..."
+    return cut(text, 1_000)

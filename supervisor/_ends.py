@@ -11,10 +11,10 @@ import traceback
 
 from actors import Exit, Failed, Stopped, TaskStatus
 from actors.agent import AgentFailed
-from actors.envelope import LABEL_LIMIT, Envelope, clean_text
+from actors.envelope import LABEL_LIMIT, Envelope
+from actors.text import clean_text, one_line
 
 from ._errors import RestartIntensityExceeded
-from ._line import one_line
 from ._table import Task, TaskError
 
 TEXT_LIMIT = 65_536

@@ -16,9 +16,8 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias, cast
 
 import attrs
 
-from actors.envelope import CUT, clean_text, truncate_head
-
-from ._line import one_line
+from actors.envelope import CUT, truncate_head
+from actors.text import clean_text, one_line
 
 Event: TypeAlias = Literal[
     "SubagentStart",

@@ -11,8 +11,9 @@ from typing import Any, Final, cast
 
 import attrs
 
+from actors.text import one_line
+
 from ._hook_command import PROJECT_DIR
-from ._line import one_line
 from ._meant_tools import meant_tool, misspelt_in, rule_for_a_name
 from ._rules import misspelt
 from ._tool_names import KNOWN, is_known, known_spelling

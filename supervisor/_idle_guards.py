@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from ._line import one_line
+from actors.text import one_line
+
 from ._meant_tools import meant_tool, misspelt_in, rule_for_a_name
 from ._rules import Rule, misspelt, speaks_of_any
 from ._tool_names import KNOWN, all_names, is_of_server, known_spelling

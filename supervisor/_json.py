@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 from cattrs.preconf.orjson import make_converter
 
-from actors.envelope import encodable
+from actors.text import encodable
 
 from ._events import SCHEMA_VERSION, AgentSaid, Event
 

@@ -22,6 +22,7 @@ from actors import ActorRef, Completed, Exit, Stopped, TaskStatus
 from actors.env import Env
 from actors.lowlevel import current_actor
 from actors.output import DiskQuota
+from actors.text import one_line
 from actors.transcript import MOST_RESUMES
 
 from ._agent_task import AgentTask
@@ -40,7 +41,6 @@ from ._events import (
     Warned,
 )
 from ._limits import Limits
-from ._line import one_line
 from ._lineage import depth_below, parent_of
 from ._log import LINE, log
 from ._orders import ID_PREFIXES, Order

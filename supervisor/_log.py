@@ -10,9 +10,7 @@ import contextlib
 import logging
 import traceback
 
-from actors.envelope import clean_text
-
-from ._line import one_line
+from actors.text import clean_text, one_line
 
 LINE = 2_000
 """Characters of what others have said in one line of the log, or one warning."""

@@ -13,6 +13,7 @@ import attrs
 
 from actors import TaskStatus
 from actors.agent import InboxFull, UserMessage
+from actors.text import is_encodable
 
 from ._agent_task import AgentTask
 from ._errors import MessageRefused, ResumeRefused
@@ -117,10 +118,8 @@ def check_message(text: object) -> str:
         raise TypeError(f"a message must be a str, not {text!r}")
     if not text.strip():
         raise ValueError(f"a message must not be empty: {text!r}")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
+    if not is_encodable(text):
         raise ValueError(
             f"a message must be text, without half a surrogate pair: {text!r}"
-        ) from None
+        )
     return str.__str__(text)

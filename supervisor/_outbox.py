@@ -25,11 +25,9 @@ import attrs
 from trio.lowlevel import ParkingLot, enable_ki_protection
 
 from actors import TaskStatus
-from actors.envelope import Envelope, clean_text
+from actors.envelope import Envelope
 from actors.notifier import write_envelopes
-
-# Characters of `Notification.display`.
-_DISPLAY_LIMIT = 200
+from actors.text import one_line
 
 Notify: TypeAlias = Literal["wake", "defer", "silent"]
 NOTIFY: tuple[Notify, ...] = ("wake", "defer", "silent")
@@ -135,8 +133,9 @@ class Notification:
 
     @property
     def display(self) -> str:
-        """One short clean line for people; it never holds the result."""
-        return _one_line(self._summary)
+        """One clean line of at most 200 characters for people; it never holds the
+        result."""
+        return one_line(self._summary, mark="...")
 
     @property
     def acked(self) -> Ack | None:
@@ -525,11 +524,6 @@ class Outbox:
         for held in list(self._ready_of.values()):
             if (queue := held()) is not None:
                 queue.readers.unpark_all()
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(clean_text(text[: 4 * _DISPLAY_LIMIT]).split())
-    return line if len(line) <= _DISPLAY_LIMIT else line[: _DISPLAY_LIMIT - 3] + "..."
 
 
 async def _wait(wait: Callable[[], Awaitable[object]]) -> None:

@@ -4,16 +4,16 @@ the ends."""
 from __future__ import annotations
 
 from functools import partial
-from html import escape, unescape
+from html import unescape
 from typing import Final
 
 import attrs
 
 from actors import Progress
 from actors.envelope import NOTE
+from actors.text import escape, escaped_line
 
 from ._delivery import Delivery
-from ._line import escaped_line
 from ._outbox import Notify, Words
 from ._table import Table, Task, TaskSnapshot
 

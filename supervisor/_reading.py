@@ -27,7 +27,8 @@ from typing import Final, Self
 import attrs
 import trio
 
-from actors.output import older_file, whole_characters
+from actors.output import older_file
+from actors.text import whole_characters
 
 from ._errors import OutputEnded
 from ._table import Task

@@ -21,8 +21,8 @@ import attrs
 
 from actors import Progress
 from actors.lowlevel import publish as _publish
+from actors.text import escaped_line
 
-from ._line import escaped_line
 from ._progress_notes import furthest, progress_line
 from ._table import TaskSnapshot
 

@@ -71,8 +71,8 @@ from typing import Any, Final, TypeAlias, cast, get_args
 
 import attrs
 
-from actors.envelope import clean_text
 from actors.lowlevel import publish as _publish
+from actors.text import clean_text, is_encodable
 
 from ._frontmatter import BadHead, HeadField, Value, split_page
 from ._hook_settings import HookReader
@@ -172,10 +172,8 @@ def _check_text(value: object) -> None:
     text = _text(value)
     if not text.strip():
         raise ValueError("must not be empty")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("holds half a surrogate pair, which is no character") from None
+    if not is_encodable(text):
+        raise ValueError("holds half a surrogate pair, which is no character")
 
 
 def _check_description(value: object) -> None:

@@ -113,12 +113,11 @@ import trio
 
 from actors.agent import AgentFailed
 from actors.env import Env
-from actors.envelope import clean_text
 from actors.lowlevel import publish as _publish
+from actors.text import clean_text, one_line
 
 from ._hook_answer import TAKEN, Answer, Effect, Event, read_object, read_output
 from ._hook_command import CommandEnd, run_hook_command
-from ._line import one_line
 from ._path_patterns import home_directory
 from ._rules import name_in, speaks_of_any
 from ._tool_names import KNOWN, PATH_ARGUMENTS, all_names, newer

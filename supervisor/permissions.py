@@ -91,9 +91,9 @@ import attrs
 
 from actors.agent import ToolUse
 from actors.lowlevel import publish as _publish
+from actors.text import one_line
 
 from ._errors import AskFailed as AskFailed
-from ._line import one_line
 from ._path_patterns import (
     Place,
     home_directory,

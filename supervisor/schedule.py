@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
-from html import escape
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -30,8 +29,8 @@ import trio
 
 from actors import Context
 from actors.env import Clock, Env
-from actors.envelope import clean_text
 from actors.lowlevel import publish as _publish
+from actors.text import clean_text, escape, escaped_line, one_line
 
 from ._delivery import Delivery
 from ._errors import (
@@ -40,7 +39,6 @@ from ._errors import (
     SupervisorError,
     SupervisorStopping,
 )
-from ._line import escaped_line, one_line
 from ._outbox import Facts, Notification, Words
 from ._spec import child
 from ._tree import Supervisor
@@ -107,7 +105,7 @@ class Schedule:
 
     def words(self, due: datetime) -> Words:
         """Return what the parent is told at that time."""
-        prompt = escape(clean_text(self.prompt), quote=False)
+        prompt = escape(clean_text(self.prompt))
         return Words(
             text=(
                 "<scheduled-prompt>\n"

@@ -15,6 +15,7 @@ from typing import Any, Final
 import attrs
 
 from actors.lowlevel import publish as _publish
+from actors.text import cut
 
 from ._limits import Limits
 
@@ -189,9 +190,11 @@ def _caps(variable: str, value: str) -> dict[str, int]:
         if not equals or not name or name in caps:
             raise ValueError(
                 f"{variable} must be name=number, each name once, with commas between "
-                f"them, not {_cut(value)!r}"
+                f"them, not {cut(value, 80)!r}"
             )
-        caps[name] = _number(f"{variable}, for {_cut(name)!r},", number, 1, _MOST_TASKS)
+        caps[name] = _number(
+            f"{variable}, for {cut(name, 80)!r},", number, 1, _MOST_TASKS
+        )
     return caps
 
 
@@ -217,7 +220,7 @@ def _switch(environ: Mapping[str, str], variable: str) -> bool:
     if not value or value.lower() in _NO:
         return False
     raise ValueError(
-        f"{variable} must be one of {', '.join(_YES + _NO)}, not {_cut(value)!r}"
+        f"{variable} must be one of {', '.join(_YES + _NO)}, not {cut(value, 80)!r}"
     )
 
 
@@ -230,13 +233,9 @@ def _number(variable: str, value: str, lowest: int, highest: int) -> int:
     ):
         raise ValueError(
             f"{variable} must be a plain whole number from {lowest} to {highest}, "
-            f"not {_cut(value)!r}"
+            f"not {cut(value, 80)!r}"
         )
     return int(value)
-
-
-def _cut(value: str) -> str:
-    return value if len(value) <= 80 else value[:77] + "..."
 
 
 _publish(globals())

@@ -49,8 +49,8 @@ from typing import Any, Final, NoReturn, cast
 
 import attrs
 
-from actors.envelope import clean_text
 from actors.lowlevel import publish as _publish
+from actors.text import clean_text
 
 from ._hook_settings import EVENTS, HookReader, near, shown
 from ._hook_settings import Problem as Problem

@@ -29,6 +29,7 @@ MODULES = (
     "actors.output",
     "actors.shell",
     "actors.testing",
+    "actors.text",
     "actors.work",
     "supervisor.attachments",
     "supervisor.runtime",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from .._progress import ACTIVITIES, Progress
+from ..text import first_line
 from ..work import Report
 from ._budget import Budget
 from ._events import (
@@ -31,8 +32,6 @@ from ._pulse import Pulse
 if TYPE_CHECKING:
     from ._agent import Agent
 
-_LINE = 200
-"""Characters of a line that tells people what a text is."""
 _DRAFT = 65_536
 """Characters kept of a message that is not whole yet."""
 
@@ -234,11 +233,6 @@ class Account:
         if self._draft:
             self._draft = []
             self._draft_size = 0
-
-
-def first_line(text: str) -> str:
-    """Return the first line of ``text`` that is not empty, at most 200 characters."""
-    return text.lstrip()[:_LINE].partition("\n")[0].rstrip()
 
 
 def _loss(calls: Mapping[str, str], answers: Mapping[str, str]) -> str:

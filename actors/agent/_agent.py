@@ -13,6 +13,7 @@ import attrs
 from trio.lowlevel import enable_ki_protection
 
 from .._actor import Context
+from ..text import first_line
 from ..work import Report
 from ._budget import Budget
 from ._context import AgentContext
@@ -196,11 +197,9 @@ class Agent:
         return self.model
 
     def describe(self) -> str:
-        if self.description:
-            return self.description
-        first, *more = self.prompt.strip().splitlines() or [self.type]
-        line = f"{first} ..." if more else first
-        return line if len(line) <= 80 else line[:77] + "..."
+        return self.description or first_line(
+            self.prompt.strip() or self.type, 80, "..."
+        )
 
     @enable_ki_protection
     async def run(self, ctx: Context[object], report: Report) -> str:

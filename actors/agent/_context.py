@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from ..text import first_line
 from ..work import Report, Work
-from ._account import Account, first_line
+from ._account import Account
 from ._budget import Budget
 from ._errors import AgentFailed
 from ._events import (

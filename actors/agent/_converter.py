@@ -12,7 +12,7 @@ from cattrs.strategies import configure_tagged_union
 from ._events import AgentEvent
 
 converter = make_converter()
-# What JSON can hold stays as it is, however deep: `_encodable` looks at it.
+# What JSON can hold stays as it is, however deep: `encodable_data` looks at it.
 converter.register_unstructure_hook_func(
     lambda kind: kind in (dict, list, Mapping[str, Any]), lambda data: data
 )

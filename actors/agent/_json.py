@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast, get_args
 
 import orjson
 
-from .._encodable import encodable_data, to_line
+from ..text import encodable_data
 from ._events import AgentEvent
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -67,7 +68,12 @@ def to_json(event: AgentEvent) -> bytes:
     Raises:
         TypeError: if it is no event, or holds what JSON cannot.
     """
-    return to_line(_data(event))
+    data = _data(event)
+    try:
+        return orjson.dumps(data)
+    except TypeError:  # Also of half a surrogate, and of a very large integer.
+        sound = encodable_data(data)
+        return json.dumps(sound, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def from_json(data: bytes | str) -> AgentEvent:

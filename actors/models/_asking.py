@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Protocol, cast
 
 from ..agent import AssistantMessage, TextDelta, TokensUsed, ToolAnswer
+from ..text import cut
 from ._model import ModelFailed, Told
 from ._server_events import read
 
@@ -99,8 +100,7 @@ async def ask(
         yield reply.tokens
     if failure is not None:
         failure.partial = reply.text
-        if len(failure.message) > _ERROR_LIMIT:
-            failure.message = f"{failure.message[:_ERROR_LIMIT]}..."
+        failure.message = cut(failure.message, _ERROR_LIMIT)
         raise failure
     assert whole is not None
     message, refusals = whole

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import quoteattr
 
 from ..agent import CompactBoundary, Message, UserMessage
-from ..envelope import clean_text
+from ..text import clean_text, escape
 
 _ELEMENTS: Final = {
     "message": "message",

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 import attrs
 import trio
 
-from .._encodable import encodable, encodable_data
 from .._public import publish as _publish
 from ..agent import (
     AgentTool,
@@ -25,6 +24,7 @@ from ..agent import (
     UserMessage,
 )
 from ..env import Env, real_env
+from ..text import encodable, encodable_data
 from ._asking import CLOSE, ask, check, read_arguments, unreadable
 from ._model import Model, ModelFailed, Told
 from ._retry import is_temporary, retry_after, retrying

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import trio
 
-from ..output import whole_characters
+from ..text import whole_characters
 
 T = TypeVar("T")
 

@@ -25,13 +25,14 @@ from actors.agent import (
     ToolStarted,
     UserMessage,
 )
+from actors.text import one_line
 
 from .._agent_host import REFUSED_BY_DEFAULT, REFUSED_UNASKED
 from .._events import AgentSaid, Event, Warned
 from .._events import ApprovalRequested as Asked
 from ._leftovers import StillWaiting
 from ._stdout import Stdout
-from ._view import JsonView, PlainView, one_line
+from ._view import JsonView, PlainView
 
 _ROOM = 160
 """Characters of what is said, on a line."""

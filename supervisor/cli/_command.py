@@ -17,8 +17,9 @@ import attrs
 import click
 import trio
 
+from actors.text import one_line
+
 from .._errors import InvalidChildSpec
-from .._line import one_line
 from .._rules import Effect, is_about
 from .._spec import RESTARTS, Backoff, Restart
 from .._tool_names import is_listed

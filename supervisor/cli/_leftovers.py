@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from actors.agent import FinalResult
-from actors.envelope import clean_text
+from actors.text import clean_text
 
 from .._errors import UnknownTask
 from .._events import AgentSaid, Event, TaskEnded

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from actors import TaskStatus
-from actors.envelope import clean_text
+from actors.text import clean_text, one_line
 
 from .._errors import UnknownTask
 from .._events import (
@@ -214,7 +214,7 @@ class PlainView:
                 return f"... {missed} events are not shown ...\n"
             case _:
                 return None
-        name = one_line(self._descriptions.get(task_id or "", ""))
+        name = one_line(self._descriptions.get(task_id or "", ""), None)
         more = f"  ({one_line(detail, _DETAIL)})" if detail else ""
         return self.lay_out(event.time, what, task_id or "", name + more)
 
@@ -247,7 +247,9 @@ class LiveView:
                 self._runs[event.task_id] += 1
             elif isinstance(event, Warned):
                 self._print_above(
-                    Text(f"{event.task_id}: {one_line(event.text)}", style="yellow")
+                    Text(
+                        f"{event.task_id}: {one_line(event.text, None)}", style="yellow"
+                    )
                 )
         await self._stdout.write(self._draw())
         # What happens meanwhile waits, and is drawn in one frame.
@@ -369,7 +371,7 @@ class LiveView:
         written = 0 if task.progress is None else task.progress.bytes_written
         cpu, memory = usage.cpu_seconds, usage.memory_bytes
         return {
-            "command": Text(one_line(task.description)),
+            "command": Text(one_line(task.description, None)),
             "status": Text(
                 f"{word} (run {runs + 1})" if runs else word, style=_STYLES[word]
             ),
@@ -473,7 +475,7 @@ def _end_row(task: TaskSnapshot) -> dict[str, Text]:
     word = state_of(task)
     file = task.output_file
     return {
-        "command": Text(one_line(task.description)),
+        "command": Text(one_line(task.description, None)),
         "status": Text(word, style=_STYLES[word]),
         "exit code": Text(how_it_exited(task)),
         "time": Text(seconds(task)),
@@ -482,8 +484,8 @@ def _end_row(task: TaskSnapshot) -> dict[str, Text]:
 
 
 def _failure(task: TaskSnapshot) -> Text:
-    why = "unknown error" if task.error is None else one_line(task.error.message)
-    text = Text(f"{one_line(task.description)}: {why}", style="bold")
+    why = "unknown error" if task.error is None else one_line(task.error.message, None)
+    text = Text(f"{one_line(task.description, None)}: {why}", style="bold")
     # Cleaned once already, but raw output is not.
     lines = clean_text(task.result or "").splitlines()[-_LAST_LINES:]
     for line in lines:
@@ -517,12 +519,6 @@ def seconds(task: TaskSnapshot) -> str:
     if task.usage.duration_ms is None:
         return "-"
     return f"{task.usage.duration_ms / 1000:.1f} s"
-
-
-def one_line(text: str, limit: int | None = None) -> str:
-    """Return ``text`` for a place where a line must stay a line."""
-    line = " ".join(clean_text(text).split())
-    return line if limit is None or len(line) <= limit else line[: limit - 3] + "..."
 
 
 def _importance(task: TaskSnapshot) -> tuple[int, float]:

@@ -18,9 +18,9 @@ import trio
 
 from actors import TaskStatus
 from actors.agent import Agent, AgentContext, Run
-from actors.envelope import clean_text
 from actors.models import Model, loop
 from actors.models.scripted import Script, Step
+from actors.text import clean_text, one_line
 
 from .._errors import SupervisorError
 from .._events import Subscription
@@ -36,7 +36,7 @@ from ._leftovers import Leftovers
 from ._listening import Listening
 from ._stdout import Stdout
 from ._stopping import Stopping, open_signals
-from ._view import located, one_line, seconds
+from ._view import located, seconds
 
 Provider = Literal["anthropic", "openai"]
 _EVENTS_KEPT = 100_000
@@ -351,6 +351,6 @@ def _summary(ended: Mapping[str, TaskSnapshot]) -> str:
     for name, task in ended.items():
         lines.append(f"{name}: {task.status.value}, {seconds(task)}")
         if task.error is not None:
-            lines.append(f"  error: {one_line(task.error.message)}")
+            lines.append(f"  error: {one_line(task.error.message, None)}")
         lines += [f"  {line}" for line in clean_text(task.result or "").splitlines()]
     return "\n".join([*lines, "", ""])

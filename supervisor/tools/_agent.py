@@ -8,11 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from actors import TaskStatus
-from actors.envelope import clean_text
+from actors.text import clean_text, one_line
 
 from .._errors import DepthExceeded, ResumeRefused, UnknownTask
 from .._handles import TaskHandle
-from .._line import one_line
 from .._resume import GENERAL
 from .._spec import Backoff
 from .._table import TaskSnapshot

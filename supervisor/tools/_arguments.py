@@ -7,6 +7,8 @@ from typing import Any, Final, Literal, cast
 
 import attrs
 
+from actors.text import is_encodable
+
 _SHOWN: Final = 80
 _LISTED: Final = 5
 _NAMES: Final = {
@@ -130,13 +132,16 @@ def check_words(name: str, text: str, nothing: str) -> None:
     was done with it."""
     if not text.strip():
         raise Refused("invalid_arguments", f"{nothing}: {name} is empty.")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
+    check_encodable(name, text, nothing)
+
+
+def check_encodable(name: str, text: str, nothing: str) -> None:
+    """Refuse a text that UTF-8 cannot hold."""
+    if not is_encodable(text):
         raise Refused(
             "invalid_arguments",
             f"{nothing}: {name} holds half a surrogate pair, which is no character.",
-        ) from None
+        )
 
 
 def shown(value: object) -> str:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import trio
 
 from actors import TaskStatus
-from actors.envelope import clean_text
 from actors.shell import Shell
+from actors.text import clean_text, one_line
 
 from .._ends import leftovers
 from .._errors import SupervisorError, UnknownTask
-from .._line import one_line
 from .._table import TaskSnapshot
 from ..settings import Settings
 from ._arguments import Field, Refused

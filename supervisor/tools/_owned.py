@@ -10,9 +10,9 @@ import signal as signals
 from typing import TYPE_CHECKING, Final
 
 from actors import TaskStatus
+from actors.text import one_line
 
 from .._errors import UnknownTask
-from .._line import one_line
 from .._table import TaskSnapshot
 from ._arguments import Refused, shown
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from actors.text import one_line
+
 from .._errors import MessageRefused, UnknownTask
 from .._handles import TaskHandle
-from .._line import one_line
 from ._arguments import Field, Refused, check_words
 from ._inherited import recipe_of
 from ._owned import by_resume, find_agent, unknown

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from .._line import one_line
+from actors.text import one_line
+
 from .._table import TaskSnapshot
 from ._owned import described, owned
 from ._tool import Call, Tool, ToolResult

@@ -9,10 +9,9 @@ import attrs
 import trio
 
 from actors import TaskStatus
-from actors.envelope import clean_text
+from actors.text import clean_text, one_line
 
 from .._ends import leftovers
-from .._line import one_line
 from .._reading import output_size
 from .._table import TaskSnapshot
 from ..settings import Settings

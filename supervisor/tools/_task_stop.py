@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from .._line import one_line
+from actors.text import one_line
+
 from ._arguments import Field
 from ._owned import find, is_told, state
 from ._tool import Call, Tool, ToolResult

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from .._errors import InputClosed
-from ._arguments import Field, Refused
+from ._arguments import Field, Refused, check_encodable
 from ._owned import find
 from ._tool import Call, Tool, ToolResult
 
@@ -33,7 +33,8 @@ def task_write(runtime: Runtime, owner: str | None) -> Tool:
 
     async def act(call: Call) -> ToolResult:
         task = find(runtime, owner, call.arguments["task_id"])
-        data = _encoded(call.arguments["text"])
+        check_encodable("text", call.arguments["text"], "Nothing was done")
+        data = call.arguments["text"].encode()
         ends = call.arguments["end_of_input"]
         if not data and not ends:
             raise Refused(
@@ -78,13 +79,3 @@ def task_write(runtime: Runtime, owner: str | None) -> Tool:
         ),
     )
     return Tool("TaskWrite", _DESCRIPTION, fields, act)
-
-
-def _encoded(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise Refused(
-            "invalid_arguments",
-            "Nothing was done: text holds half a surrogate pair, which is no character.",
-        ) from None

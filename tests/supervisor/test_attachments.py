@@ -18,8 +18,8 @@ from actors import Context, Progress
 from actors.agent import Agent, AgentContext, AgentEvent, FinalResult, Note
 from actors.shell import Shell
 from actors.testing import Program, fake_env
+from actors.text import escaped_line, one_line
 from actors.work import Report
-from supervisor._line import escaped_line, one_line
 from supervisor.attachments import (
     LISTED,
     SKILLS,

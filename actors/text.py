@@ -1,14 +1,38 @@
-"""Make plain text of what a process prints for a terminal.
+"""The rules of text: what may stand in it, and how much of it is shown.
 
-`Cleaner` takes the raw bytes piece by piece and gives clean UTF-8. It is pure,
-and holds no more than a fixed amount, however much a process prints.
+`clean_text` takes out what deceives a terminal or a parser, and `Cleaner` does it
+for the bytes that a process prints, piece by piece. `one_line`, `first_line` and
+`cut` make a text short, `escape` makes it harmless between tags, and `encodable`
+makes it something that UTF-8 can hold. All of it is pure.
 """
 
 from __future__ import annotations
 
 import codecs
+import json
+import math
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from ._public import publish as _publish
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "ESCAPE_SEQUENCE",
+    "LINE_LIMIT",
+    "Cleaner",
+    "clean_text",
+    "cut",
+    "encodable",
+    "encodable_data",
+    "escape",
+    "escaped_line",
+    "first_line",
+    "is_encodable",
+    "one_line",
+    "whole_characters",
+]
 
 ESCAPE_SEQUENCE: Final = (
     r"\x1b(?:"
@@ -26,7 +50,8 @@ So a cut anywhere inside of one leaves nothing of its first part behind, and
 every ESC begins a match of its own wherever the matching started.
 """
 
-_SEQUENCE: Final = re.compile(ESCAPE_SEQUENCE.encode())
+_SEQUENCE: Final = re.compile(ESCAPE_SEQUENCE)
+_SEQUENCE_BYTES: Final = re.compile(ESCAPE_SEQUENCE.encode())
 _UNFINISHED: Final = re.compile(
     rb"\x1b(?:\[[0-?]*([ -/])?[ -/]*|\][^\x07\x1b\n]*|[PX^_][^\x1b\n]*|[()*+])?\Z"
 )
@@ -35,6 +60,126 @@ _REMOVED: Final = bytes(code for code in (*range(32), 127) if code not in b"\t\n
 
 LINE_LIMIT: Final = 65_536
 """How many bytes of one unfinished line are held back, by default."""
+
+_FORBIDDEN: Final = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f"  # C0, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional controls
+    "\ud800-\udfff\ufffe\uffff]"  # not in XML
+)
+_PLAIN: Final = bytes((*b"\t\n", *range(32, 127)))
+# What is cleaned away is less than this many times what is kept, or more is cut.
+_READ_AHEAD: Final = 4
+
+# Parsers refuse what is nested much deeper, and what a program meant never is.
+_DEPTH: Final = 200
+_TOO_DEEP: Final = "[nested too deeply]"
+
+
+def clean_text(text: str) -> str:
+    """Return ``text`` without what could deceive a terminal or an XML parser.
+
+    Terminal escape sequences go, and of the other characters: the C0 controls
+    but tab and newline, DEL, the C1 controls, the bidirectional controls, lone
+    surrogates, U+FFFE and U+FFFF. ``\\r\\n`` is so left a newline.
+    """
+    if "\x1b" in text:
+        text = _SEQUENCE.sub("", text)
+    # Only what is not plain ASCII is searched: a search for a set of characters
+    # takes ten times as long per character as translate() does.
+    odd = text.encode("utf-8", "surrogatepass").translate(None, _PLAIN)
+    if odd and _FORBIDDEN.search(odd.decode("utf-8", "surrogatepass")):
+        text = _FORBIDDEN.sub("", text)
+    return text
+
+
+def one_line(text: str, limit: int | None = 200, mark: str = "…") -> str:
+    """Return ``text`` cleaned, with single spaces for all white space, and cut
+    to ``limit`` characters, at the end of which ``mark`` then stands."""
+    read = text if limit is None else text[: limit * _READ_AHEAD]
+    line = " ".join(clean_text(read).split())
+    if limit is not None and (len(read) < len(text) or len(line) > limit):
+        line = line[: limit - len(mark)] + mark
+    return line
+
+
+def escaped_line(text: str, limit: int = 200) -> str:
+    """Return `one_line`, for a place between tags: it opens and closes none."""
+    return escape(one_line(text, limit))
+
+
+def first_line(text: str, limit: int = 200, mark: str = "") -> str:
+    """Return the first line of ``text`` that is not empty, at most ``limit``
+    characters of it. It ends with ``mark`` if there is more."""
+    text = text.strip()
+    line = "".join(text[: limit + 1].splitlines()[:1]).rstrip()
+    if mark and len(line) < len(text):
+        line = f"{line} {mark}"
+    return cut(line, limit, mark)
+
+
+def cut(text: str, limit: int, mark: str = "…") -> str:
+    """Return ``text``, of one longer than ``limit`` its start, within the limit
+    with ``mark`` behind it."""
+    return text if len(text) <= limit else text[: limit - len(mark)] + mark
+
+
+def escape(text: str, *, quotes: bool = False) -> str:
+    """Return ``text`` for a place between tags of XML. For one in an attribute the
+    ``quotes`` are escaped, too."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&quot;").replace("'", "&apos;") if quotes else text
+
+
+def is_encodable(text: str) -> bool:
+    """Whether UTF-8 can hold ``text``: no half of a surrogate pair is in it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def encodable(text: str) -> str:
+    """Return ``text`` as UTF-8 can hold it: two halves of a surrogate pair are the
+    character that they are, and a half without the other is a question mark."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+        return whole.encode("utf-8", "replace").decode()
+    return text
+
+
+def encodable_data(data: Any) -> Any:
+    """Return ``data``, of dicts, lists, text and numbers, as JSON in UTF-8 can hold
+    it: each text and each key is `encodable`, a number that is none is null, and
+    what is nested more than 200 levels deep is a text that says so. It is the same
+    object if nothing had to be changed."""
+    try:
+        json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
+    # A TypeError is one of a value of the host's, for whoever encodes it to name.
+    except (ValueError, RecursionError, TypeError):
+        return _encodable(data, _DEPTH)
+    return data
+
+
+def _encodable(data: Any, depth: int) -> Any:
+    if isinstance(data, str):
+        return encodable(data)
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if not isinstance(data, Mapping | list | tuple):
+        return data
+    if depth == 0:
+        return _TOO_DEEP
+    if isinstance(data, Mapping):
+        return {
+            encodable(key) if isinstance(key, str) else key: _encodable(item, depth - 1)
+            for key, item in cast("Mapping[object, object]", data).items()
+        }
+    return [_encodable(item, depth - 1) for item in cast("list[object]", data)]
 
 
 class Cleaner:
@@ -107,7 +252,7 @@ class Cleaner:
                 # so far is skipped and need not be remembered.
                 self._sequence = data[last : last + 2] + (unfinished[1] or b"")
                 data = data[:last]
-            data = _SEQUENCE.sub(b"", data)
+            data = _SEQUENCE_BYTES.sub(b"", data)
         data = data.translate(None, _REMOVED)
         return _C1.sub(b"", data) if b"\xc2" in data else data
 
@@ -167,11 +312,4 @@ def whole_characters(data: bytes) -> bytes:
     return data[start:]
 
 
-def whole_to_end(data: bytes) -> bytes:
-    """Return ``data`` without the beginning of a UTF-8 character cut off after it."""
-    for back in range(1, min(3, len(data)) + 1):
-        byte = data[-back]
-        if byte & 0xC0 != 0x80:
-            size = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
-            return data if size <= back else data[:-back]
-    return data
+_publish(globals())
