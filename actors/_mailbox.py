@@ -28,6 +28,7 @@ from trio.lowlevel import (
     wait_task_rescheduled,
 )
 
+from ._checks import check_whole
 from ._errors import MailboxClosed, MailboxFull
 
 T = TypeVar("T")
@@ -129,12 +130,8 @@ class Mailbox(Generic[T]):
     )
 
     def __init__(self, capacity: int | None = None) -> None:
-        if capacity is not None and (
-            isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1
-        ):
-            raise ValueError(
-                f"capacity must be a positive int or None, not {capacity!r}"
-            )
+        if capacity is not None:
+            check_whole("capacity", capacity, 1, wrong=ValueError)
         self._capacity = capacity
         # Made with the first message that must wait.
         self._incoming: list[T] | None = None

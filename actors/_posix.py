@@ -26,6 +26,7 @@ from typing import Literal
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from ._checks import check_one_of, check_whole
 from ._process import (
     GUARDIAN_DIED,
     PATIENCE,
@@ -380,25 +381,15 @@ def _check(
 ) -> None:
     import resource
 
-    if stdin not in ("null", "pipe"):
-        raise ValueError(f"stdin must be 'null' or 'pipe', not {stdin!r}")
-    if stderr not in ("stdout", "pipe"):
-        raise ValueError(f"stderr must be 'stdout' or 'pipe', not {stderr!r}")
+    check_one_of("stdin", stdin, ("null", "pipe"))
+    check_one_of("stderr", stderr, ("stdout", "pipe"))
     if stderr == "pipe" and terminal is not None:
         raise ValueError("stderr must be 'stdout' on a terminal, not 'pipe'")
     if terminal is not None:
-        for what in ("rows", "columns"):
-            _check_number(f"terminal.{what}", getattr(terminal, what), 1, 0xFFFF)
-    if nice is not None:
-        _check_number("nice", nice, -20, 19)
+        check_whole("terminal.rows", terminal.rows, 1, 0xFFFF, wrong=ValueError)
+        check_whole("terminal.columns", terminal.columns, 1, 0xFFFF, wrong=ValueError)
+    check_whole("nice", nice, -20, 19, none=True, wrong=ValueError)
     for name, value in rlimits.items():
         if not name.islower() or not hasattr(resource, f"RLIMIT_{name.upper()}"):
             raise ValueError(f"rlimits has an unknown name: {name!r}")
-        _check_number(f"rlimits[{name!r}]", value, -1, 2**63 - 1)
-
-
-def _check_number(what: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{what} must be a whole number, not {value!r}")
-    if not least <= value <= most:
-        raise ValueError(f"{what} must be from {least} to {most}, not {value!r}")
+        check_whole(f"rlimits[{name!r}]", value, -1, 2**63 - 1, wrong=ValueError)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from ._checks import check_whole
+
 
 class QuotaExceeded(Exception):
     """Raised when a task has more output than it may keep.
@@ -58,10 +60,7 @@ class DiskQuota:
     def __init__(
         self, limit: int, on_warning: Callable[[str], None] | None = None
     ) -> None:
-        if isinstance(limit, bool) or not isinstance(limit, int):
-            raise TypeError(f"limit must be a number of bytes, not {limit!r}")
-        if limit < 1:
-            raise ValueError(f"limit must be 1 byte or more, not {limit!r}")
+        check_whole("limit", limit, 1)
         self.limit = limit
         self.used = 0
         self._on_warning = on_warning

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from ._actor import Context
+from ._checks import check_number, check_one_of, check_type, check_whole, is_whole
 from ._command import REPORT_SURVIVORS_EVERY, CommandInput, raise_for, run_command
 from ._command import CommandFailed as CommandFailed
 from ._public import publish as _publish
@@ -25,7 +25,7 @@ __all__ = [
     "Shell",
 ]
 
-_LIMITS = frozenset(
+_LIMITS = tuple(
     "as core cpu data fsize memlock msgqueue nice nofile nproc rss rtprio rttime"
     " sigpending stack".split()
 )
@@ -113,41 +113,35 @@ class Shell:
     prompt_after: float | None = attrs.field(default=45.0, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        _check_text("command", self.command)
+        _check_given("command", self.command)
         if not self.command.strip():
             raise ValueError(f"command must not be empty: {self.command!r}")
         if self.cwd is not None:
-            _check_text("cwd", self.cwd)
+            _check_given("cwd", self.cwd)
         if self.env is not None:
-            if not isinstance(self.env, dict):
-                raise TypeError(f"env must be a dict or None, not {self.env!r}")
+            check_type("env", self.env, dict)
             for name, value in self.env.items():
-                _check_text("a name in env", name)
-                _check_text(f"env[{name!r}]", value)
+                _check_given("a name in env", name)
+                _check_given(f"env[{name!r}]", value)
                 if not name or "=" in name:
                     raise ValueError(f"env has an impossible name: {name!r}")
-        if self.stdin not in (None, "pipe"):
-            raise ValueError(f"stdin must be None or 'pipe', not {self.stdin!r}")
-        _check_flag("pty", self.pty)
+        check_one_of("stdin", self.stdin, (None, "pipe"))
+        check_type("pty", self.pty, bool)
         _check_size(self.size)
-        _check_seconds("grace", self.grace)
-        _check_seconds("linger", self.linger)
+        check_number("grace", self.grace, "seconds")
+        check_number("linger", self.linger, "seconds")
         if self.deadline is not None:
-            _check_seconds("deadline", self.deadline)
-        _check_bytes("quota", self.quota)
-        _check_flag("raw", self.raw)
+            check_number("deadline", self.deadline, "seconds")
+        check_whole("quota", self.quota, 1, wrong=ValueError)
+        check_type("raw", self.raw, bool)
         if self.nice is not None:
-            _check_nice(self.nice)
+            check_whole("nice", self.nice, -20, 19, wrong=ValueError)
         if self.rlimits is not None:
             _check_limits(self.rlimits)
         if self.rotate is not None:
-            _check_bytes("rotate", self.rotate)
-            if 2 * self.rotate > self.quota:
-                raise ValueError(
-                    f"rotate must be half of the quota at most, not {self.rotate!r}"
-                )
+            check_whole("rotate", self.rotate, 1, self.quota // 2, wrong=ValueError)
         if self.prompt_after is not None:
-            _check_seconds("prompt_after", self.prompt_after)
+            check_number("prompt_after", self.prompt_after, "seconds")
 
     @property
     def task_type(self) -> str:
@@ -235,38 +229,18 @@ async def _close(log: OutputLog, report: Report) -> OSError | None:
     return failure
 
 
-def _check_text(what: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"{what} must be a str, not {value!r}")
-    if "\0" in value:
-        raise ValueError(f"{what} must not hold a NUL character: {value!r}")
+def _check_given(name: str, value: object) -> None:
+    """Refuse what no program can be given."""
+    check_type(name, value, str)
+    text = cast("str", value)
+    if "\0" in text:
+        raise ValueError(f"{name} must not hold a NUL character: {text!r}")
     try:
-        os.fsencode(value)
+        os.fsencode(text)
     except UnicodeEncodeError:
         raise ValueError(
-            f"{what} holds what no program can be given: {value!r}"
+            f"{name} holds what no program can be given: {text!r}"
         ) from None
-
-
-def _check_seconds(what: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{what} must be seconds, not {value!r}")
-    if not math.isfinite(value) or value < 0:
-        raise ValueError(f"{what} must be seconds, 0 or more, not {value!r}")
-
-
-def _check_flag(what: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise TypeError(f"{what} must be True or False, not {value!r}")
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _check_bytes(what: str, value: int) -> None:
-    if not _is_int(value) or value < 1:
-        raise ValueError(f"{what} must be a positive number of bytes, not {value!r}")
 
 
 def _check_size(value: Sequence[int]) -> None:
@@ -274,26 +248,16 @@ def _check_size(value: Sequence[int]) -> None:
     if (
         not isinstance(value, tuple)
         or len(value) != 2
-        or not all(_is_int(number) and 1 <= number <= 65_535 for number in value)
+        or not all(is_whole(number, 1, 65_535) for number in value)
     ):
         raise ValueError(f"size must be rows and columns, 1 to 65535, not {value!r}")
 
 
-def _check_nice(value: int) -> None:
-    if not _is_int(value) or not -20 <= value <= 19:
-        raise ValueError(f"nice must be a number from -20 to 19, not {value!r}")
-
-
 def _check_limits(value: Mapping[str, int]) -> None:
-    if not isinstance(value, dict):
-        raise TypeError(f"rlimits must be a dict or None, not {value!r}")
+    check_type("rlimits", value, dict)
     for name, limit in value.items():
-        if name not in _LIMITS:
-            raise ValueError(
-                f"rlimits has an unknown name: {name!r}; known are {', '.join(sorted(_LIMITS))}"
-            )
-        if not _is_int(limit) or not -1 <= limit < 2**63:
-            raise ValueError(f"rlimits[{name!r}] must be a number or -1, not {limit!r}")
+        check_one_of("a name in rlimits", name, _LIMITS)
+        check_whole(f"rlimits[{name!r}]", limit, -1, 2**63 - 1, wrong=ValueError)
 
 
 _publish(globals())

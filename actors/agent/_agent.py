@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import ClassVar, TypeAlias, cast, get_args
+from typing import ClassVar, TypeAlias, cast
 
 import attrs
 from trio.lowlevel import enable_ki_protection
 
 from .._actor import Context
+from .._checks import check_all, check_number, check_text, check_type, check_whole
 from ..text import first_line
 from ..work import Report
 from ._budget import Budget
@@ -27,7 +27,6 @@ Run: TypeAlias = Callable[[AgentContext], AsyncIterator[AgentEvent]]
 """A model loop: an async generator function, or whatever else returns an async
 iterator of events."""
 
-_MESSAGES = get_args(Message)
 # Those that may be None.
 _TEXTS = ("system", "description", "model", "permission_mode", "cwd", "session")
 
@@ -151,32 +150,22 @@ class Agent:
 
     def __attrs_post_init__(self) -> None:
         _check_run(self.loop)
-        _check_text("prompt", self.prompt)
-        _check_text("type", self.type)
+        check_text("prompt", self.prompt)
+        check_text("type", self.type)
         for name in _TEXTS:
-            if getattr(self, name) is not None:
-                _check_text(name, getattr(self, name))
+            check_text(name, getattr(self, name), none=True)
         if self.tools is not None:
             _check_names("tools", self.tools)
         _check_names("disallowed_tools", self.disallowed_tools)
         for name in ("deadline", "stall_warning", "stall_limit"):
-            if getattr(self, name) is not None:
-                _check_seconds(name, getattr(self, name))
-        _check_seconds("shutdown", self.shutdown)
-        if self.max_turns is not None:
-            _check_count("max_turns", self.max_turns)
-        _check_count("reminders", self.reminders)
-        if self.budget is not None and not isinstance(self.budget, Budget):
-            raise TypeError(f"budget must be a Budget or None, not {self.budget!r}")
-        if not isinstance(self.history, tuple) or not all(
-            isinstance(message, _MESSAGES) for message in self.history
-        ):
-            raise TypeError(f"history must be messages, not {self.history!r}")
-        for name in ("one_shot", "forked"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(
-                    f"{name} must be True or False, not {getattr(self, name)!r}"
-                )
+            check_number(name, getattr(self, name), "seconds", none=True)
+        check_number("shutdown", self.shutdown, "seconds")
+        check_whole("max_turns", self.max_turns, none=True)
+        check_whole("reminders", self.reminders)
+        check_type("budget", self.budget, Budget | None)
+        check_all("history", self.history, Message)
+        check_type("one_shot", self.one_shot, bool)
+        check_type("forked", self.forked, bool)
 
     @property
     def task_type(self) -> str:
@@ -223,29 +212,7 @@ def _check_run(run: object) -> None:
         )
 
 
-def _check_text(what: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"{what} must be a str, not {value!r}")
-    if not value.strip():
-        raise ValueError(f"{what} must not be empty: {value!r}")
-
-
-def _check_names(what: str, names: object) -> None:
-    if not isinstance(names, tuple):
-        raise TypeError(f"{what} must be names of tools, not {names!r}")
-    for name in cast("tuple[object, ...]", names):
-        _check_text(f"a name in {what}", name)
-
-
-def _check_seconds(what: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{what} must be seconds, not {value!r}")
-    if not math.isfinite(value) or value < 0:
-        raise ValueError(f"{what} must be seconds, 0 or more, not {value!r}")
-
-
-def _check_count(what: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{what} must be a number, not {value!r}")
-    if value < 0:
-        raise ValueError(f"{what} must be 0 or more, not {value!r}")
+def _check_names(what: str, names: tuple[str, ...]) -> None:
+    check_all(what, names, str)
+    for name in names:
+        check_text(f"a name in {what}", name)

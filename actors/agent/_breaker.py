@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import orjson
 
+from .._checks import check_whole
 from ._events import ToolUse
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -34,9 +35,8 @@ class Breaker:
     """The calls so far."""
 
     def __init__(self, repeats: int | None = 20, calls: int = 4_000) -> None:
-        if repeats is not None:
-            _check("repeats", repeats)
-        _check("calls", calls)
+        check_whole("repeats", repeats, 1, none=True)
+        check_whole("calls", calls, 1)
         self._repeats = repeats
         self._calls = calls
         self._ids: set[str] = set()
@@ -82,10 +82,3 @@ def _call(use: ToolUse) -> tuple[str, bytes] | None:
     # The boundary: a stranger's input, which may be anything.
     except (TypeError, ValueError):
         return None
-
-
-def _check(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a number of calls, not {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be 1 or more, not {value!r}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from trio.lowlevel import ParkingLot, enable_ki_protection
+
+from .._checks import check_number, check_type, check_whole
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["Budget"]
@@ -46,12 +46,9 @@ class Budget:
         *,
         parent: Budget | None = None,
     ) -> None:
-        if tokens is not None:
-            _check_tokens(tokens)
-        if cost is not None:
-            _check_cost(cost)
-        if parent is not None and not isinstance(parent, Budget):
-            raise TypeError(f"parent must be a Budget or None, not {parent!r}")
+        check_whole("tokens", tokens, none=True)
+        check_number("cost", cost, none=True)
+        check_type("parent", parent, Budget | None)
         self.tokens = tokens
         self.cost = cost
         self._above = parent
@@ -74,8 +71,8 @@ class Budget:
             TypeError, ValueError: naming the argument and its value; nothing was
                 charged.
         """
-        _check_tokens(tokens)
-        _check_cost(cost)
+        check_whole("tokens", tokens)
+        check_number("cost", cost)
         budget: Budget | None = self
         over = False
         while budget is not None:
@@ -134,17 +131,3 @@ class Budget:
         if self.cost is not None and self.used_cost >= self.cost:
             return f"its budget of {self.cost:g} is used up: {self.used_cost:g}"
         return None
-
-
-def _check_tokens(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"tokens must be a number of tokens, not {value!r}")
-    if value < 0:
-        raise ValueError(f"tokens must be 0 or more, not {value!r}")
-
-
-def _check_cost(value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"cost must be a number, not {value!r}")
-    if not math.isfinite(value) or value < 0:
-        raise ValueError(f"cost must be finite, 0 or more, not {value!r}")

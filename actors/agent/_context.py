@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
+from .._checks import check_type
 from ..text import first_line
 from ..work import Report, Work
 from ._account import Account
@@ -177,8 +178,7 @@ class AgentContext:
             raise TypeError(f"uses must be several ToolUse, not {uses!r}")
         calls = tuple(uses)
         for use in calls:
-            if not isinstance(use, ToolUse):
-                raise TypeError(f"a ToolUse is wanted, not {use!r}")
+            check_type("each of uses", use, ToolUse)
         answers: list[ToolAnswer | None] = [None] * len(calls)
 
         failures: list[AgentFailed] = []

@@ -11,6 +11,7 @@ import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from .._checks import check_type, check_whole
 from ._errors import InboxClosed, InboxFull
 from ._events import UserMessage
 
@@ -80,8 +81,7 @@ class Inbox:
         messages: bool = True,
         on_change: Callable[[], None] | None = None,
     ) -> None:
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise ValueError(f"limit must be a number of messages, not {limit!r}")
+        check_whole("limit", limit, 1, wrong=ValueError)
         self._limit = limit
         self._takes_messages = messages
         self._entries: deque[_Entry] = deque()
@@ -129,8 +129,7 @@ class Inbox:
             InboxClosed: if nothing more is taken.
             InboxFull: if too many wait, or too long ones.
         """
-        if not isinstance(message, UserMessage):
-            raise TypeError(f"a UserMessage is wanted, not {message!r}")
+        check_type("message", message, UserMessage)
         if self.closed:
             raise InboxClosed
         if message.origin == "message" and not self._takes_messages:

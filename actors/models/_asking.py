@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Protocol, cast
 
+from .._checks import check_text, check_whole
 from ..agent import AssistantMessage, TextDelta, TokensUsed, ToolAnswer
 from ..text import cut
 from ._model import ModelFailed, Told
@@ -134,12 +135,8 @@ def check(
     Raises:
         TypeError, ValueError: naming what is wrong.
     """
-    if not isinstance(name, str):
-        raise TypeError(f"name must be a str, not {name!r}")
-    if not name.strip():
-        raise ValueError(f"name must say which model: {name!r}")
-    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-        raise ValueError(f"retries must be a number, 0 or more, not {retries!r}")
+    check_text("name", name)
+    check_whole("retries", retries, wrong=ValueError)
     if client is not None and base_url is not None:
         raise ValueError(
             f"base_url is the client's: give either it or a client, not {base_url!r}"

@@ -13,6 +13,7 @@ from typing import Literal
 
 import trio
 
+from .._checks import check_one_of, check_whole
 from ..env import ProcessExit, ProcessUsage, Terminal
 from ._commands import Commands, answer_for, as_script, check_commands
 from ._pipe import Pipe
@@ -421,25 +422,15 @@ def _check_options(
     nice: int | None,
     rlimits: Mapping[str, int],
 ) -> None:
-    if stdin not in ("null", "pipe"):
-        raise ValueError(f"stdin must be 'null' or 'pipe', not {stdin!r}")
-    if stderr not in ("stdout", "pipe"):
-        raise ValueError(f"stderr must be 'stdout' or 'pipe', not {stderr!r}")
+    check_one_of("stdin", stdin, ("null", "pipe"))
+    check_one_of("stderr", stderr, ("stdout", "pipe"))
     if stderr == "pipe" and terminal is not None:
         raise ValueError("stderr must be 'stdout' on a terminal, not 'pipe'")
     if terminal is not None:
-        _check_number("terminal.rows", terminal.rows, 1, 0xFFFF)
-        _check_number("terminal.columns", terminal.columns, 1, 0xFFFF)
-    if nice is not None:
-        _check_number("nice", nice, -20, 19)
+        check_whole("terminal.rows", terminal.rows, 1, 0xFFFF, wrong=ValueError)
+        check_whole("terminal.columns", terminal.columns, 1, 0xFFFF, wrong=ValueError)
+    check_whole("nice", nice, -20, 19, none=True, wrong=ValueError)
     for name, value in rlimits.items():
         if name not in _LIMITS:
             raise ValueError(f"rlimits has an unknown name: {name!r}")
-        _check_number(f"rlimits[{name!r}]", value, -1, 2**63 - 1)
-
-
-def _check_number(what: str, value: int, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{what} must be an int, not {value!r}")
-    if not least <= value <= most:
-        raise ValueError(f"{what} must be {least} to {most}, not {value!r}")
+        check_whole(f"rlimits[{name!r}]", value, -1, 2**63 - 1, wrong=ValueError)

@@ -12,12 +12,36 @@ from actors.agent import Budget
 @pytest.mark.parametrize(
     ("arguments", "error", "named"),
     [
-        ({"tokens": "1"}, TypeError, "tokens must be a number of tokens, not '1'"),
-        ({"tokens": True}, TypeError, "tokens must be a number of tokens, not True"),
-        ({"tokens": -1}, ValueError, "tokens must be 0 or more, not -1"),
-        ({"cost": "1"}, TypeError, "cost must be a number, not '1'"),
-        ({"cost": float("inf")}, ValueError, "cost must be finite, 0 or more, not inf"),
-        ({"cost": -0.5}, ValueError, "cost must be finite, 0 or more, not -0.5"),
+        (
+            {"tokens": "1"},
+            TypeError,
+            "tokens must be a whole number, 0 or more, or None, not '1'",
+        ),
+        (
+            {"tokens": True},
+            TypeError,
+            "tokens must be a whole number, 0 or more, or None, not True",
+        ),
+        (
+            {"tokens": -1},
+            ValueError,
+            "tokens must be a whole number, 0 or more, or None, not -1",
+        ),
+        (
+            {"cost": "1"},
+            TypeError,
+            "cost must be a number, 0 or more, or None, not '1'",
+        ),
+        (
+            {"cost": float("inf")},
+            ValueError,
+            "cost must be a number, 0 or more, or None, not inf",
+        ),
+        (
+            {"cost": -0.5},
+            ValueError,
+            "cost must be a number, 0 or more, or None, not -0.5",
+        ),
         ({"parent": 5}, TypeError, "parent must be a Budget or None, not 5"),
     ],
 )

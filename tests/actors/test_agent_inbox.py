@@ -47,7 +47,7 @@ def test_a_bad_limit_is_refused(limit):
 
 def test_what_is_no_message_is_refused():
     inbox = Inbox()
-    with pytest.raises(TypeError, match="a UserMessage is wanted, not 'hello'"):
+    with pytest.raises(TypeError, match="message must be a UserMessage, not 'hello'"):
         inbox.put(cast("Any", "hello"))
     assert len(inbox) == 0
 

@@ -117,7 +117,7 @@ async def test_one_tool_use_is_not_several(wrong):
 
 async def test_what_is_no_tool_use_is_refused_before_anything_is_called():
     stage = Stage(using(use(), "Bash"))
-    with pytest.raises(TypeError, match="a ToolUse is wanted, not 'Bash'"):
+    with pytest.raises(TypeError, match="each of uses must be a ToolUse, not 'Bash'"):
         await stage.run()
     assert stage.events == [UserMessage("do it")]
 
