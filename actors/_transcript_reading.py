@@ -19,9 +19,9 @@ from typing import Any, Final
 import attrs
 
 from ._collector import fewer_collections
-from ._transcript_mending import mend
 from ._transcript_records import Gap, Recorded, decode, parse
 from ._transcript_straight import LONGEST_ID, OWN_HEAD, read_straight
+from .agent._conversation import mend
 from .agent._events import AssistantMessage, CompactBoundary, Message, UserMessage
 from .env import Files
 
@@ -355,9 +355,7 @@ def _read_chain(
     if straight is not None:
         messages, needed = mend(straight.said)
         leaf_id = straight.ids[needed - 1] if needed else None
-        return Transcript(
-            messages=list[Message](messages), leaf=leaf_id, newest=straight.newest
-        )
+        return Transcript(messages=messages, leaf=leaf_id, newest=straight.newest)
     scan = _scan(lines, agent_id, go_on)
     leaf = scan.newest_leaf()
     if leaf is None:
@@ -368,7 +366,7 @@ def _read_chain(
     messages, needed = mend(said)
     newest = max(record.timestamp for record in scan.records.values() if record.ours)
     return Transcript(
-        messages=list[Message](messages),
+        messages=messages,
         leaf=ids[needed - 1].decode("utf-8", "surrogatepass") if needed else None,
         newest=newest.decode("utf-8", "surrogatepass"),
         skipped=scan.skipped,

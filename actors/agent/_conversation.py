@@ -1,123 +1,155 @@
-"""What can be gone on with of a conversation that was broken off somewhere.
+"""Make a conversation one that a model accepts, wherever it was broken off.
 
-A model refuses a conversation in which a tool call has no answer, or an answer
-no call. Both come about: a fork is taken in the middle of a call, and a crash
-may strike between the two.
+A model refuses a message that says nothing, a tool call that has no answer, and an
+answer to no call. These come about: a fork is taken in the middle of a call, and a
+crash may strike between the two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import attrs
 
-from ._events import AssistantMessage, Message, UserMessage
+from ._events import AssistantMessage, Message, ToolAnswer, ToolUse, UserMessage
 
 # For help(), which shows only what a module defines itself or lists here.
-__all__ = ["resolved", "settled"]
+__all__ = ["mend", "settled"]
 
 
-def resolved(messages: Iterable[Message]) -> list[Message]:
-    """Return the messages without those of the assistant of which a tool call was
-    not answered, and without the answers to such a message. The answers to one
-    stand before the next message of the assistant."""
-    kept: list[Message] = []
-    for turn in _turns(messages):
-        first, *rest = turn
-        asked: set[str] = set()
+def mend(messages: Sequence[Message]) -> tuple[list[Message], int]:
+    """Return the messages that a model accepts, and the length of the prefix of
+    ``messages`` that contains all of them.
+
+    - A message of the assistant that says nothing is cut, and so is one with a
+      tool call that was never answered, and what answers there are to it.
+    - The answers to the calls of one message follow it as one message.
+    - Nothing else that was said to the agent is cut or merged, even where several
+      such messages follow each other.
+
+    A conversation that was mended is left as it is.
+    """
+    if _is_whole(messages):
+        return list(messages), len(messages)
+    mended: list[Message] = []
+    needed = at = 0
+    while at < len(messages):
+        first, end = messages[at], at + 1
+        # What was said to the agent before it said anything else.
+        while end < len(messages) and isinstance(messages[end], UserMessage):
+            end += 1
+        said = [it for it in messages[at:end] if isinstance(it, UserMessage)]
         if isinstance(first, AssistantMessage):
-            asked = {use.id for use in first.tool_uses}
-            if asked <= _answered(rest):
-                kept.append(first)
-            else:
-                asked = set()
+            shown = _mend_round(first, said)
+        elif isinstance(first, UserMessage):
+            shown = _without_answers(said)
         else:
-            rest = turn
-        for message in rest:
-            if isinstance(message, UserMessage) and message.tool_answers:
-                answers = tuple(
-                    answer
-                    for answer in message.tool_answers
-                    if answer.tool_use_id in asked
-                )
-                if not answers and not message.text:
-                    continue
-                if answers != message.tool_answers:
-                    message = attrs.evolve(message, tool_answers=answers)
-            kept.append(message)
-    return kept
+            shown = [first, *_without_answers(said)]
+        if shown:
+            mended += shown
+            needed = _last_kept(messages, at, end, shown)
+        at = end
+    return mended, needed
 
 
 def settled(messages: Iterable[Message]) -> list[Message]:
-    """Return what a new run can begin with: the messages as `resolved` leaves
-    them, without those of the assistant at the end that say nothing, and with
+    """Return what a new run can begin with: the messages that a model accepts, with
     adjacent messages to the model made one if they come from the same source.
     Those of different sources stay apart, or one could pass for the other."""
-    kept: list[Message] = []
-    same: list[UserMessage] = []
-    for message in _without_empty_end(resolved(messages)):
-        if isinstance(message, UserMessage):
-            if same and _source(same[-1]) != _source(message):
-                kept.append(_joined(same))
-                same = []
-            same.append(message)
-            continue
-        if same:
-            kept.append(_joined(same))
-            same = []
-        kept.append(message)
-    if same:
-        kept.append(_joined(same))
-    return kept
+    mended, _ = mend(list(messages))
+    # All of a source at once: one by one would take the square of the time.
+    return [
+        message
+        for source, same in groupby(mended, _source)
+        for message in (same if source is None else [_joined([*same])])
+    ]
 
 
-def _source(message: UserMessage) -> tuple[str, str | None]:
-    return message.origin, message.sender
+def _source(message: Message) -> tuple[str, str | None] | None:
+    """Return who speaks to the model; None if the model does."""
+    if isinstance(message, UserMessage):
+        return message.origin, message.sender
+    return None
 
 
-# All at once: one by one would take a time that goes with the square of their number.
-def _joined(messages: Sequence[UserMessage]) -> UserMessage:
-    first = messages[0]
+def _joined(messages: Sequence[Message]) -> Message:
     if len(messages) == 1:
-        return first
+        return messages[0]
+    said = [message for message in messages if isinstance(message, UserMessage)]
     return attrs.evolve(
-        first,
-        text="\n\n".join(message.text for message in messages if message.text),
-        tool_answers=tuple(
-            answer for message in messages for answer in message.tool_answers
-        ),
+        said[0],
+        text="\n\n".join(message.text for message in said if message.text),
+        tool_answers=tuple(each for message in said for each in message.tool_answers),
     )
 
 
-def _turns(messages: Iterable[Message]) -> list[list[Message]]:
-    """Cut before each message that is not to the model."""
-    turns: list[list[Message]] = []
+def _is_whole(messages: Sequence[Message]) -> bool:
+    """Whether there is nothing to mend, as there nearly always is not."""
+    # The calls that the next message has to answer.
+    calls: tuple[ToolUse, ...] = ()
     for message in messages:
-        if turns and isinstance(message, UserMessage):
-            turns[-1].append(message)
-        else:
-            turns.append([message])
-    return turns
+        if isinstance(message, UserMessage):
+            answers = message.tool_answers
+            if calls:
+                if not _answer_all(calls, answers):
+                    return False
+                calls = ()
+            elif answers or not message.text:
+                return False
+        elif calls:
+            return False
+        elif isinstance(message, AssistantMessage):
+            calls = message.tool_uses
+            if not calls and not message.text.strip():
+                return False
+    return not calls
 
 
-def _answered(messages: Iterable[Message]) -> set[str]:
-    return {
-        answer.tool_use_id
-        for message in messages
-        if isinstance(message, UserMessage)
-        for answer in message.tool_answers
-    }
+def _answer_all(calls: tuple[ToolUse, ...], answers: tuple[ToolAnswer, ...]) -> bool:
+    """Whether these are the answers, in order, each to another of the calls."""
+    if len(calls) == 1 == len(answers):
+        return calls[0].id == answers[0].tool_use_id
+    ids = [call.id for call in calls]
+    return len({*ids}) == len(ids) and ids == [each.tool_use_id for each in answers]
 
 
-def _without_empty_end(messages: Sequence[Message]) -> Sequence[Message]:
-    end = len(messages)
-    while end:
-        last = messages[end - 1]
-        if (
-            not isinstance(last, AssistantMessage)
-            or last.tool_uses
-            or last.text.strip()
-        ):
-            break
-        end -= 1
-    return messages[:end]
+def _mend_round(
+    message: AssistantMessage, said: Sequence[UserMessage]
+) -> list[Message]:
+    others = _without_answers(said)
+    if not message.tool_uses:
+        return [message, *others] if message.text.strip() else others
+    answers: dict[str, ToolAnswer] = {}
+    for each in said:
+        for answer in each.tool_answers:
+            answers.setdefault(answer.tool_use_id, answer)
+    if any(use.id not in answers for use in message.tool_uses):
+        return others
+    wanted = tuple(answers[use.id] for use in message.tool_uses)
+    if said[0].tool_answers == wanted:
+        # As it nearly always is.
+        return [message, said[0], *_without_answers(said[1:])]
+    return [message, UserMessage(tool_answers=wanted, origin="tools"), *others]
+
+
+def _without_answers(said: Sequence[UserMessage]) -> list[Message]:
+    """Return those that have a text, and of them the text."""
+    return [
+        attrs.evolve(each, tool_answers=()) if each.tool_answers else each
+        for each in said
+        if each.text
+    ]
+
+
+def _last_kept(
+    messages: Sequence[Message], at: int, end: int, shown: Sequence[Message]
+) -> int:
+    """Return how many messages it takes for those ``shown`` of a round."""
+    answered = any(isinstance(m, UserMessage) and m.tool_answers for m in shown)
+    for index in range(end - 1, at, -1):
+        message = messages[index]
+        assert isinstance(message, UserMessage)
+        if message.text or (answered and message.tool_answers):
+            return index + 1
+    return at + 1

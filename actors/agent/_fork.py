@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ._conversation import resolved
+from ._conversation import mend
 from ._errors import ForkRefused
 from ._events import Message
 
@@ -42,7 +42,8 @@ def fork(
     """
     if in_fork():
         raise ForkRefused
-    own = {"history": tuple(resolved(history)), "forked": True, "description": None}
+    whole, _ = mend(list(history))
+    own = {"history": whole, "forked": True, "description": None}
     return attrs.evolve(agent, prompt=prompt, **{**own, **changes})
 
 

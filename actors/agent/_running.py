@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
@@ -22,7 +22,7 @@ from ._account import Account
 from ._alone import Alone
 from ._context import AgentContext
 from ._errors import AgentFailed
-from ._events import CompactBoundary, FinalResult, Message, Terminate, UserMessage
+from ._events import CompactBoundary, FinalResult, Terminate, UserMessage
 from ._fork import enter_fork
 from ._inbox import Inbox
 from ._loop import END, Loop
@@ -123,7 +123,8 @@ class _Running:
             raise AgentFailed("budget", self._budget.exceeded)
         account, earlier = self._account, self._host.history
         added = await self._host.starting()
-        account.history += _from_boundary(earlier)
+        compacted = [n for n, it in enumerate(earlier) if type(it) is CompactBoundary]
+        account.history += earlier[compacted[-1] if compacted else 0 :]
         if not earlier:
             for message in self._agent.history:
                 account.remember(message)
@@ -501,14 +502,6 @@ class _Running:
             self._verdict = AgentFailed(mode, why)
             scope = self._own_wait or self._scope
             scope.cancel(reason=why)
-
-
-def _from_boundary(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages from the last compaction on."""
-    for place in range(len(messages) - 1, -1, -1):
-        if isinstance(messages[place], CompactBoundary):
-            return list(messages[place:])
-    return list(messages)
 
 
 def _is_cancellation(error: BaseException) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.agent._conversation import resolved, settled
+from actors.agent._conversation import mend, settled
 from actors.agent._events import (
     AssistantMessage,
     CompactBoundary,
@@ -18,6 +19,10 @@ from actors.agent._events import (
 )
 
 PROMPT = UserMessage("do it")
+
+
+def mended(history: Sequence[Message]) -> list[Message]:
+    return mend(history)[0]
 
 
 def asks(*ids: str, text: str = "") -> AssistantMessage:
@@ -33,40 +38,40 @@ def test_a_message_with_an_unanswered_tool_call_is_dropped() -> None:
     """AG8: all of it, with its text and its other calls."""
     last = asks("b", "c", text="two more")
     history = [PROMPT, asks("a"), answers("a"), last]
-    assert resolved(history) == history[:3]
-    assert resolved([*history, answers("b", "c")]) == [*history, answers("b", "c")]
-    assert resolved([]) == []
+    assert mended(history) == history[:3]
+    assert mended([*history, answers("b", "c")]) == [*history, answers("b", "c")]
+    assert mended([]) == []
 
 
 def test_the_answers_to_a_dropped_message_are_dropped_with_it() -> None:
     """AG8: a model refuses an answer without its call."""
     history: list[Message] = [PROMPT, asks("a", "b"), answers("a")]
-    assert resolved(history) == [PROMPT]
+    assert mended(history) == [PROMPT]
     history[2] = answers("a", text="and this")
-    assert resolved(history) == [PROMPT, UserMessage("and this", origin="tools")]
-    assert resolved([answers("x"), PROMPT]) == [PROMPT]
+    assert mended(history) == [PROMPT, UserMessage("and this", origin="tools")]
+    assert mended([answers("x"), PROMPT]) == [PROMPT]
 
 
 def test_an_id_that_is_used_again_is_another_call() -> None:
     """AG8: the answer to the first is none to the second."""
     history = [PROMPT, asks("1"), answers("1"), asks("1")]
-    assert resolved(history) == history[:3]
+    assert mended(history) == history[:3]
     history = [PROMPT, asks("1"), asks("1"), answers("1")]
-    assert resolved(history) == [PROMPT, asks("1"), answers("1")]
+    assert mended(history) == [PROMPT, asks("1"), answers("1")]
 
 
 def test_answers_may_come_in_several_messages_with_others_between() -> None:
     """AG8."""
     note = UserMessage("psst", origin="message", sender="main")
     history = [PROMPT, asks("a", "b"), answers("a"), note, answers("b")]
-    assert resolved(history) == history
+    assert mended(history) == [PROMPT, asks("a", "b"), answers("a", "b"), note]
 
 
 def test_what_stands_before_a_compaction_answers_nothing_after_it() -> None:
     """AG8: the conversation begins anew there."""
     summary = CompactBoundary("all is well")
     history = [PROMPT, asks("a"), summary, answers("a"), asks("b"), answers("b")]
-    assert resolved(history) == [PROMPT, summary, asks("b"), answers("b")]
+    assert mended(history) == [PROMPT, summary, asks("b"), answers("b")]
 
 
 def test_empty_messages_at_the_end_and_unanswered_calls_are_cut() -> None:
@@ -75,7 +80,7 @@ def test_empty_messages_at_the_end_and_unanswered_calls_are_cut() -> None:
     assert settled([PROMPT, asks("a"), empty]) == [PROMPT]
     assert settled([PROMPT, empty, asks("a"), empty]) == [PROMPT]
     done = AssistantMessage("done")
-    assert settled([PROMPT, empty, done]) == [PROMPT, empty, done]
+    assert settled([PROMPT, empty, done]) == [PROMPT, done]
     assert settled([PROMPT, asks("a"), answers("a"), empty]) == [
         PROMPT,
         asks("a"),
@@ -123,7 +128,7 @@ def test_whatever_was_broken_off_every_call_has_its_answer_and_the_other_way_rou
     history: list[Message],
 ) -> None:
     """AG8, TR5: checked by walking through it as a provider does."""
-    for left in (resolved(history), settled(history)):
+    for left in (mended(history), settled(history)):
         open_calls: set[str] = set()
         asked: set[str] = set()
         for message in left:
@@ -138,7 +143,7 @@ def test_whatever_was_broken_off_every_call_has_its_answer_and_the_other_way_rou
                 asked = {use.id for use in message.tool_uses}
                 open_calls = set(asked)
         assert not open_calls
-        assert resolved(left) == left
+        assert mended(left) == left
     assert settled(settled(history)) == settled(history)
 
 

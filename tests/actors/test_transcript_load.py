@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from actors import _transcript_reading
 from actors._files import PosixFiles
-from actors._transcript_mending import mend
+from actors.agent._conversation import mend
 from actors.agent._events import (
     AssistantMessage,
     CompactBoundary,
@@ -509,6 +509,7 @@ def test_any_conversation_is_mended_to_what_a_model_accepts(
             assert message.text.strip() or message.tool_uses
             open_calls = [use.id for use in message.tool_uses]
         else:
+            assert isinstance(message, UserMessage)
             assert [answer.tool_use_id for answer in message.tool_answers] == open_calls
             assert message.text or message.tool_answers
             open_calls = []
