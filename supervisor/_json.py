@@ -2,41 +2,82 @@
 
 from __future__ import annotations
 
-import orjson
-from cattrs.preconf.orjson import make_converter
+from typing import Any, Final, cast, get_type_hints
 
+import attrs
+import orjson
+
+from actors.agent import from_data
+from actors.agent import to_json as said_to_json
 from actors.text import encodable
 
+from . import _events
 from ._events import SCHEMA_VERSION, AgentSaid, Event
 
-_converter = make_converter()
-# A command line may hold bytes that are no UTF-8; JSON cannot.
-_converter.register_unstructure_hook(str, encodable)
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = ["SCHEMA_VERSION", "from_json", "to_json"]
+
+_SAID: Final = "AgentEvent"
+_KINDS: Final[dict[str, type[Event]]] = {
+    _SAID if kind is AgentSaid else kind.__name__: kind
+    for kind in vars(_events).values()
+    if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
+}
 
 
 def to_json(event: Event) -> bytes:
-    """Return ``event`` as a JSON object on one line: its ``kind``, the
-    ``version`` of the schema, and its fields. An `AgentSaid` is of the kind
-    ``AgentEvent``; what was said is in its ``event``."""
-    if isinstance(event, AgentSaid):
-        return _said_to_json(event)
-    fields = _converter.unstructure(event)
-    return orjson.dumps(
-        {"kind": type(event).__name__, "version": SCHEMA_VERSION, **fields}
-    )
+    """Return an event of a tree or of a runtime as a JSON object on one line.
 
-
-def _said_to_json(event: AgentSaid) -> bytes:
-    # Where an agent has said something this is there already.
-    from actors.agent import to_json
-
-    fields = {
-        "kind": "AgentEvent",
-        "version": SCHEMA_VERSION,
-        "seq": event.seq,
-        "time": event.time,
-        "task_id": event.task_id,
-        "run_id": event.run_id,
-        "event": orjson.Fragment(to_json(event.event)),
+    It has the ``kind`` of the event, which is the name of its class, the ``version``
+    of the schema, and the fields. An `AgentSaid` is of the kind ``AgentEvent``, and
+    what was said is in its ``event``. Of half a surrogate pair, which no UTF-8 can
+    hold, a question mark is left.
+    """
+    # A command line may hold bytes that are no UTF-8; JSON cannot.
+    fields: dict[str, Any] = {
+        name: encodable(value) if isinstance(value, str) else value
+        for name, value in attrs.asdict(event, recurse=False).items()
     }
-    return orjson.dumps(fields)
+    kind = type(event).__name__
+    if isinstance(event, AgentSaid):
+        kind, fields["event"] = _SAID, orjson.Fragment(said_to_json(event.event))
+    return orjson.dumps({"kind": kind, "version": SCHEMA_VERSION, **fields})
+
+
+def from_json(data: bytes | str) -> Event:
+    """Return the event that `to_json` has made ``data`` of. What it does not know
+    besides is left out.
+
+    Raises:
+        ValueError: naming what is wrong: it is not an event, it is of a kind that is
+            not known here, or of another version of the schema.
+    """
+    loaded: object = orjson.loads(data)
+    if not isinstance(loaded, dict):
+        raise ValueError(f"expected an event, a JSON object, got {loaded!r}")
+    fields = cast("dict[str, Any]", loaded)
+    name, version = fields.get("kind"), fields.get("version")
+    if version != SCHEMA_VERSION:
+        raise ValueError(
+            f"expected version {SCHEMA_VERSION} of the schema of events, got {version!r}"
+        )
+    if not isinstance(name, str) or name not in _KINDS:
+        raise ValueError(
+            f"unknown kind of event: {name!r}; known are {', '.join(_KINDS)}"
+        )
+    kind = _KINDS[name]
+    types, given = get_type_hints(kind), dict[str, Any]()
+    for field in attrs.fields(kind):
+        if field.name in fields:
+            value, wanted = fields[field.name], types[field.name]
+            if wanted is Any:
+                value = from_data(value)
+            elif not isinstance(value, int | float if wanted is float else wanted):
+                what = getattr(wanted, "__name__", wanted)
+                raise ValueError(
+                    f"{field.name} of {name}: expected {what}, got {value!r}"
+                )
+            given[field.name] = value
+        elif field.default is attrs.NOTHING:
+            raise ValueError(f"{name} lacks {field.name}")
+    return kind(**given)

@@ -62,6 +62,8 @@ from ._events import Warned as Warned
 from ._fair import fair
 from ._handles import StopResult as StopResult
 from ._handles import TaskHandle as TaskHandle
+from ._json import from_json as from_json
+from ._json import to_json as to_json
 from ._life import Life
 from ._limits import Limits as Limits
 from ._messages import Sent as Sent
@@ -149,7 +151,9 @@ __all__ = [
     "WouldDeadlock",
     "as_reminder",
     "cap_lines",
+    "from_json",
     "open_runtime",
+    "to_json",
 ]
 
 _CHECKPOINT_EVERY = 32

@@ -27,9 +27,10 @@ from actors.agent import (
 )
 from actors.text import one_line
 
-from .._agent_host import REFUSED_BY_DEFAULT, REFUSED_UNASKED
-from .._events import AgentSaid, Event, Warned
-from .._events import ApprovalRequested as Asked
+from ..lowlevel import REFUSED_BY_DEFAULT, REFUSED_UNASKED
+from ..runtime import AgentSaid, Warned
+from ..runtime import ApprovalRequested as Asked
+from ..tree import Event
 from ._leftovers import StillWaiting
 from ._stdout import Stdout
 from ._view import JsonView, PlainView

@@ -12,13 +12,8 @@ import orjson
 import trio
 from rich.cells import chop_cells
 
-from .._events import (
-    ApprovalAnswered,
-    ApprovalRequested,
-    Event,
-    Gap,
-)
-from ..runtime import Approval, Runtime
+from ..runtime import Approval, ApprovalAnswered, ApprovalRequested, Runtime
+from ..tree import Event, Gap
 from ._listening import Listening
 from ._stdin import Stdin
 from ._stdout import Stdout

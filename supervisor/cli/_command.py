@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import attrs
 import click
@@ -19,19 +19,19 @@ import trio
 
 from actors.text import one_line
 
-from .._errors import InvalidChildSpec
-from .._rules import Effect, is_about
-from .._spec import RESTARTS, Backoff, Restart
-from .._tool_names import is_listed
+from ..lowlevel import is_about, is_listed
 from ..permissions import MODES, Mode, Rule, read_mode
+from ..tree import Backoff, InvalidChildSpec
 
 if TYPE_CHECKING:
     from actors.models.scripted import Script
 
-    from .._limits import Limits
     from ..definitions import AgentDefinition
+    from ..runtime import Limits
     from ..settings_file import FileSettings
     from .agent import Provider
+
+Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
 
 _ARGV = f"{__name__}.argv"
 _NAMED = 5
@@ -109,7 +109,7 @@ def _backoff(
 
 
 def _rules(
-    effect: Effect,
+    effect: Literal["allow", "deny"],
 ) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], tuple[Rule, ...]]:
     def read(
         _ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]
@@ -200,7 +200,7 @@ def _main() -> None:
 )
 @click.option(
     "--restart",
-    type=click.Choice(RESTARTS),
+    type=click.Choice(get_args(Restart)),
     default="temporary",
     show_default=True,
     help="Run a command again: after every end, after a failure, or never.",

@@ -9,9 +9,8 @@ import trio
 from actors.agent import FinalResult
 from actors.text import clean_text
 
-from .._errors import UnknownTask
-from .._events import AgentSaid, Event, TaskEnded
-from ..runtime import Runtime, TaskSnapshot
+from ..runtime import AgentSaid, Runtime, TaskEnded, TaskSnapshot, UnknownTask
+from ..tree import Event
 
 _FIRST = 5.0
 """Seconds after which it is told for the first time what is waited for."""

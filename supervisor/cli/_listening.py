@@ -10,8 +10,8 @@ import trio
 
 from actors.agent import AgentContext, AgentEvent, AssistantMessage, Run
 
-from .._events import Event
 from ..runtime import AgentSaid, Runtime, TaskHandle
+from ..tree import Event
 
 
 class Listening:

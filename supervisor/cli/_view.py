@@ -23,22 +23,24 @@ from rich.text import Text
 from actors import TaskStatus
 from actors.text import clean_text, one_line
 
-from .._errors import UnknownTask
-from .._events import (
-    SCHEMA_VERSION,
-    Event,
-    Gap,
-    Straggler,
+from ..lowlevel import SCHEMA_VERSION
+from ..runtime import (
+    Notification,
+    Runtime,
     TaskBackgrounded,
     TaskEnded,
+    TaskHandle,
     TaskRestarted,
     TaskRestartScheduled,
     TaskResumed,
+    TaskSnapshot,
     TaskStarted,
     TaskStopRequested,
+    UnknownTask,
     Warned,
+    to_json,
 )
-from ..runtime import Notification, Runtime, TaskHandle, TaskSnapshot
+from ..tree import Event, Gap, Straggler
 from ._stdout import Stdout
 
 _FRAME = 0.1
@@ -102,12 +104,8 @@ class JsonView:
     of it: the time of day and, of tasks, the file with their output."""
 
     def __init__(self, stdout: Stdout) -> None:
-        # Here, since it takes a while, and before a descriptor may be wanting.
-        from .._json import to_json
-
         self.runtime: Runtime | None = None
         self._stdout = stdout
-        self._to_json = to_json
         self._at = 0.0
 
     async def show(self, events: Sequence[Event]) -> None:
@@ -116,7 +114,7 @@ class JsonView:
 
     def _line(self, event: Event) -> bytes:
         more = orjson.dumps(self.more(event))
-        return self._to_json(event)[:-1] + b"," + more[1:] + b"\n"
+        return to_json(event)[:-1] + b"," + more[1:] + b"\n"
 
     def more(self, event: Event) -> dict[str, Any]:
         """Return what is told beside the fields of ``event``."""

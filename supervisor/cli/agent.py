@@ -22,14 +22,12 @@ from actors.models import Model, loop
 from actors.models.scripted import Script, Step
 from actors.text import clean_text, one_line
 
-from .._errors import SupervisorError
-from .._events import Subscription
-from .._resume import GENERAL
 from ..agents import AgentPolicy
 from ..definitions import AgentDefinition
 from ..hooks import Hooks
 from ..permissions import Mode, Permissions, Rule
 from ..runtime import Limits, Notifications, Runtime, TaskSnapshot, open_runtime
+from ..tree import Subscription, SupervisorError
 from ._agent_view import HostStep, JsonAgentView, PlainAgentView, in_our_words
 from ._asking import Asker, JsonAsker, TerminalAsker
 from ._leftovers import Leftovers
@@ -255,14 +253,15 @@ class _Session:
         order = self._order
         script = order.script.agents[step.agent]
         is_real = order.provider is not None
-        return Agent(
+        agent = Agent(
             self._listening.run,
             step.text or "",
-            type=step.agent if script.description and not is_real else GENERAL,
             description=step.agent,
             model=f"{order.provider}/{order.model}" if is_real else script.model,
             tools=script.tools,
         )
+        is_defined = script.description and not is_real
+        return attrs.evolve(agent, type=step.agent) if is_defined else agent
 
     async def _run_in_foreground(self, step: Step, begun: trio.Event) -> None:
         """Run an agent until it ends, or is moved. Several may run so at once."""

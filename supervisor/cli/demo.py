@@ -20,8 +20,17 @@ import trio
 
 from actors.shell import Shell
 
-from .._events import AgentSaid, Subscription, TaskEnded, TaskProgress, TaskStarted
-from ..runtime import Notifications, Runtime, TaskHandle, open_runtime
+from ..runtime import (
+    AgentSaid,
+    Notifications,
+    Runtime,
+    TaskEnded,
+    TaskHandle,
+    TaskProgress,
+    TaskStarted,
+    open_runtime,
+)
+from ..tree import Subscription
 from ._claims import ATTEMPTS, BACKOFF, FORGED, GRACE, LIMIT, READ, Facts, Look, judge
 from ._demo_agents import AgentScenario
 from ._stdout import Stdout

@@ -16,9 +16,8 @@ import trio
 from actors import TaskStatus
 from actors.shell import Shell
 
-from .._events import Subscription
 from ..runtime import Limits, Notifications, TaskHandle, open_runtime
-from ..tree import Backoff
+from ..tree import Backoff, Subscription
 from ._stdout import Stdout
 from ._stopping import Stopping, open_signals
 from ._view import JsonView, LiveView, PlainView, View, located, summary

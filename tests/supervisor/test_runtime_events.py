@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
+import attrs
 import orjson
+import pytest
 import trio
 import trio.testing
 
 from actors import Context, Progress
+from actors.agent import Note
 from actors.work import Report
-from supervisor._events import (
+from supervisor.runtime import (
     Acked,
+    AgentSaid,
     Notified,
     TaskBackgrounded,
     TaskEnded,
@@ -22,11 +27,11 @@ from supervisor._events import (
     TaskStarted,
     TaskStopRequested,
     Warned,
-)
-from supervisor._json import to_json
-from supervisor.runtime import (
+    from_json,
     open_runtime,
+    to_json,
 )
+from supervisor.tree import Event, Gap
 from tests.supervisor.jobs import (
     Job,
     forever,
@@ -116,6 +121,86 @@ async def test_the_events_of_a_task_come_in_order_and_can_be_written_down(
     for event in seen:
         data = orjson.loads(to_json(event))
         assert data["kind"] == type(event).__name__ and data["version"] == 1
+        assert type(from_json(to_json(event))) is type(event)
+
+
+def events_of_all_kinds() -> list[Event]:
+    """Return one event of each class that a tree or a runtime emits, and where a field
+    may be None one more with that."""
+    values: dict[str, Any] = {"int": 3, "float": 0.5, "str": "a\nb", "bool": True}
+    kinds = [kind for kind in Event.__subclasses__() if ".cli." not in kind.__module__]
+    assert {Gap, AgentSaid, TaskEnded} < {*kinds} and len(kinds) >= 20
+    found: list[Event] = []
+    for kind in kinds:
+        types = {name: str(it.type) for name, it in attrs.fields_dict(kind).items()}
+        given: dict[str, Any] = {
+            name: Note("x") if what == "typing.Any" else values[find_first(what)]
+            for name, what in types.items()
+        }
+        empty: dict[str, Any] = {
+            name: None for name, what in types.items() if "None" in what
+        }
+        found += [kind(**given), *([kind(**given | empty)] if empty else [])]
+    return found
+
+
+def find_first(what: str) -> str:
+    return what.removeprefix("<class '").removesuffix("'>").split(" ")[0]
+
+
+def test_every_kind_of_event_comes_back_from_json_as_it_was() -> None:
+    """Brief, section 6: events can be written down, and read again."""
+    for event in events_of_all_kinds():
+        assert from_json(to_json(event)) == event
+        said = isinstance(event, AgentSaid)
+        name = "AgentEvent" if said else type(event).__name__
+        written = orjson.loads(to_json(event))
+        assert written["kind"] == name
+        more = written | {"at": "2026-11-22", "new": [1]}
+        assert from_json(orjson.dumps(more).decode()) == event
+
+
+TOLD = {"kind": "Gap", "version": 1, "seq": 1, "time": 0.5, "missed": 2}
+WRONG: dict[str, tuple[object, str]] = {
+    "another kind": (TOLD | {"kind": "TaskCloned"}, "unknown kind of event: 'TaskCl"),
+    "no kind": ({"version": 1}, "unknown kind of event: None"),
+    "a kind that is a list": (TOLD | {"kind": []}, r"unknown kind of event: \[\]"),
+    "a later version": (TOLD | {"version": 2}, "expected version 1 .* got 2"),
+    "no version": ({"kind": "Gap"}, "expected version 1 .* got None"),
+    "a field is missing": (
+        {name: it for name, it in TOLD.items() if name != "missed"},
+        "Gap lacks missed",
+    ),
+    "a field is of another type": (
+        TOLD | {"missed": "2"},
+        "missed of Gap: expected int, got '2'",
+    ),
+    "a number is text": (TOLD | {"time": "0"}, "time of Gap: expected float, got '0'"),
+    "a list": ([TOLD], "expected an event, a JSON object, got"),
+    "what no agent says": (
+        TOLD | {"kind": "AgentEvent", "task_id": "a", "run_id": "b", "event": {}},
+        "unknown type of event: None",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_json_that_is_not_an_event_is_refused_with_the_reason(case: str) -> None:
+    """Brief, section 6: also that of a later program."""
+    data, why = WRONG[case]
+    with pytest.raises(ValueError, match=why):
+        from_json(orjson.dumps(data))
+
+
+def test_what_is_not_json_is_refused() -> None:
+    with pytest.raises(ValueError, match="unexpected"):
+        from_json(b'{"kind": ')
+
+
+def test_a_field_that_came_later_has_its_default() -> None:
+    data = orjson.loads(to_json(Notified(1, 0.5, "n1", "s1", "task")))
+    del data["what"]
+    assert from_json(orjson.dumps(data)) == Notified(1, 0.5, "n1", "s1")
 
 
 async def test_moving_to_the_background_is_an_event(tmp_path: Path) -> None:
