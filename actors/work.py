@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Protocol, cast
 
 import trio
 
@@ -17,14 +17,10 @@ from ._actor import Context
 from ._exit import Exit
 from ._progress import Progress
 from ._public import publish as _publish
+from ._rare import HasRare, Rare
 from ._status import Guard, TaskStatus
 from .env import Env, ProcessUsage
 from .output import DiskQuota, Growth, OutputLog, older_file
-
-if TYPE_CHECKING:
-    from .agent._events import AgentEvent, Terminate, TodoList
-    from .agent._host import AgentHost
-    from .agent._inbox import Inbox
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
@@ -34,8 +30,6 @@ __all__ = [
     "Work",
     "WorkFailed",
 ]
-
-T = TypeVar("T")
 
 # Progress is told at most this often; what lies between is only kept.
 PROGRESS_EVERY = 1.0
@@ -147,35 +141,13 @@ class Input(Protocol):
         ...
 
 
-class _Rare(Generic[T]):
-    """A field that few reports ever have. It lies in a dict, which is made for
-    the first of them; where there is none it reads as its default."""
-
-    def __init__(self, default: T) -> None:
-        self._default = default
-
-    def __set_name__(self, owner: type[Report], name: str) -> None:
-        self._name = name
-
-    def __get__(self, report: Report, owner: type[Report]) -> T:
-        rare = report.rare
-        return self._default if rare is None else rare.get(self._name, self._default)
-
-    def __set__(self, report: Report, value: T) -> None:
-        if report.rare is None:
-            if value is self._default:
-                return
-            report.rare = {}
-        report.rare[self._name] = value
-
-
-class _RareInput(_Rare[Input | None]):
+class _RareInput(Rare[Input | None]):
     """That of `Report.input`, for which somebody may wait."""
 
-    def __set__(self, report: Report, value: Input | None) -> None:
-        super().__set__(report, value)
+    def __set__(self, record: HasRare, value: Input | None) -> None:
+        super().__set__(record, value)
         if value is not None:
-            report.on_input()
+            cast("Report", record).on_input()
 
 
 class Report(Guard):
@@ -190,8 +162,6 @@ class Report(Guard):
       if there is none.
     - ``hurry``: whether a stop is to grant no time for cleaning up; `wait_hurry`
       waits for that.
-    - of an agent: ``agent_host`` and ``inbox``, what it asks and where messages
-      to it wait; None without a runtime.
 
     What it may set, by itself, for `TaskSnapshot` and whoever asks:
 
@@ -205,8 +175,6 @@ class Report(Guard):
     - ``measure``: a function that returns the `ProcessUsage` of now, or None if
       that cannot be known; ``cpu_seconds``: the CPU time of a run that has ended.
     - ``input``: an `Input` while the run takes any, else None.
-    - of an agent: ``waiting``, what it waits for, ``todos``, its plan, and
-      ``terminate``, why its run has ended.
 
     The other attributes are for the host. All are for the event loop's thread.
     """
@@ -224,60 +192,51 @@ class Report(Guard):
         "task_id",
     )
 
-    output_file = _Rare[Path | None](None)
+    output_file = Rare[Path | None](None)
     # The bytes kept so far, of all runs; where in them the output file
     # begins, and its older one: more than 0 only after a rotation.
-    output_bytes = _Rare[int](0)
-    output_start = _Rare[int](0)
-    output_dropped = _Rare[int](0)
+    output_bytes = Rare[int](0)
+    output_start = Rare[int](0)
+    output_dropped = Rare[int](0)
     # Where in the output the run that is under way, or the last one, begins.
-    output_run = _Rare[int](0)
+    output_run = Rare[int](0)
     # Of the run that writes now: its unfinished line is what readers see
     # after the end of the file.
-    log = _Rare[OutputLog | None](None)
-    output_tail = _Rare[str | None](None)
-    output_truncated = _Rare[bool](False)
+    log = Rare[OutputLog | None](None)
+    output_tail = Rare[str | None](None)
+    output_truncated = Rare[bool](False)
     # Whether what is at the path of the output is not the output.
-    output_lost = _Rare[bool](False)
+    output_lost = Rare[bool](False)
     # What all tasks of the directory may write together; its owner sets it.
-    disk = _Rare[DiskQuota | None](None)
-    exit_code = _Rare[int | None](None)
-    signal = _Rare[int | None](None)
-    pid = _Rare[int | None](None)
+    disk = Rare[DiskQuota | None](None)
+    exit_code = Rare[int | None](None)
+    signal = Rare[int | None](None)
+    pid = Rare[int | None](None)
     # Processes that a command had left in the background, ended with it.
-    left_behind = _Rare[int](0)
-    survivors = _Rare[tuple[int, ...]](())
+    left_behind = Rare[int](0)
+    survivors = Rare[tuple[int, ...]](())
     # While a run has processes; None is what cannot be known.
-    measure = _Rare[Callable[[], ProcessUsage | None] | None](None)
+    measure = Rare[Callable[[], ProcessUsage | None] | None](None)
     # Of the last run that has ended, with all its processes.
-    cpu_seconds = _Rare[float | None](None)
+    cpu_seconds = Rare[float | None](None)
     # The unfinished last line of a run that probably waits for an answer.
-    prompt = _Rare[str | None](None)
+    prompt = Rare[str | None](None)
     # Whether a stop, if there is one, is to grant no time for cleaning up.
-    hurry = _Rare[bool](False)
-    progress_told_at = _Rare[float](-PROGRESS_EVERY)
+    hurry = Rare[bool](False)
+    progress_told_at = Rare[float](-PROGRESS_EVERY)
     # While a run takes input: what to write to.
     input = _RareInput(None)
     # Whether a run will have one.
-    takes_input = _Rare[bool](False)
+    takes_input = Rare[bool](False)
     # Of one that has ended: what it ran, and in which directory, if one was given.
-    command = _Rare[str | None](None)
-    cwd = _Rare[str | None](None)
+    command = Rare[str | None](None)
+    cwd = Rare[str | None](None)
     # Why it was to stop, of one that was.
-    stop_reason = _Rare[str | None](None)
+    stop_reason = Rare[str | None](None)
     # How many of its calls wait, and so have lent its place.
-    waits = _Rare[int](0)
-    # Of an agent.
-    agent_host: _Rare[AgentHost | None] = _Rare(None)
-    inbox: _Rare[Inbox | None] = _Rare(None)
-    waiting: _Rare[Literal["tasks", "approval"] | None] = _Rare(None)
-    terminate: _Rare[Terminate | None] = _Rare(None)
-    todos: _Rare[TodoList | None] = _Rare(None)
-    # On trio's clock, while its run cleans up: by when that is to be over, with
-    # what its host does then.
-    ends_by: _Rare[float | None] = _Rare(None)
-    _hurried = _Rare[trio.Event | None](None)
-    _growth = _Rare[Growth | None](None)
+    waits = Rare[int](0)
+    _hurried = Rare[trio.Event | None](None)
+    _growth = Rare[Growth | None](None)
 
     def __init__(self, task_id: str, run_id: str, env: Env) -> None:
         self.status = TaskStatus.PENDING
@@ -313,9 +272,6 @@ class Report(Guard):
 
     def on_progress(self) -> None:
         """The progress is worth telling."""
-
-    def on_agent_event(self, event: AgentEvent) -> None:
-        """An agent has yielded ``event``, or was given that message."""
 
     @property
     def growth(self) -> Growth:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -26,7 +26,10 @@ from actors.work import Work
 
 from ._agent_task import AgentTask
 from ._errors import RuntimeStopping
+from ._foreground import run_in_foreground
+from ._handles import TaskHandle
 from ._idle_guards import idle_guards
+from ._orders import check_order
 from ._path_patterns import home_directory
 from ._places import Wait
 from ._tool_names import is_listed, names_tool
@@ -34,11 +37,9 @@ from .hooks import Advice, AgentHooks
 from .permissions import AskFailed, ToolRequest, with_input
 
 if TYPE_CHECKING:
-    from ._handles import TaskHandle
+    from ._agents import Agents
     from ._life import Life
-    from ._table import TaskSnapshot
-    from .runtime import Runtime
-    from .tools import Tool
+    from ._snapshot import TaskSnapshot
 
 
 REFUSED_BY_DEFAULT: Final = (
@@ -57,19 +58,52 @@ REFUSED_UNASKED: Final = (
 _NEWS = frozenset(("message", "notification", "prompt"))
 
 
+class ToolOutcome(Protocol):
+    """What a call of a tool has answered."""
+
+    @property
+    def text(self) -> str:
+        """For the model."""
+        ...
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it was refused, or has failed."""
+        ...
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The same for programs."""
+        ...
+
+
+class HostTool(AgentTool, Protocol):
+    """A tool that an agent can have: `supervisor.tools.Tool` is one."""
+
+    def fill(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments of a call with what holds where they say nothing."""
+        ...
+
+    async def call(
+        self, arguments: object, *, tool_use_id: str | None = None
+    ) -> ToolOutcome:
+        """Do what ``arguments`` ask for."""
+        ...
+
+
 class RuntimeHost:
     """The `actors.agent.AgentHost` of one run of one agent."""
 
     def __init__(
-        self, runtime: Runtime, life: Life, task: AgentTask, hooks: AgentHooks
+        self, life: Life, agents: Agents, task: AgentTask, hooks: AgentHooks
     ) -> None:
-        self._runtime = runtime
+        self._agents = agents
         self._life = life
         self._task = task
         self._hooks = hooks
-        self._host_tools: dict[str, Tool] | None = None
-        self._tools: dict[str, Tool] | None = None
-        self._breaker = Breaker(runtime.agents.breaker)
+        self._host_tools: dict[str, HostTool] | None = None
+        self._tools: dict[str, HostTool] | None = None
+        self._breaker = Breaker(agents.policy.breaker)
         # What its host was told of refusals that may surprise it.
         self._told: set[str] = set()
         # Of its budget, as the directory says.
@@ -103,7 +137,7 @@ class RuntimeHost:
     def tools(self) -> Sequence[AgentTool]:
         return list(self._allowed().values())
 
-    def _allowed(self) -> dict[str, Tool]:
+    def _allowed(self) -> dict[str, HostTool]:
         if self._tools is None:
             agent = self._task.recipe
             self._tools = {
@@ -114,10 +148,10 @@ class RuntimeHost:
             }
         return self._tools
 
-    def _there(self) -> dict[str, Tool]:
+    def _there(self) -> dict[str, HostTool]:
         """Return the tools of the host, whatever the agent is restricted to."""
         if self._host_tools is None:
-            self._host_tools = self._life.agents.tools_for(self._task.task_id)
+            self._host_tools = self._agents.tools_for(self._task.task_id)
         return self._host_tools
 
     def _check_runs(self) -> None:
@@ -144,9 +178,9 @@ class RuntimeHost:
         if advice.input is not None:
             request = with_input(request, advice.input)
         try:
-            verdict = await self._runtime.agents.permissions.judge(
+            verdict = await self._agents.policy.permissions.judge(
                 request,
-                self._runtime.approvals,
+                self._agents.approvals,
                 self._hooks.on_permission,
                 said=advice.decision,
             )
@@ -170,7 +204,7 @@ class RuntimeHost:
         return await self._call(tool, request, advice.text)
 
     async def _call(
-        self, tool: Tool, request: ToolRequest, before: str | None
+        self, tool: HostTool, request: ToolRequest, before: str | None
     ) -> ToolAnswer:
         """Make a call that is allowed; ``before`` is what hooks have said of it."""
         use = request.tool_use
@@ -180,27 +214,26 @@ class RuntimeHost:
         began = trio.current_time()
         try:
             result = await tool.call(dict(use.input), tool_use_id=use.id)
+            text, is_error, data = result.text, result.is_error, result.data
         except AgentFailed:
             raise
         # The boundary: what a tool raises is for its agent to know, and for hooks.
         except Exception as error:
-            from .tools import ToolResult
-
             text = f"{use.name} failed: {type(error).__name__}: {error}"
-            result = ToolResult(text, is_error=True)
+            is_error, data = True, {}
         seconds = trio.current_time() - began
         await places.regain(self._task)
         comment = await self._hooks.after_tool(
             request,
-            result.text,
-            is_error=result.is_error,
-            data=result.data,
+            text,
+            is_error=is_error,
+            data=data,
             seconds=seconds,
         )
-        text = result.text if comment.output is None else comment.output
+        text = text if comment.output is None else comment.output
         # First, so that no output of a task can pass for it.
         text = _below_hooks(before, _below_hooks(comment.text, text))
-        return ToolAnswer(use.id, text, result.is_error)
+        return ToolAnswer(use.id, text, is_error)
 
     def _tell_once(self, text: str) -> None:
         if text not in self._told:
@@ -224,7 +257,7 @@ class RuntimeHost:
                 )
 
     def _tell_idle_guards(self) -> None:
-        policy, told = self._life.agents.policy, self._life.agents.told_idle
+        policy, told = self._agents.policy, self._agents.told_idle
         for text in idle_guards(
             policy.permissions.rules, self._hooks.hooks, self._there
         ):
@@ -233,7 +266,7 @@ class RuntimeHost:
                 told.add(text)
                 self._task.warn(text)
 
-    def _request(self, tool: Tool, use: ToolUse) -> ToolRequest:
+    def _request(self, tool: HostTool, use: ToolUse) -> ToolRequest:
         task = self._task
         return ToolRequest(
             agent_id=task.task_id,
@@ -259,18 +292,18 @@ class RuntimeHost:
         tool_use_id: str | None = None,
     ) -> TaskHandle:
         self._check_runs()
-        return await self._runtime.launch(
-            work,
-            description=description,
-            owner=self._task.task_id,
-            tool_use_id=tool_use_id,
-        )
+        owner = self._task.task_id
+        order = check_order(work, description, owner, tool_use_id, None, "wake")
+        await trio.lowlevel.checkpoint()
+        self._life.check_open()
+        return TaskHandle(self._life, self._life.enter(order, background=True))
 
     async def run(self, work: Work, *, description: str | None = None) -> TaskSnapshot:
         self._check_runs()
-        return await self._runtime.run(
-            work, description=description, owner=self._task.task_id
-        )
+        order = check_order(work, description, self._task.task_id, None, None, "wake")
+        await trio.lowlevel.checkpoint()
+        self._life.check_open()
+        return await run_in_foreground(self._life, order)
 
     def own_tasks(self) -> int:
         self._read_ends()
@@ -305,14 +338,14 @@ class RuntimeHost:
         budget = task.budget
         if budget is not None and budget.used != self._used:
             self._used = budget.used
-            self._life.agents.write_spent(task)
+            self._agents.write_spent(task)
 
     def _record_late(self, message: Message) -> None:
         """Record what was held until the run had begun."""
         assert self._task.transcript is not None
         self._task.transcript.append(message)
         # It does not wait any more.
-        self._life.agents.write_meta(self._task)
+        self._agents.write_meta(self._task)
 
     async def flush(self) -> None:
         if self._task.transcript is None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
-from actors.agent import InboxClosed, UserMessage
+from actors.agent import AgentReport, InboxClosed, UserMessage
 
 from ._outbox import Notification
-from ._table import Task
+from ._record import Task
 
 if TYPE_CHECKING:
     from actors.agent import Agent, AgentEvent, Budget, Message
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .permissions import Mode
 
 
-class AgentTask(Task):
+class AgentTask(Task, AgentReport):
     """The record of one agent task.
 
     - ``recipe``: the `Agent`, kept after the end, so that it can be resumed.

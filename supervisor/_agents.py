@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from actors import Stopped, TaskStatus
-from actors.agent import Inbox, UserMessage
+from actors.agent import Inbox, Message, UserMessage, settled
 from actors.shell import Shell
 from actors.transcript import AgentMeta, TranscriptStore
 from actors.work import Work
 
-from ._agent_host import RuntimeHost
+from ._agent_host import HostTool, RuntimeHost
 from ._agent_task import AgentTask
 from ._approvals import Approvals
 from ._path_patterns import resolve
@@ -26,9 +26,7 @@ from .permissions import read_mode, resolve_mode
 
 if TYPE_CHECKING:
     from ._life import Life
-    from ._table import Task
-    from .runtime import Runtime
-    from .tools import Tool
+    from ._record import Task
 
 _TYPES: Final = {"local_bash": "shell", "local_agent": "subagent"}
 _SHOWN: Final = 1_000
@@ -38,7 +36,12 @@ _SHOWN: Final = 1_000
 class Agents:
     """Policy, transcripts and approvals of one runtime."""
 
-    def __init__(self, runtime: Runtime, life: Life, policy: AgentPolicy) -> None:
+    def __init__(
+        self,
+        life: Life,
+        policy: AgentPolicy,
+        tools_of: Callable[[str], Iterable[HostTool]],
+    ) -> None:
         self.policy = policy
         self.approvals = Approvals(life.env.ids, life.events)
         self.transcripts = TranscriptStore(
@@ -52,7 +55,7 @@ class Agents:
         self.beginning: set[str] = set()
         # What was said of rules and hooks that guard nothing.
         self.told_idle: set[str] = set()
-        self._runtime = runtime
+        self._tools_of = tools_of
         self._life = life
 
     def _warn(self, agent_id: str, text: str) -> None:
@@ -73,6 +76,15 @@ class Agents:
         ):
             self._life.share.release(agent_id)
 
+    @property
+    def max_depth(self) -> int:
+        """How many agents may be above one."""
+        return self.policy.max_depth
+
+    def end_approvals(self, why: str) -> None:
+        """Nobody waits any more for an answer that belongs to no task."""
+        self.approvals.end(why)
+
     def is_taken(self, task_id: str) -> bool:
         """Whether an agent of an earlier runtime had this id."""
         file = self.transcripts.transcript_file(task_id)
@@ -90,14 +102,10 @@ class Agents:
         """
         resolve_mode(getattr(work, "permission_mode", None), "bypass")
 
-    def tools_for(self, agent_id: str) -> dict[str, Tool]:
+    def tools_for(self, agent_id: str) -> dict[str, HostTool]:
         """Return the tools of the host for an agent, by name, whatever that is
         restricted to."""
-        runtime, more = self._runtime, self.policy.tools
-        tools = {tool.name: tool for tool in runtime.tools_for(agent_id)}
-        if more is not None:
-            tools |= {tool.name: tool for tool in more(runtime, agent_id)}
-        return tools
+        return {tool.name: tool for tool in self._tools_of(agent_id)}
 
     # The life of one, in the order of these
 
@@ -161,7 +169,7 @@ class Agents:
         """Be the host of one run."""
         agent = task.recipe
         if is_restart:
-            task.history = await self._runtime.history_of(task)
+            task.history = await self._history_of(task)
         task.transcript = self.transcripts.open_log(
             task.task_id, cwd=agent.cwd, session=agent.session
         )
@@ -175,7 +183,7 @@ class Agents:
             background_tasks=lambda: _describe_own(task),
             time_left=lambda: _time_for_hooks(task),
         )
-        host = RuntimeHost(self._runtime, self._life, task, hooks)
+        host = RuntimeHost(self._life, self, task, hooks)
         self.approvals.admit(
             task.task_id, owner=task.owner, on_waiting=host.waits_for_approval
         )
@@ -189,6 +197,21 @@ class Agents:
             host.waiting(None)
             self.approvals.close(task.task_id, "the run of the agent has ended")
             task.transcript.close()
+
+    async def _history_of(self, task: AgentTask) -> Sequence[Message]:
+        """Return the conversation with which the next run of ``task`` begins,
+        after one that has failed.
+
+        Raises:
+            OSError, ValueError: if its transcript is there and cannot be read.
+        """
+        transcript = await self.transcripts.load(task.task_id)
+        held = [] if task.revival is None else task.revival.held
+        if transcript is not None:
+            return settled([*transcript.messages, *held])
+        if not held:
+            task.warn("nothing of it is recorded, so it begins with its prompt again")
+        return settled([*task.history, *held])
 
     def _hooks_of(self, task: AgentTask) -> Hooks:
         """Return the hooks of all agents, those before tool calls of the kinds of

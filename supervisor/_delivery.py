@@ -12,7 +12,8 @@ from ._agent_task import AgentTask
 from ._ends import bare_envelope, envelope
 from ._events import Acked, EventStream, Notified
 from ._outbox import Ack, Facts, Kind, Notification, Notify, Outbox
-from ._table import Table, Task
+from ._record import Task
+from ._table import Table
 
 
 class Delivery:

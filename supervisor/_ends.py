@@ -15,7 +15,8 @@ from actors.envelope import LABEL_LIMIT, Envelope
 from actors.text import clean_text, one_line
 
 from ._errors import RestartIntensityExceeded
-from ._table import Task, TaskError
+from ._record import Task
+from ._snapshot import TaskError
 
 TEXT_LIMIT = 65_536
 """Characters kept of an error's message, and of its traceback."""

@@ -29,10 +29,6 @@ SupervisorError
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ._table import TaskSnapshot
 
 
 class SupervisorError(Exception):
@@ -192,21 +188,6 @@ class InputClosed(SupervisorError):
 
     def __str__(self) -> str:
         return f"task {self.task_id} takes no input: {self.why}"
-
-
-class OutputEnded(SupervisorError):
-    """Raised by `TaskHandle.wait_output` when the task ended, as ``snapshot``
-    tells, and its output did not hold what was waited for."""
-
-    def __init__(self, snapshot: TaskSnapshot) -> None:
-        super().__init__(snapshot)
-        self.snapshot = snapshot
-
-    def __str__(self) -> str:
-        return (
-            f"task {self.snapshot.id} is {self.snapshot.status.value}, and its output "
-            "does not hold what was waited for"
-        )
 
 
 class MessageRefused(SupervisorError):

@@ -1,9 +1,9 @@
-"""What callers hold: a task, the result of a stop, a turn."""
+"""What callers hold of a task."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import trio
@@ -11,70 +11,25 @@ import trio
 from actors import TaskStatus
 from actors.work import Input
 
-from ._errors import InputClosed
+from ._errors import InputClosed, UnknownTask
 from ._events import AgentEvents
 from ._fair import fair
-from ._table import Task, TaskSnapshot
+from ._life import Life
+from ._record import Task
+from ._snapshot import TaskSnapshot
+from ._stops import StopResult, stop
 
 if TYPE_CHECKING:
     from ._reading import OutputPart
-    from .runtime import Runtime
-
-
-class StopResult:
-    """What came of a stop.
-
-    Attributes:
-        snapshot: the task after the stop; it has ended unless there are survivors.
-        stopped: of an agent, the ids of the tasks below it that the stop has ended.
-        survivors: what has outlived the stop, in words: processes, or a task that is
-            shielded; of an agent also below it.
-    """
-
-    __slots__ = ("_snapshot", "_task", "stopped", "survivors")
-
-    def __init__(self, task: Task, below: Sequence[Task] = ()) -> None:
-        # Most are never looked at, and a task that has ended does not change.
-        self._task = task
-        self._snapshot = None if task.status.is_terminal else task.snapshot()
-        self.stopped: tuple[str, ...] = tuple(
-            own.task_id for own in below if own.status is TaskStatus.KILLED
-        )
-        self.survivors: tuple[str, ...] = _survivors(task, below)
-
-    def __repr__(self) -> str:
-        return (
-            f"StopResult(snapshot={self.snapshot!r}, stopped={self.stopped!r}, "
-            f"survivors={self.survivors!r})"
-        )
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, StopResult):
-            return NotImplemented
-        return (self.snapshot, self.stopped, self.survivors) == (
-            other.snapshot,
-            other.stopped,
-            other.survivors,
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.snapshot.id, self.survivors))
-
-    @property
-    def snapshot(self) -> TaskSnapshot:
-        """The task after the stop; it has ended unless there are survivors."""
-        if self._snapshot is None:
-            self._snapshot = self._task.snapshot()
-        return self._snapshot
 
 
 class TaskHandle:
     """One task, as `Runtime.launch` returns it. It stays valid for good."""
 
-    __slots__ = ("_runtime", "_task")
+    __slots__ = ("_life", "_task")
 
-    def __init__(self, runtime: Runtime, task: Task) -> None:
-        self._runtime = runtime
+    def __init__(self, life: Life, task: Task) -> None:
+        self._life = life
         self._task = task
 
     def __repr__(self) -> str:
@@ -90,9 +45,9 @@ class TaskHandle:
         """Where the task is in its life."""
         return self._task.status
 
-    def belongs_to(self, runtime: Runtime) -> Task | None:
+    def belongs_to(self, life: Life) -> Task | None:
         """Return the task's record, for its own runtime."""
-        return self._task if self._runtime is runtime else None
+        return self._task if self._life is life else None
 
     def snapshot(self) -> TaskSnapshot:
         """Return the task as it is now."""
@@ -107,13 +62,14 @@ class TaskHandle:
         Raises:
             WouldDeadlock: if the task itself waits.
         """
-        await self._runtime.wait_ended(self._task)
+        await self._life.wait_ended(self._task)
         return self._task.snapshot()
 
     @fair
     async def stop(self, reason: str | None = None, *, now: bool = False) -> StopResult:
         """See `Runtime.stop`."""
-        return await self._runtime.stop_task(self._task, reason, now=now)
+        (result,) = await stop(self._life, [self._task], reason, now=now)
+        return result
 
     def events(self) -> AgentEvents:
         """Iterate over what an agent says from now on, in order: see `AgentEvents`.
@@ -124,7 +80,7 @@ class TaskHandle:
         """
         from ._agent_task import AgentTask
 
-        task, life = self._task, self._runtime.life
+        task, life = self._task, self._life
         if not isinstance(task, AgentTask):
             raise TypeError(f"task {self.id} is not an agent: it has no events")
         said = life.events.listen(task.task_id, lambda wait: life.wait_for(wait, task))
@@ -175,7 +131,7 @@ class TaskHandle:
                 raise InputClosed(self.id, "it has ended")
             if not task.takes_input:
                 raise InputClosed(self.id, "it was launched without an input")
-            await self._runtime.wait_for(task.wait_changed, task)
+            await self._life.wait_for(task.wait_changed, task)
         return stdin
 
     def _input_closed(self, error: Exception) -> InputClosed:
@@ -238,15 +194,32 @@ class TaskHandle:
         return await wait_output(self._task, pattern)
 
 
-def _survivors(task: Task, below: Sequence[Task]) -> tuple[str, ...]:
-    words: list[str] = []
-    for own in below:
-        words += _survivors(own, ())
-    if task.status.is_terminal:
-        return tuple(words)
-    if task.survivors:
-        return (*(f"process {pid}" for pid in task.survivors), *words)
-    if words and task.runs is not None and task.runs.state == "stopped":
-        # An agent that only waits for these.
-        return tuple(words)
-    return (f"the task {task.task_id} itself: it is shielded or blocked", *words)
+def known(life: Life, task: object) -> Task | None:
+    """Return the record behind a handle or an id of this runtime, or None."""
+    if isinstance(task, TaskHandle):
+        return task.belongs_to(life)
+    return life.table.find(task)
+
+
+def member(life: Life, task: TaskHandle | str) -> Task:
+    """Return the record behind a handle or an id.
+
+    Raises:
+        UnknownTask: listing the running ones.
+        ValueError: for a handle of another runtime.
+        TypeError: if it is neither.
+    """
+    found = known(life, task)
+    if found is not None:
+        return found
+    if isinstance(task, TaskHandle):
+        raise ValueError(f"{task!r} is a task of another runtime")
+    if not isinstance(task, str):
+        raise TypeError(f"a TaskHandle or a task id is wanted, not {task!r}")
+    raise unknown(life, task)
+
+
+def unknown(life: Life, task: object) -> UnknownTask:
+    """Return the error of a call that names a task that is not there."""
+    live = life.table.live.values()
+    return UnknownTask(task, [(t.task_id, t.description) for t in live])

@@ -29,7 +29,13 @@ from ._agent_task import AgentTask
 from ._child import Child
 from ._delivery import Delivery
 from ._ends import conclude, describe, describe_error
-from ._errors import BacklogFull, SupervisorError, SupervisorStopping
+from ._errors import (
+    BacklogFull,
+    RuntimeStopping,
+    SupervisorError,
+    SupervisorStopping,
+    WouldDeadlock,
+)
 from ._events import (
     EventStream,
     TaskBackgrounded,
@@ -46,15 +52,16 @@ from ._log import LINE, log
 from ._orders import ID_PREFIXES, Order
 from ._outbox import Notify
 from ._places import Places
+from ._record import Task
 from ._runs import Runs
 from ._spec import ChildSpec
-from ._table import Table, Task
+from ._table import Table
 from ._tree import DynamicSupervisor
 
 if TYPE_CHECKING:
     from actors.agent import AgentEvent, Message, UserMessage
 
-    from ._agents import Agents
+    from ._agent_side import AgentSide
     from ._revival import Revival
 
 _ID_ATTEMPTS = 1_000
@@ -70,7 +77,7 @@ class Life:
     """Every task of one runtime, and what becomes of them."""
 
     # What its agents share; set when the runtime is made.
-    agents: Agents
+    agents: AgentSide
 
     def __init__(
         self, directory: Path, env: Env, limits: Limits, events: EventStream
@@ -120,6 +127,11 @@ class Life:
 
     # The entry
 
+    def check_open(self) -> None:
+        """Raise RuntimeStopping if nothing can be started any more."""
+        if self.is_stopping:
+            raise RuntimeStopping("the runtime is stopping and starts no task")
+
     # An interrupt must leave no file without its task, nor a task half entered.
     @enable_ki_protection
     def enter(self, order: Order, *, background: bool) -> Task:
@@ -141,7 +153,7 @@ class Life:
             self._check_backlog(parent)
         if order.has_tasks:
             self.agents.check(order.work)
-            depth = depth_below(parent, self.agents.policy.max_depth)
+            depth = depth_below(parent, self.agents.max_depth)
         task_id, output_file, error = self._make_id(order)
         task = self._make_task(order, task_id, background, current, parent, depth)
         if output_file is not None:
@@ -395,6 +407,31 @@ class Life:
         else:
             await self.places.wait(task, wait, *sources, ends=ends)
 
+    async def wait_ended(self, task: Task) -> None:
+        """Wait for the end of ``task``.
+
+        Raises:
+            WouldDeadlock: if the task itself waits, or one below it.
+        """
+        await trio.lowlevel.checkpoint()
+        self.refuse_own_end((task,))
+        if task.ended_at is None:
+            await self.wait_for(task.wait_ended, task)
+
+    def refuse_own_end(self, tasks: Iterable[Task]) -> None:
+        """Raise WouldDeadlock if the call comes from one of ``tasks``, or from one
+        below it, whose end that of the agent above waits for."""
+        current = above = self.current_task()
+        if current is None:
+            return
+        tasks = list(tasks)
+        while above is not None:
+            if any(above is task for task in tasks):
+                raise WouldDeadlock(
+                    f"task {current.task_id} would wait for its own end"
+                )
+            above = above.parent
+
     async def regain(self) -> None:
         """Wait for the place of the task that calls, if it has lent it."""
         task = self.current_task()
@@ -459,7 +496,7 @@ class Life:
         self.delivery.outbox.begin_end()
         self.mark_stopping(list(self.table.live.values()), "the runtime is closing")
         # Those of the host's own model belong to no task.
-        self.agents.approvals.end("the runtime is closing")
+        self.agents.end_approvals("the runtime is closing")
 
     # The end
 

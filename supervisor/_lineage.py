@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ._agent_task import AgentTask
 from ._errors import DepthExceeded, RuntimeStopping
-from ._table import Table, Task
+from ._record import Task
+from ._table import Table
 
 
 def parent_of(

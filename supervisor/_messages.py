@@ -21,8 +21,8 @@ from ._errors import MessageRefused, ResumeRefused
 if TYPE_CHECKING:
     from actors.transcript import AgentMeta
 
+    from ._record import Task
     from ._resume import Resumes
-    from ._table import Task
 
 
 @attrs.frozen

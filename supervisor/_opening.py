@@ -9,7 +9,6 @@ its own, is itself a supervisor with its own budget.
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -21,9 +20,6 @@ from ._life import Life
 from ._spec import Backoff, child
 from ._tree import Supervisor, open_dynamic_supervisor, open_supervisor
 
-if TYPE_CHECKING:
-    from ._agents import Agents
-
 _CLOSE_BUDGET = 30.0
 # What makes the writer of transcripts crash may last, and nobody waits for it: with
 # these delays it may crash for ever, and no task ends for it.
@@ -34,7 +30,7 @@ _NAMES = {"transcripts", "notifier", "shells", "agents"}
 class RuntimeTree:
     """The tree below one runtime, as a block."""
 
-    def __init__(self, life: Life, agents: Agents) -> None:
+    def __init__(self, life: Life) -> None:
         self._life = life
         outbox = life.delivery.outbox
         self._block = open_supervisor(
@@ -42,7 +38,7 @@ class RuntimeTree:
                 child(
                     "transcripts",
                     transcript_writer,
-                    agents.transcripts,
+                    life.agents.transcripts,
                     drain=5.0,
                     backoff=_WRITER_BACKOFF,
                 ),

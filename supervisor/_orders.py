@@ -15,8 +15,8 @@ import trio
 from actors.work import Work
 
 from ._outbox import NOTIFY, Notify
+from ._record import RestartPolicy
 from ._spec import Backoff, ChildSpec, Restart, is_seconds
-from ._table import RestartPolicy
 from ._tree import open_supervisor
 
 ID_PREFIXES = {"local_bash": "s", "local_agent": "", "remote_agent": "r"}

@@ -21,7 +21,8 @@ import attrs
 from trio.lowlevel import ParkingLot, enable_ki_protection
 
 from ._limits import Limits, Slots
-from ._table import Table, Task
+from ._record import Task
+from ._table import Table
 
 
 @attrs.define(eq=False)

@@ -15,7 +15,9 @@ from actors.text import escape, escaped_line
 
 from ._delivery import Delivery
 from ._outbox import Notify, Words
-from ._table import Table, Task, TaskSnapshot
+from ._record import Task
+from ._snapshot import TaskSnapshot
+from ._table import Table
 
 _PATH_SHOWN: Final = 4_096
 

@@ -30,8 +30,8 @@ import trio
 from actors.output import older_file
 from actors.text import whole_characters
 
-from ._errors import OutputEnded
-from ._table import Task
+from ._record import Task
+from ._snapshot import OutputEnded
 
 CHUNK: Final = 65_536
 """Bytes that are read at once."""

@@ -33,6 +33,8 @@ from actors.transcript import META_LIMIT, keeps
 from ._agent_task import AgentTask
 from ._errors import AgentRunsElsewhere, ResumeRefused
 from ._events import TaskResumed
+from ._handles import member
+from ._inherited import Inherited, inherited
 from ._orders import Order, check_order
 from ._revival import Revival
 from ._tool_names import names_tool
@@ -41,9 +43,10 @@ from .permissions import recheck, resolve_mode
 if TYPE_CHECKING:
     from actors.transcript import AgentMeta, Transcript
 
-    from ._table import Task
+    from ._agents import Agents
+    from ._life import Life
+    from ._record import Task
     from .permissions import Mode
-    from .runtime import Runtime
 
 GENERAL: Final = "general-purpose"
 """The type of agents that needs no definition."""
@@ -77,9 +80,9 @@ _UNFINISHED = (TaskStatus.PENDING.value, TaskStatus.RUNNING.value)
 class Resumes:
     """Goes on with the agents of one runtime."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._life = runtime.life
+    def __init__(self, life: Life, agents: Agents) -> None:
+        self._life = life
+        self._agents = agents
         # Held by whoever sends to an agent or resumes it, so that messages come
         # in the order of the calls, and many calls begin one run.
         self._locks: dict[str, trio.Lock] = {}
@@ -115,7 +118,7 @@ class Resumes:
             check(now, None)
         if isinstance(now, AgentTask) and _is_ending(now):
             # Whoever holds the lock may wait for that end.
-            self._runtime.refuse_own_end((now,))
+            self._life.refuse_own_end((now,))
         reached = await self._reach(task_id, message, check, agent, cwd)
         if message is not None:
             await self._keep(reached[0])
@@ -124,7 +127,7 @@ class Resumes:
     async def _keep(self, task: AgentTask) -> None:
         """Wait until a message to ``task`` is in the directory, or tell that it is
         not. A disk that hangs is waited for once, and not by everybody who sends."""
-        transcripts = self._life.agents.transcripts
+        transcripts = self._agents.transcripts
         # It is on its way already, and who is cancelled now must know that it was sent.
         within = max(0.0, _KEPT_WITHIN - transcripts.writing_for)
         with trio.move_on_after(within, shield=True):
@@ -152,7 +155,7 @@ class Resumes:
                     return begun, "revived"
                 if not task.stopping and self._queue(task, message):
                     return task, "queued"
-                await self._runtime.wait_ended(task)
+                await self._life.wait_ended(task)
 
     def _queue(self, task: AgentTask, message: UserMessage | None) -> bool:
         """Put a message into the inbox of an agent that has not ended; False if it
@@ -162,7 +165,7 @@ class Resumes:
             return False
         if message is None:
             return True
-        meta = self._life.agents.meta_of(task)
+        meta = self._agents.meta_of(task)
         _check_kept(meta, (*meta.messages, (message.text, message.sender)))
         try:
             inbox.put(message)
@@ -175,7 +178,7 @@ class Resumes:
         task = self._life.table.find(task_id)
         meta = self._stored(task_id) if task is None else None
         if task is None and meta is None:
-            self._runtime.member(task_id)  # It raises.
+            member(self._life, task_id)  # It raises.
         check(task, meta)
         return task
 
@@ -186,7 +189,7 @@ class Resumes:
             OSError: if it cannot be read what it says.
         """
         try:
-            return self._life.agents.transcripts.read_meta(agent_id)
+            return self._agents.transcripts.read_meta(agent_id)
         except ValueError:
             return None  # No agent can have this id.
 
@@ -234,8 +237,8 @@ class Resumes:
         Raises:
             ResumeRefused, BacklogFull, RuntimeStopping: nothing has changed.
         """
-        self._runtime.check_open()
-        agents = self._life.agents
+        self._life.check_open()
+        agents = self._agents
         agents.beginning.add(task_id)
         try:
             return await self._begin_alone(task_id, before, message, agent, cwd)
@@ -253,7 +256,7 @@ class Resumes:
     ) -> AgentTask:
         """See `_begin`. No other runtime begins one meanwhile."""
         stored = self._claim(task_id)
-        meta = stored if before is None else self._life.agents.meta_of(before)
+        meta = stored if before is None else self._agents.meta_of(before)
         if meta is None:
             raise ResumeRefused(task_id, "nothing in the directory says what it was")
         if stored is not None and stored.run_id != meta.run_id:
@@ -267,7 +270,7 @@ class Resumes:
         recipe = self._recipe(meta, before, agent, cwd)
         history = _history(meta, await self._load(task_id))
         # Much may have happened meanwhile.
-        self._runtime.check_open()
+        self._life.check_open()
         task = self._exchange(meta, before, recipe, history, message)
         if cwd is None and recipe.cwd != meta.cwd:
             task.warn(
@@ -363,7 +366,7 @@ class Resumes:
             raise ResumeRefused(meta.agent_id, why) from error
 
     def _from_policy(self, meta: AgentMeta) -> Agent:
-        policy = self._runtime.agents
+        policy = self._agents.policy
         definition = policy.definitions.get(meta.type)
         if definition is None and meta.type != GENERAL:
             known = ", ".join([GENERAL, *policy.definitions])
@@ -388,9 +391,7 @@ class Resumes:
         """Return where an agent goes on of which a file alone says where it was:
         there, if that is or is below the directory that was ``given`` or else that of
         the agent above it or of the host, and otherwise in that."""
-        from .tools._inherited import inherited
-
-        outer = given or inherited(self._runtime, meta.owner).cwd
+        outer = given or inherited(self._life.table, meta.owner).cwd
         if meta.cwd is None:
             return outer
         is_within = self._life.env.files.is_within(meta.cwd, outer)
@@ -399,11 +400,9 @@ class Resumes:
     def _restricted(self, meta: AgentMeta) -> dict[str, Any]:
         """Return the tools that it has and those that it must not use: no more than
         before, than its type has today, and than the agent above it."""
-        from .tools._inherited import Inherited, inherited
-
-        definition = self._runtime.agents.definitions.get(meta.type)
+        definition = self._agents.policy.definitions.get(meta.type)
         tools, disallowed = meta.tools, meta.disallowed_tools
-        above = [inherited(self._runtime, meta.owner)]
+        above = [inherited(self._life.table, meta.owner)]
         if definition is not None:
             more = definition.disallowed_tools
             above.append(Inherited(tools=definition.tools, disallowed_tools=more))
@@ -414,7 +413,7 @@ class Resumes:
 
     def _check_tools(self, agent_id: str, names: Sequence[str]) -> None:
         """Refuse a fork whose conversation speaks of tools that are not there."""
-        there = self._life.agents.tools_for(agent_id)
+        there = self._agents.tools_for(agent_id)
         missing = ", ".join(
             name for name in names if not any(names_tool(name, it) for it in there)
         )
@@ -429,17 +428,17 @@ class Resumes:
         allowed = (
             parent.mode
             if isinstance(parent, AgentTask)
-            else self._runtime.agents.permissions.mode
+            else self._agents.policy.permissions.mode
         )
         # A record in memory has the mode that the type had when it began.
-        definition = self._runtime.agents.definitions.get(meta.type)
+        definition = self._agents.policy.definitions.get(meta.type)
         if before is None and definition is not None:
             allowed = resolve_mode(definition.permission_mode, allowed)
         return recheck(meta.permission_mode, allowed)
 
     async def _load(self, agent_id: str) -> Transcript | None:
         try:
-            return await self._life.agents.transcripts.load(agent_id)
+            return await self._agents.transcripts.load(agent_id)
         except (OSError, ValueError) as error:
             why = f"its transcript cannot be read: {error}"
             raise ResumeRefused(agent_id, why) from error
@@ -509,27 +508,12 @@ class Resumes:
 
     # After a crash of a run, and of the program
 
-    async def history_of(self, task: AgentTask) -> Sequence[Message]:
-        """Return the conversation with which the next run of ``task`` begins,
-        after one that has failed.
-
-        Raises:
-            OSError, ValueError: if its transcript is there and cannot be read.
-        """
-        transcript = await self._life.agents.transcripts.load(task.task_id)
-        held = [] if task.revival is None else task.revival.held
-        if transcript is not None:
-            return settled([*transcript.messages, *held])
-        if not held:
-            task.warn("nothing of it is recorded, so it begins with its prompt again")
-        return settled([*task.history, *held])
-
     def unfinished(self) -> list[AgentMeta]:
         """See `Runtime.unfinished_agents`."""
         live, share = self._life.table.live, self._life.share
         return [
             meta
-            for meta in self._life.agents.transcripts.metas()
+            for meta in self._agents.transcripts.metas()
             if self._is_unfinished(meta)
             and meta.agent_id not in live
             and share.holder(meta.agent_id) is None
@@ -544,15 +528,15 @@ class Resumes:
         try:
             meta = self._claim(agent_id)
         except ResumeRefused:
-            self._life.agents.let_go(agent_id)
+            self._agents.let_go(agent_id)
             return False
         if meta is None or not self._is_unfinished(meta):
             # It has ended in another runtime, just now.
-            self._life.agents.let_go(agent_id)
+            self._agents.let_go(agent_id)
             return False
         # It is let go when that is written.
         killed = attrs.evolve(meta, status=TaskStatus.KILLED.value)
-        self._life.agents.transcripts.write_meta(killed)
+        self._agents.transcripts.write_meta(killed)
         return True
 
 

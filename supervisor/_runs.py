@@ -22,8 +22,8 @@ from ._events import (
     TaskRestarted,
     TaskRestartScheduled,
 )
+from ._record import RestartPolicy, Task
 from ._spec import ChildSpec, child
-from ._table import RestartPolicy, Task
 from ._tree import DynamicSupervisor, open_dynamic_supervisor, open_supervisor
 
 if TYPE_CHECKING:

@@ -2,24 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Any
 
 import trio
 
-from actors import ActorRef
+from actors import ActorRef, TaskStatus
 
 from ._agent_task import AgentTask
-from ._handles import StopResult
 from ._life import Life
 from ._outbox import Notify
-from ._table import Task
+from ._record import Task
+from ._snapshot import TaskSnapshot
 from ._tree import DynamicSupervisor
-from ._waiting import refuse_own_end
 
 # A supervisor that is stopped needs a few steps for its own end.
 _UNWINDING = 1.0
+
+
+class StopResult:
+    """What came of a stop.
+
+    Attributes:
+        snapshot: the task after the stop; it has ended unless there are survivors.
+        stopped: of an agent, the ids of the tasks below it that the stop has ended.
+        survivors: what has outlived the stop, in words: processes, or a task that is
+            shielded; of an agent also below it.
+    """
+
+    __slots__ = ("_snapshot", "_task", "stopped", "survivors")
+
+    def __init__(self, task: Task, below: Sequence[Task] = ()) -> None:
+        # Most are never looked at, and a task that has ended does not change.
+        self._task = task
+        self._snapshot = None if task.status.is_terminal else task.snapshot()
+        self.stopped: tuple[str, ...] = tuple(
+            own.task_id for own in below if own.status is TaskStatus.KILLED
+        )
+        self.survivors: tuple[str, ...] = _survivors(task, below)
+
+    def __repr__(self) -> str:
+        return (
+            f"StopResult(snapshot={self.snapshot!r}, stopped={self.stopped!r}, "
+            f"survivors={self.survivors!r})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StopResult):
+            return NotImplemented
+        return (self.snapshot, self.stopped, self.survivors) == (
+            other.snapshot,
+            other.stopped,
+            other.survivors,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.snapshot.id, self.survivors))
+
+    @property
+    def snapshot(self) -> TaskSnapshot:
+        """The task after the stop; it has ended unless there are survivors."""
+        if self._snapshot is None:
+            self._snapshot = self._task.snapshot()
+        return self._snapshot
 
 
 async def stop(
@@ -36,7 +82,7 @@ async def stop(
         WouldDeadlock: if one of them, or one below it, asks.
     """
     tasks = _topmost(tasks)
-    refuse_own_end(life.current_task(), tasks)
+    life.refuse_own_end(tasks)
     await trio.lowlevel.checkpoint()
     results = await end(life, tasks, reason, now=now, notify=notify)
     await life.regain()
@@ -149,3 +195,17 @@ def _agents_above(task: Task) -> Iterator[Task]:
     while parent is not None:
         yield parent
         parent = parent.parent
+
+
+def _survivors(task: Task, below: Sequence[Task]) -> tuple[str, ...]:
+    words: list[str] = []
+    for own in below:
+        words += _survivors(own, ())
+    if task.status.is_terminal:
+        return tuple(words)
+    if task.survivors:
+        return (*(f"process {pid}" for pid in task.survivors), *words)
+    if words and task.runs is not None and task.runs.state == "stopped":
+        # An agent that only waits for these.
+        return tuple(words)
+    return (f"the task {task.task_id} itself: it is shielded or blocked", *words)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 import trio
 from trio.lowlevel import ParkingLot, enable_ki_protection
 
-from ._errors import WouldDeadlock
-from ._table import Task, TaskSnapshot
-
-if TYPE_CHECKING:
-    from ._handles import TaskHandle
-    from .runtime import Runtime
+from ._handles import TaskHandle, known, member
+from ._life import Life
+from ._record import Task
+from ._snapshot import TaskSnapshot
 
 
 class TaskSet:
@@ -28,8 +25,8 @@ class TaskSet:
     nothing to the tasks.
     """
 
-    def __init__(self, runtime: Runtime, tasks: Iterable[Task] = ()) -> None:
-        self._runtime = runtime
+    def __init__(self, life: Life, tasks: Iterable[Task] = ()) -> None:
+        self._life = life
         self._unfinished: dict[Task, None] = {}
         # With the number of the end, which is another for each task.
         self._ended: list[tuple[int, Task]] = []
@@ -45,8 +42,8 @@ class TaskSet:
         return len(self._unfinished) + len(self._ended)
 
     def __contains__(self, task: object) -> bool:
-        member = self._runtime.known(task)
-        return member is not None and self._has(member)
+        found = known(self._life, task)
+        return found is not None and self._has(found)
 
     def add(self, task: TaskHandle | str) -> None:
         """Wait for this task, too. Nothing happens if it is a member.
@@ -54,7 +51,7 @@ class TaskSet:
         Raises:
             UnknownTask: for an id that is not known.
         """
-        self._add(self._runtime.member(task))
+        self._add(member(self._life, task))
 
     def _add(self, task: Task) -> None:
         if self._has(task):
@@ -77,13 +74,13 @@ class TaskSet:
         Raises:
             UnknownTask: for an id that is not known.
         """
-        member = self._runtime.member(task)
-        if member in self._unfinished:
-            del self._unfinished[member]
-            assert member.sets is not None
-            member.sets.remove(self)
+        found = member(self._life, task)
+        if found in self._unfinished:
+            del self._unfinished[found]
+            assert found.sets is not None
+            found.sets.remove(self)
         else:
-            left = [entry for entry in self._ended if entry[1] is not member]
+            left = [entry for entry in self._ended if entry[1] is not found]
             if len(left) == len(self._ended):
                 return False
             # Sorted is a heap as well.
@@ -105,7 +102,7 @@ class TaskSet:
 
     def _tell(self) -> None:
         self._readers.unpark_all()
-        self._runtime.wait_is_over(self)
+        self._life.places.ended(self)
 
     def close(self) -> None:
         """Wait for nobody any more."""
@@ -127,10 +124,10 @@ class TaskSet:
             WouldDeadlock: if the task that asks is a member itself.
         """
         await trio.lowlevel.checkpoint()
-        self._runtime.refuse_own_end(self._unfinished)
+        self._life.refuse_own_end(self._unfinished)
         while self and not self._ended:
             # One wait each time, for another reader may be faster.
-            await self._runtime.wait_for(self._readers.park, self)
+            await self._life.wait_for(self._readers.park, self)
         if not self:
             raise StopAsyncIteration
         _, task = heappop(self._ended)
@@ -140,19 +137,19 @@ class TaskSet:
         return task.snapshot()
 
 
-async def wait_any(runtime: Runtime, tasks: list[Task]) -> TaskSnapshot:
+async def wait_any(life: Life, tasks: list[Task]) -> TaskSnapshot:
     """See `Runtime.wait_any`."""
-    members = TaskSet(runtime, tasks)
+    members = TaskSet(life, tasks)
     try:
         return await anext(members)
     finally:
         members.close()
 
 
-async def wait_all(runtime: Runtime, tasks: list[Task]) -> list[TaskSnapshot]:
+async def wait_all(life: Life, tasks: list[Task]) -> list[TaskSnapshot]:
     """See `Runtime.wait_all`."""
     unfinished = [task for task in dict.fromkeys(tasks) if task.ended_at is None]
-    runtime.refuse_own_end(unfinished)
+    life.refuse_own_end(unfinished)
     await trio.lowlevel.checkpoint()
     unfinished = [task for task in unfinished if task.ended_at is None]
 
@@ -161,18 +158,5 @@ async def wait_all(runtime: Runtime, tasks: list[Task]) -> list[TaskSnapshot]:
             await task.wait_ended()
 
     if unfinished:
-        await runtime.wait_for(wait, *unfinished, ends=len(unfinished))
+        await life.wait_for(wait, *unfinished, ends=len(unfinished))
     return [task.snapshot() for task in tasks]
-
-
-def refuse_own_end(current: Task | None, tasks: Iterable[Task]) -> None:
-    """Raise WouldDeadlock if ``current``, or an agent above it, whose end waits for
-    that of ``current``, is one of ``tasks``."""
-    if current is None:
-        return
-    tasks = list(tasks)
-    above: Task | None = current
-    while above is not None:
-        if any(above is task for task in tasks):
-            raise WouldDeadlock(f"task {current.task_id} would wait for its own end")
-        above = above.parent

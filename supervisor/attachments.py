@@ -24,7 +24,8 @@ from actors.lowlevel import publish as _publish
 from actors.text import escaped_line
 
 from ._progress_notes import furthest, progress_line
-from ._table import TaskSnapshot
+from ._snapshot import TaskSnapshot
+from .lowlevel import life_of
 
 if TYPE_CHECKING:
     from .runtime import Runtime
@@ -144,7 +145,7 @@ def after_compaction(
 
 
 def _is_unread(runtime: Runtime, task: TaskSnapshot) -> bool:
-    record = runtime.handle(task.id).belongs_to(runtime)
+    record = life_of(runtime).table.find(task.id)
     # Kept until it is acknowledged, by whomever.
     return record is not None and record.note is not None
 

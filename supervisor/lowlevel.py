@@ -1,7 +1,8 @@
 """What a host needs besides that builds a whole program round the runtime.
 
 The command line is one. Others rarely need it: here are the words that the rest of
-`supervisor` uses for itself.
+`supervisor` uses for itself, and what is behind a `supervisor.runtime.Runtime`. It
+may change with the house, unlike what other modules offer.
 """
 
 from __future__ import annotations
@@ -11,16 +12,26 @@ from actors.lowlevel import publish as _publish
 from ._agent_host import REFUSED_BY_DEFAULT as REFUSED_BY_DEFAULT
 from ._agent_host import REFUSED_UNASKED as REFUSED_UNASKED
 from ._json import SCHEMA_VERSION as SCHEMA_VERSION
+from ._life import Life as Life
 from ._rules import is_about as is_about
 from ._tool_names import is_listed as is_listed
+from .runtime import Runtime
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
     "REFUSED_BY_DEFAULT",
     "REFUSED_UNASKED",
     "SCHEMA_VERSION",
+    "Life",
     "is_about",
     "is_listed",
+    "life_of",
 ]
+
+
+def life_of(runtime: Runtime) -> Life:
+    """Return the tasks behind ``runtime`` and what becomes of them."""
+    return runtime._life  # pyright: ignore[reportPrivateUsage]
+
 
 _publish(globals())

@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, tzinfo
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -36,7 +35,6 @@ from ._errors import BacklogFull as BacklogFull
 from ._errors import DepthExceeded as DepthExceeded
 from ._errors import InputClosed as InputClosed
 from ._errors import MessageRefused as MessageRefused
-from ._errors import OutputEnded as OutputEnded
 from ._errors import ResumeRefused as ResumeRefused
 from ._errors import RuntimeStopping as RuntimeStopping
 from ._errors import SupervisorError
@@ -60,8 +58,9 @@ from ._events import TaskStarted as TaskStarted
 from ._events import TaskStopRequested as TaskStopRequested
 from ._events import Warned as Warned
 from ._fair import fair
-from ._handles import StopResult as StopResult
+from ._foreground import run_in_foreground
 from ._handles import TaskHandle as TaskHandle
+from ._handles import known, member, unknown
 from ._json import from_json as from_json
 from ._json import to_json as to_json
 from ._life import Life
@@ -72,20 +71,22 @@ from ._notifications import Notifications as Notifications
 from ._opening import RuntimeTree
 from ._orders import check_flag, check_notify, check_order, check_policy, check_text
 from ._outbox import Notification as Notification
-from ._outbox import Notify, Outbox
+from ._outbox import Notify
 from ._progress_notes import ProgressNotes
+from ._record import Task
 from ._resume import Resumes
+from ._snapshot import OutputEnded as OutputEnded
+from ._snapshot import TaskError as TaskError
+from ._snapshot import TaskSnapshot as TaskSnapshot
+from ._snapshot import Usage as Usage
 from ._spec import Backoff, Restart
-from ._stops import end, stop
-from ._table import Task
-from ._table import TaskError as TaskError
-from ._table import TaskSnapshot as TaskSnapshot
-from ._table import Usage as Usage
+from ._stops import StopResult as StopResult
+from ._stops import stop
 from ._tree import Supervisor
 from ._turn import Parents
 from ._turn import Turn as Turn
 from ._waiting import TaskSet as TaskSet
-from ._waiting import refuse_own_end, wait_all, wait_any
+from ._waiting import wait_all, wait_any
 from ._wakes import Wake as Wake
 from ._wakes import Wakes as Wakes
 from ._wakes import as_reminder as as_reminder
@@ -94,7 +95,6 @@ from .schedule import Schedule as Schedule
 from .schedule import start_schedule
 
 if TYPE_CHECKING:
-    from actors.agent import Message
     from actors.transcript import AgentMeta
 
     from .permissions import Permissions
@@ -189,11 +189,14 @@ class Runtime:
         self.events = events
         self._env = env
         self._life = Life(directory, env, limits, events)
-        self._life.agents = Agents(self, self._life, policy)
-        self.notifications = Notifications(self.outbox, None, everyone=True)
-        self._resumes = Resumes(self)
+        agents = Agents(self._life, policy, self._tools_of)
+        self._life.agents = self._agents = agents
+        self.notifications = Notifications(
+            self._life.delivery.outbox, None, everyone=True
+        )
+        self._resumes = Resumes(self._life, agents)
         self._launches = 0
-        self._parents = Parents(self.outbox)
+        self._parents = Parents(self._life.delivery.outbox)
         self._progress_notes = ProgressNotes(self._life.table, self._life.delivery)
         self.root: Supervisor
         # Of the tools, once they were read from the environment.
@@ -205,34 +208,26 @@ class Runtime:
         )
 
     @property
-    def life(self) -> Life:
-        """The tasks and what becomes of them, for the other modules."""
-        return self._life
-
-    @property
-    def outbox(self) -> Outbox:
-        """For the notifier."""
-        return self._life.delivery.outbox
-
-    def make_tree(self) -> RuntimeTree:
-        """Called once, when it opens."""
-        return RuntimeTree(self._life, self._life.agents)
-
-    @property
     def agents(self) -> AgentPolicy:
         """What holds for all agents, as `open_runtime` was given it."""
-        return self._life.agents.policy
+        return self._agents.policy
 
     @property
     def approvals(self) -> Approvals:
         """Tool calls that wait for an answer of yours, of agents and of your own
         model."""
-        return self._life.agents.approvals
+        return self._agents.approvals
 
     @property
     def transcripts(self) -> TranscriptStore:
         """What agents and their models have said, in the directory."""
-        return self._life.agents.transcripts
+        return self._agents.transcripts
+
+    def _tools_of(self, agent_id: str) -> Iterable[Tool]:
+        """Return the tools of the host for an agent, the more special ones last."""
+        more = self.agents.tools
+        tools = self.tools_for(agent_id)
+        return tools if more is None else [*tools, *more(self, agent_id)]
 
     # Starting tasks
 
@@ -295,20 +290,15 @@ class Runtime:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.checkpoint_if_cancelled()
-            self.check_open()
-            return TaskHandle(self, self._life.enter(order, background=True))
+            self._life.check_open()
+            return TaskHandle(self._life, self._life.enter(order, background=True))
         except Exception:
             # As in `fair`, which would cost each launch a frame.
             await trio.lowlevel.checkpoint()  # noqa: ASYNC120
             raise
 
-    def check_open(self) -> None:
-        """Raise RuntimeStopping if nothing can be started any more."""
-        if self._life.is_stopping:
-            raise RuntimeStopping("the runtime is stopping and starts no task")
-
     @enable_ki_protection
-    async def run(  # noqa: ASYNC114
+    async def run(  # noqa: ASYNC114,ASYNC128
         self,
         work: Work,
         *,
@@ -334,22 +324,8 @@ class Runtime:
         """
         await trio.lowlevel.checkpoint()
         order = check_order(work, description, owner, tool_use_id, None, "wake")
-        self.check_open()
-        task = self._life.enter(order, background=False)
-        try:
-            task_status.started(TaskHandle(self, task))
-            await self._life.wait_for(partial(_in_foreground, task), task)
-        except BaseException as error:
-            if not task.background:
-                why = "whoever ran it was cancelled"
-                # Whoever has cancelled may have said why.
-                if isinstance(error, trio.Cancelled) and error.source == "explicit":
-                    why = why if error.reason is None else f"{why}: {error.reason}"
-                # It takes no longer than the task's budget.
-                with trio.CancelScope(shield=True):
-                    await end(self._life, [task], why)
-            raise
-        return task.snapshot()
+        self._life.check_open()
+        return await run_in_foreground(self._life, order, task_status.started)
 
     def background(self, task: TaskHandle | str) -> bool:
         """Move a foreground task, by its handle or id, to the background,
@@ -368,7 +344,7 @@ class Runtime:
     def _asked(self, task: object) -> Task | None:
         if not isinstance(task, str | TaskHandle):
             raise TypeError(f"a TaskHandle or a task id is wanted, not {task!r}")
-        return self.known(task)
+        return known(self._life, task)
 
     def background_all(self, owner: str | None = None) -> list[str]:
         """Move every foreground task to the background, those of ``owner`` or,
@@ -495,11 +471,11 @@ class Runtime:
             raise TypeError(f"cwd must be a path or None, not {cwd!r}")
         place = None if cwd is None else check_text("cwd", os.fspath(cwd))
         resumed = await self._resumes.resume(agent_id, said, agent, place)
-        return TaskHandle(self, resumed)
+        return TaskHandle(self._life, resumed)
 
     def _id_of(self, task: TaskHandle | str) -> str:
         # Not its record: another may have taken its place.
-        return task if isinstance(task, str) else self.member(task).task_id
+        return task if isinstance(task, str) else member(self._life, task).task_id
 
     def _calling_agent(self) -> str | None:
         task = self._life.current_task()
@@ -538,11 +514,6 @@ class Runtime:
         """
         return self._resumes.meta(agent_id)
 
-    async def history_of(self, task: AgentTask) -> Sequence[Message]:
-        """Return the conversation with which the next run of an agent begins: for
-        its supervisor."""
-        return await self._resumes.history_of(task)
-
     # Asking
 
     def get(self, task: TaskHandle | str) -> TaskSnapshot:
@@ -560,7 +531,7 @@ class Runtime:
         Raises:
             UnknownTask: listing the running ones.
         """
-        return TaskHandle(self, self._find(task_id))
+        return TaskHandle(self._life, self._find(task_id))
 
     def tasks(self, owner: str | None = None) -> list[TaskSnapshot]:
         """Return every task that is known, of ``owner`` or, with None, of all:
@@ -574,18 +545,18 @@ class Runtime:
         ]
 
     def _find(self, task: TaskHandle | str) -> Task:
+        found = known(self._life, task)
+        if found is not None:
+            return found
+        # Whatever is no handle is an id that nobody has.
         if isinstance(task, TaskHandle):
-            return self.member(task)
-        found = self._life.table.find(task)
-        if found is None:
-            live = self._life.table.live.values()
-            raise UnknownTask(task, [(t.task_id, t.description) for t in live])
-        return found
+            return member(self._life, task)
+        raise unknown(self._life, task)
 
     def notifications_for(self, owner: str | None) -> Notifications:
         """Return the view of one owner's notifications, of which None is one too."""
         owner = check_text("owner", owner)
-        return Notifications(self.outbox, owner, everyone=False)
+        return Notifications(self._life.delivery.outbox, owner, everyone=False)
 
     def tools_for(
         self,
@@ -626,13 +597,6 @@ class Runtime:
 
     # Waiting
 
-    async def wait_ended(self, task: Task) -> None:
-        """See `TaskHandle.wait`."""
-        await trio.lowlevel.checkpoint()
-        self.refuse_own_end((task,))
-        if task.ended_at is None:
-            await self._life.wait_for(task.wait_ended, task)
-
     @fair
     async def wait_any(self, tasks: Iterable[TaskHandle | str]) -> TaskSnapshot:
         """Wait until one of ``tasks``, handles or ids, has ended, and return it;
@@ -650,7 +614,7 @@ class Runtime:
         members = self._members(tasks)
         if not members:
             raise ValueError("tasks must not be empty: none of them would ever end")
-        return await wait_any(self, members)
+        return await wait_any(self._life, members)
 
     @fair
     async def wait_all(self, tasks: Iterable[TaskHandle | str]) -> list[TaskSnapshot]:
@@ -660,7 +624,7 @@ class Runtime:
         Raises:
             UnknownTask, WouldDeadlock: as for `wait_any`.
         """
-        return await wait_all(self, self._members(tasks))
+        return await wait_all(self._life, self._members(tasks))
 
     def task_set(self, *tasks: TaskHandle | str) -> TaskSet:
         """Return a set of tasks, handles or ids, that gives each of them as it
@@ -669,46 +633,12 @@ class Runtime:
         Raises:
             UnknownTask: for an id that is not known.
         """
-        return TaskSet(self, self._members(tasks))
+        return TaskSet(self._life, self._members(tasks))
 
     def _members(self, tasks: Iterable[TaskHandle | str]) -> list[Task]:
         if isinstance(tasks, str | TaskHandle):
             raise TypeError(f"tasks must be several handles or ids, not {tasks!r}")
-        return [self.member(task) for task in tasks]
-
-    def member(self, task: TaskHandle | str) -> Task:
-        """Return the record behind a handle or an id, for a `TaskSet`."""
-        found = self.known(task)
-        if found is not None:
-            return found
-        if isinstance(task, str):
-            return self._find(task)
-        if isinstance(task, TaskHandle):
-            raise ValueError(f"{task!r} is a task of another runtime")
-        raise TypeError(f"a TaskHandle or a task id is wanted, not {task!r}")
-
-    def known(self, task: object) -> Task | None:
-        """Return the record behind a handle or an id of ours, or None."""
-        if isinstance(task, TaskHandle):
-            return task.belongs_to(self)
-        return self._life.table.find(task)
-
-    async def wait_for(
-        self,
-        wait: Callable[[], Awaitable[object]],
-        *sources: Hashable,
-        ends: int = 1,
-    ) -> None:
-        """See `Life.wait_for`; for handles and sets of tasks."""
-        await self._life.wait_for(wait, *sources, ends=ends)
-
-    def wait_is_over(self, source: Hashable) -> None:
-        """See `Places.ended`."""
-        self._life.places.ended(source)
-
-    def refuse_own_end(self, tasks: Iterable[Task]) -> None:
-        """Raise WouldDeadlock if the call comes from one of ``tasks``."""
-        refuse_own_end(self._life.current_task(), tasks)
+        return [member(self._life, task) for task in tasks]
 
     async def wait_idle(self) -> None:
         """Wait until no task is unfinished.
@@ -870,18 +800,7 @@ class Runtime:
         if notify is not None:
             check_notify(notify)
         found = self._find(task)
-        return await self.stop_task(found, reason, now=now, notify=notify)
-
-    async def stop_task(
-        self,
-        task: Task,
-        reason: str | None,
-        *,
-        now: bool = False,
-        notify: Notify | None = None,
-    ) -> StopResult:
-        """See `stop`."""
-        (result,) = await stop(self._life, [task], reason, now=now, notify=notify)
+        (result,) = await stop(self._life, [found], reason, now=now, notify=notify)
         return result
 
     @fair
@@ -989,15 +908,16 @@ class open_runtime:
         directory = env.files.make_directory(self._directory)
         events = EventStream()
         runtime = Runtime(directory, env, self._limits, events, self._policy)
-        self._tree = runtime.make_tree()
-        self._share = runtime.life.share
+        life = runtime._life  # pyright: ignore[reportPrivateUsage]
+        self._tree = RuntimeTree(life)
+        self._share = life.share
         try:
             runtime.root = await self._tree.start()
         except BaseException:
             self._share.close()
             raise
         if not self._share.is_alone():
-            runtime.life.on_warning(None, _SHARED.format(directory))
+            life.on_warning(None, _SHARED.format(directory))
         return runtime
 
     @enable_ki_protection
@@ -1012,11 +932,6 @@ class open_runtime:
             await self._tree.stop(exc_type, exc, traceback)  # noqa: ASYNC102 - shields
         finally:
             self._share.close()
-
-
-async def _in_foreground(task: Task) -> None:
-    while not task.background and task.ended_at is None:
-        await task.wait_changed()
 
 
 _publish(globals())

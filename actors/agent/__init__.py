@@ -77,6 +77,7 @@ from ._json import from_data as from_data
 from ._json import from_json as from_json
 from ._json import to_data as to_data
 from ._json import to_json as to_json
+from ._report import AgentReport as AgentReport
 from ._running import CONTINUE as CONTINUE
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -91,6 +92,7 @@ __all__ = [
     "AgentEvent",
     "AgentFailed",
     "AgentHost",
+    "AgentReport",
     "AgentTool",
     "ApprovalRequested",
     "AssistantMessage",

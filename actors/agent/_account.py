@@ -9,7 +9,6 @@ import trio
 
 from .._progress import ACTIVITIES, Progress
 from ..text import first_line
-from ..work import Report
 from ._budget import Budget
 from ._events import (
     ApprovalRequested,
@@ -28,6 +27,7 @@ from ._events import (
 )
 from ._host import AgentHost
 from ._pulse import Pulse
+from ._report import AgentReport
 
 if TYPE_CHECKING:
     from ._agent import Agent
@@ -44,7 +44,7 @@ class Account:
     """
 
     def __init__(
-        self, agent: Agent, report: Report, host: AgentHost, budget: Budget | None
+        self, agent: Agent, report: AgentReport, host: AgentHost, budget: Budget | None
     ) -> None:
         self._agent = agent
         self._report = report

@@ -18,6 +18,7 @@ from ..work import Report
 from ._budget import Budget
 from ._context import AgentContext
 from ._events import AgentEvent, Message
+from ._report import AgentReport
 from ._running import run_agent
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -197,7 +198,10 @@ class Agent:
         Raises:
             AgentFailed: if it ends in another way than by its answer.
             Exception: what its loop has raised.
+            TypeError: if ``report`` is not an `AgentReport`.
         """
+        if not isinstance(report, AgentReport):
+            raise TypeError(f"an agent runs with an AgentReport, not {report!r}")
         return await run_agent(self, report)
 
 

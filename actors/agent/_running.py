@@ -17,7 +17,6 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from .._exit import Stopped
-from ..work import Report
 from ._account import Account
 from ._alone import Alone
 from ._context import AgentContext
@@ -28,6 +27,7 @@ from ._inbox import Inbox
 from ._loop import END, Loop
 from ._next import Standing, decide
 from ._pulse import watch
+from ._report import AgentReport
 
 if TYPE_CHECKING:
     from ._agent import Agent
@@ -46,7 +46,7 @@ _EVENTS_IN_A_ROW = 64
 
 
 @enable_ki_protection
-async def run_agent(agent: Agent, report: Report) -> str:
+async def run_agent(agent: Agent, report: AgentReport) -> str:
     """Run ``agent`` to its end and return its answer; see `Agent.run`."""
     if agent.forked:
         enter_fork()
@@ -56,7 +56,7 @@ async def run_agent(agent: Agent, report: Report) -> str:
 class _Running:
     """One run of an agent task."""
 
-    def __init__(self, agent: Agent, report: Report) -> None:
+    def __init__(self, agent: Agent, report: AgentReport) -> None:
         self._agent = agent
         self._report = report
         host = report.agent_host

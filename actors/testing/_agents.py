@@ -12,6 +12,7 @@ import trio
 from ..agent import (
     Agent,
     AgentEvent,
+    AgentReport,
     AgentTool,
     Inbox,
     Message,
@@ -21,7 +22,6 @@ from ..agent import (
 )
 from ..agent._alone import Alone
 from ..agent._running import run_agent as _run_agent
-from ..work import Report
 from ._env import fake_env
 
 FakeTool: TypeAlias = Callable[..., Awaitable[str]] | str
@@ -113,7 +113,7 @@ def _is_async(function: object) -> bool:
     return iscoroutinefunction(function) or iscoroutinefunction(call)
 
 
-class RecordingReport(Report):
+class RecordingReport(AgentReport):
     """A report that keeps what is told."""
 
     __slots__ = ("events", "warnings")

@@ -9,7 +9,6 @@
 # _owned         the tasks of an owner: finding one, describing one
 # _bash _agent _send_message _task_output _task_stop _task_list _task_write
 #                one tool a file
-# _inherited     what an agent hands down to those that it starts
 # _host          the processes of the host
 # _self_kill     commands that would end them
 # _set           all of them together

@@ -12,13 +12,14 @@ from actors.text import clean_text, one_line
 
 from .._errors import DepthExceeded, ResumeRefused, UnknownTask
 from .._handles import TaskHandle
+from .._inherited import agent_record, inherited
 from .._resume import GENERAL
+from .._snapshot import TaskSnapshot
 from .._spec import Backoff
-from .._table import TaskSnapshot
 from ..definitions import AgentDefinition
+from ..lowlevel import life_of
 from ..settings import Settings
 from ._arguments import Field, Refused, check_words, shown
-from ._inherited import inherited, recipe_of
 from ._owned import ending, find_agent, is_told, unknown
 from ._task_output import end_of
 from ._tool import Call, Tool, ToolResult
@@ -129,6 +130,7 @@ class _Agent:
         self, runtime: Runtime, owner: str | None, settings: Settings, loop: Run
     ) -> None:
         self._runtime = runtime
+        self._table = life_of(runtime).table
         self._owner = owner
         self._settings = settings
         self._loop = loop
@@ -165,7 +167,7 @@ class _Agent:
             filled["run_in_background"] = True
         if filled.get("model") is None and resumed is None:
             model = None if definition is None else definition.model
-            filled["model"] = model or inherited(self._runtime, self._owner).model
+            filled["model"] = model or inherited(self._table, self._owner).model
         return filled
 
     # Starting one
@@ -231,7 +233,7 @@ class _Agent:
     ) -> Agent:
         from actors.agent import Agent
 
-        above = inherited(self._runtime, self._owner)
+        above = inherited(self._table, self._owner)
         if definition is None:
             given = above.narrowed(None, ())
         else:
@@ -295,10 +297,10 @@ class _Agent:
         found = find_agent(self._runtime, self._owner, agent_id)
         if not isinstance(found, TaskHandle):
             return found.type
-        recipe = recipe_of(self._runtime, found)
-        if recipe is None:
+        record = agent_record(self._table, found.id)
+        if record is None:
             raise Refused("no_agent", f"Nothing was done: task {found.id} is no agent.")
-        return recipe.type
+        return record.recipe.type
 
     def _resumable(self, agent_id: str, agent_type: str) -> AgentDefinition | None:
         definition = self._runtime.agents.definitions.get(agent_type)

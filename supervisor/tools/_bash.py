@@ -14,11 +14,12 @@ from actors.text import clean_text, one_line
 
 from .._ends import leftovers
 from .._errors import SupervisorError, UnknownTask
-from .._table import TaskSnapshot
+from .._inherited import inherited
+from .._snapshot import TaskSnapshot
+from ..lowlevel import life_of
 from ..settings import Settings
 from ._arguments import Field, Refused
 from ._host import host_processes
-from ._inherited import inherited
 from ._owned import ending
 from ._self_kill import ends_host, killed_process
 from ._task_output import OutputEnd, end_of, read_end, whole
@@ -120,6 +121,7 @@ def _fields(settings: Settings) -> list[Field]:
 class _Bash:
     def __init__(self, runtime: Runtime, owner: str | None, settings: Settings) -> None:
         self._runtime = runtime
+        self._table = life_of(runtime).table
         self._owner = owner
         self._settings = settings
 
@@ -170,7 +172,7 @@ class _Bash:
 
     def _directory(self, given: str | None) -> str | None:
         # An agent may have one of its own, and then names others from there.
-        own = inherited(self._runtime, self._owner).cwd
+        own = inherited(self._table, self._owner).cwd
         if own is None or given is None:
             return given or own
         return os.path.join(own, given)

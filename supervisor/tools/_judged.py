@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from actors.agent import ToolUse
 
+from .._inherited import agent_record
 from .._path_patterns import home_directory
+from ..lowlevel import life_of
 from ..permissions import Permissions, ToolRequest, resolve_mode
 from ._arguments import Refused
-from ._inherited import record_of
 from ._tool import Guard, Tool
 
 if TYPE_CHECKING:
@@ -28,17 +29,17 @@ def guard_of(runtime: Runtime, owner: str | None, permissions: Permissions) -> G
     from ..hooks import Hooks
 
     name = _TYPE if owner is None else owner
-    told = runtime.life.agents.told_idle
+    life = life_of(runtime)
+    told = life.agents.told_idle
     for text in idle_guards(permissions.rules, Hooks(), tuple):
         if text not in told:
             told.add(text)
-            runtime.life.on_warning(None, text)
+            life.on_warning(None, text)
 
     async def guard(
         tool: Tool, arguments: Mapping[str, Any], tool_use_id: str | None
     ) -> Mapping[str, Any] | None:
-        task = record_of(runtime, owner)
-        mode, life = permissions.mode, runtime.life
+        task, mode = agent_record(life.table, owner), permissions.mode
         if task is not None:
             mode = resolve_mode(task.mode, mode)
         # An answer is for one call, so each has an id.
@@ -49,7 +50,7 @@ def guard_of(runtime: Runtime, owner: str | None, permissions: Permissions) -> G
             depth=0 if task is None else task.depth,
             mode=mode,
             tool_use=ToolUse(use_id, tool.name, dict(arguments)),
-            cwd=life.agents.home_of(None) if task is None else task.home,
+            cwd=life.env.files.follow(".") if task is None else task.home,
             background=task is not None and task.background,
             fill=tool.fill,
             follow=life.env.files.follow,

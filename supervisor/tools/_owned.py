@@ -13,7 +13,7 @@ from actors import TaskStatus
 from actors.text import one_line
 
 from .._errors import UnknownTask
-from .._table import TaskSnapshot
+from .._snapshot import TaskSnapshot
 from ._arguments import Refused, shown
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from actors.text import one_line
 
 from .._errors import MessageRefused, UnknownTask
 from .._handles import TaskHandle
+from .._inherited import agent_record
+from ..lowlevel import life_of
 from ._arguments import Field, Refused, check_words
-from ._inherited import recipe_of
 from ._owned import by_resume, find_agent, unknown
 from ._tool import Call, Tool, ToolResult
 
@@ -74,10 +75,10 @@ def send_message(runtime: Runtime, owner: str | None) -> Tool:
         except Refused:
             return arguments
         if isinstance(found, TaskHandle):
-            recipe = recipe_of(runtime, found)
-            if recipe is None or not found.snapshot().status.is_terminal:
+            record = agent_record(life_of(runtime).table, found.id)
+            if record is None or not record.status.is_terminal:
                 return arguments
-            return {**arguments, "subagent_type": recipe.type}
+            return {**arguments, "subagent_type": record.recipe.type}
         return {**arguments, "subagent_type": found.type}
 
     fields = (

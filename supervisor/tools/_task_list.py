@@ -9,7 +9,7 @@ import trio
 
 from actors.text import one_line
 
-from .._table import TaskSnapshot
+from .._snapshot import TaskSnapshot
 from ._owned import described, owned
 from ._tool import Call, Tool, ToolResult
 

@@ -13,7 +13,8 @@ from actors.text import clean_text, one_line
 
 from .._ends import leftovers
 from .._reading import output_size
-from .._table import TaskSnapshot
+from .._snapshot import TaskSnapshot
+from ..lowlevel import life_of
 from ..settings import Settings
 from ._arguments import Field
 from ._owned import find, is_told, state
@@ -137,7 +138,7 @@ def read_end(runtime: Runtime, task: TaskHandle, limit: int) -> OutputEnd:
             # The beginning of a rotated file is not kept.
             or task.read(0, 1).offset > 0
         )
-        record = task.belongs_to(runtime)
+        record = task.belongs_to(life_of(runtime))
         size = output_size(record) if is_cut and record is not None else None
         return OutputEnd(clean_text(text), is_cut, size)
     # It has no file, or one that cannot be read: then the last is in memory.

@@ -41,6 +41,7 @@ from actors.testing import fake_env
 from supervisor._events import StopRequested
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import Hook, Hooks
+from supervisor.lowlevel import life_of
 from supervisor.permissions import Permissions
 from supervisor.runtime import (
     ApprovalRequested,
@@ -238,7 +239,7 @@ async def test_a_stop_of_an_agent_that_has_ended_is_acknowledged_with_its_end(
             assert not note.ack()
             assert not runtime.consume(task)
             assert task.snapshot() == ended
-            assert runtime.outbox.unacknowledged == 0
+            assert life_of(runtime).delivery.outbox.unacknowledged == 0
 
 
 async def test_an_owner_that_goes_away_takes_all_that_was_its_own_along(

@@ -32,6 +32,7 @@ from supervisor._events import (
     TaskStarted,
 )
 from supervisor.agents import AgentPolicy, DepthExceeded
+from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     Limits,
     Runtime,
@@ -275,7 +276,7 @@ async def test_the_end_of_an_own_task_is_for_the_agent_alone(tmp_path: Path) -> 
         acked = [(e.task_id, e.how) for e in events if isinstance(e, Acked)]
         assert acked == [(own, "delivered")]
         assert ends(events) == [own, parent.id]
-        assert runtime.outbox.unacknowledged == 1
+        assert life_of(runtime).delivery.outbox.unacknowledged == 1
 
 
 async def test_what_an_agent_has_not_read_is_consumed_at_its_end(
@@ -293,7 +294,7 @@ async def test_what_an_agent_has_not_read_is_consumed_at_its_end(
         events = mine.drain()
         acked = [(e.task_id, e.how) for e in events if isinstance(e, Acked)]
         assert sorted(acked) == sorted((task.id, "consumed") for task in own)
-        assert runtime.outbox.unacknowledged == 1
+        assert life_of(runtime).delivery.outbox.unacknowledged == 1
 
 
 async def test_an_agent_without_own_tasks_has_heard_of_their_ends(
@@ -304,9 +305,10 @@ async def test_an_agent_without_own_tasks_has_heard_of_their_ends(
 
     async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
         task = await runtime.launch(Job(forever))
-        life = runtime.life
-        host = life.table.live[context.agent_id].agent_host
-        assert host is not None
+        life = life_of(runtime)
+        agent = life.table.live[context.agent_id]
+        assert isinstance(agent, AgentTask) and agent.agent_host is not None
+        host = agent.agent_host
         assert host.own_tasks() == 1
         # In one step, as the last end of an own task and the question may be.
         life.mark_stopping([life.table.live[task.id]], None)
@@ -463,7 +465,7 @@ async def test_a_place_is_free_before_anybody_hears_of_the_end(tmp_path: Path) -
     found: list[str] = []
     async with open_runtime(tmp_path, limits=Limits(agents=1)) as runtime:
         task = await runtime.launch(agent(holds(go_on)))
-        life = runtime.life
+        life = life_of(runtime)
         tell = life.delivery.tell
 
         def look(*args: object) -> None:
@@ -586,7 +588,7 @@ async def test_a_lineage_that_cannot_be_told_starts_nothing(
     """AG7: it fails closed."""
     async with open_runtime(tmp_path) as runtime:
         parent = await runtime.launch(agent(idles))
-        record = runtime.life.table.live[parent.id]
+        record = life_of(runtime).table.live[parent.id]
         assert isinstance(record, AgentTask)
         if what == "cycle":
             record._above = record

@@ -25,6 +25,7 @@ from actors.agent import (
 from actors.work import Report
 from supervisor._agent_task import AgentTask
 from supervisor._events import Acked, Notified
+from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     BacklogFull,
     Limits,
@@ -201,8 +202,8 @@ async def test_what_an_agent_does_not_read_keeps_nobody_else_from_launching(
             other[0].ack()
             await (await runtime.launch(returns(2))).wait()
             await runtime.stop(task)
-            assert runtime.outbox.unacknowledged == 21
-            assert runtime.outbox.routed == 0
+            assert life_of(runtime).delivery.outbox.unacknowledged == 21
+            assert life_of(runtime).delivery.outbox.routed == 0
 
 
 async def test_nothing_is_sent_to_an_agent_whose_run_has_failed(
@@ -253,7 +254,7 @@ async def test_an_own_task_that_could_not_begin_is_not_kept(tmp_path: Path) -> N
             own = await runtime.launch(returns(1), owner=parent.id)
             await runtime.stop(own)
             await runtime.stop(parent)
-            record = runtime.life.table.find(parent.id)
+            record = life_of(runtime).table.find(parent.id)
             assert isinstance(record, AgentTask)
             assert (record.early, record.own, record.routed) == ([], {}, {})
             await runtime.stop(hold)

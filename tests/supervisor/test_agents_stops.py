@@ -31,6 +31,7 @@ from supervisor._events import (
 from supervisor._spec import Backoff
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import END_BUDGET, Hook, Hooks
+from supervisor.lowlevel import life_of
 from supervisor.runtime import Limits, Runtime, TaskHandle, open_runtime
 from tests.supervisor.jobs import (
     COMPLETED,
@@ -517,7 +518,7 @@ async def test_an_agent_whose_inner_supervisor_crashes_goes_on_or_fails_alone(
             own = await runtime.launch(Job(forever), owner=task.id)
             await trio.testing.wait_all_tasks_blocked()
             assert own.status is RUNNING
-            record = runtime.life.table.live[task.id]
+            record = life_of(runtime).table.live[task.id]
             pool = record.pool  # type: ignore[attr-defined]
             pool._children._end_by_itself()
             with trio.fail_after(60.0):

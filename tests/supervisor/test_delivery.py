@@ -25,6 +25,7 @@ from actors.work import Report
 from supervisor._events import Acked, Notified, TaskEnded, TaskProgress
 from supervisor._notifications import Notifications
 from supervisor._outbox import Notification, Notify, Outbox
+from supervisor.lowlevel import life_of
 from supervisor.runtime import BacklogFull, Limits, TaskHandle, open_runtime
 from supervisor.tree import child, open_supervisor
 from tests.supervisor.jobs import Job, agent, forever, returns
@@ -323,7 +324,7 @@ async def test_whoever_waits_for_a_task_goes_on_before_its_envelope_is_made(
 
             async def wait(task: TaskHandle = task) -> None:
                 await task.wait()
-                made.append(runtime.outbox.next_unsent() is None)
+                made.append(life_of(runtime).delivery.outbox.next_unsent() is None)
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(wait)

@@ -22,6 +22,7 @@ from actors.agent import (
 )
 from actors.env import real_env
 from actors.testing import fake_env
+from supervisor._inherited import Inherited
 from supervisor._tool_names import is_listed
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition
@@ -31,7 +32,6 @@ from supervisor.runtime import Runtime, open_runtime
 from supervisor.tools import Tool
 from supervisor.tools import ToolResult as Answer
 from supervisor.tools._arguments import Field
-from supervisor.tools._inherited import Inherited
 
 Calls = Sequence[tuple[str, dict[str, Any]]]
 

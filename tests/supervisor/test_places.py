@@ -23,9 +23,10 @@ from actors.shell import Shell
 from actors.testing import Program, fake_env
 from actors.work import Report
 from supervisor._events import ApprovalRequested, Event, Subscription, TaskStarted
+from supervisor._record import Task
 from supervisor._spec import Backoff
-from supervisor._table import Task
 from supervisor.agents import AgentPolicy
+from supervisor.lowlevel import life_of
 from supervisor.permissions import Permissions
 from supervisor.runtime import Limits, Runtime, TaskHandle, open_runtime
 from tests.supervisor.jobs import (
@@ -46,16 +47,16 @@ TOO_LONG = 60.0
 
 def at_work(runtime: Runtime) -> list[Task]:
     """Return those that have a place."""
-    returning = runtime.life.places._returning  # pyright: ignore[reportPrivateUsage]
+    returning = life_of(runtime).places._returning  # pyright: ignore[reportPrivateUsage]
     return [
         task
-        for task in runtime.life.table.live.values()
+        for task in life_of(runtime).table.live.values()
         if task.ref is not None and not task.waits and task not in returning
     ]
 
 
 def shared(runtime: Runtime) -> int:
-    slots = runtime.life.slots
+    slots = life_of(runtime).slots
     return len(slots._shares)  # pyright: ignore[reportPrivateUsage]
 
 
@@ -78,8 +79,8 @@ class Watch(trio.abc.Instrument):
 async def check_books(runtime: Runtime, places: int) -> None:
     """All places are free, and each can be given out once."""
     await runtime.wait_idle()
-    assert runtime.life.slots.waiting == 0 and not shared(runtime)
-    assert not runtime.life.places._waits  # pyright: ignore[reportPrivateUsage]
+    assert life_of(runtime).slots.waiting == 0 and not shared(runtime)
+    assert not life_of(runtime).places._waits  # pyright: ignore[reportPrivateUsage]
     tasks = [await runtime.launch(Job(forever)) for _ in range(places + 1)]
     assert [t.status for t in tasks] == [RUNNING] * places + [PENDING]
     await runtime.stop_all()
@@ -156,7 +157,7 @@ async def test_in_any_history_no_cap_is_exceeded_and_every_task_ends(
                 with trio.move_on_after(chance.random() * 0.5):
                     await runtime.wait_all(both)
                 await runtime.wait_all(both)
-                await runtime.life.regain()
+                await life_of(runtime).regain()
             elif both:
                 async with trio.open_nursery() as nursery:
                     for task in both:
@@ -197,8 +198,8 @@ async def test_in_any_history_no_cap_is_exceeded_and_every_task_ends(
         if not moves:
             assert most_working <= caps.total
         runtime.notifications.drain()
-        assert runtime.life.slots.waiting == 0 and not shared(runtime)
-        assert not runtime.life.places._waits  # pyright: ignore[reportPrivateUsage]
+        assert life_of(runtime).slots.waiting == 0 and not shared(runtime)
+        assert not life_of(runtime).places._waits  # pyright: ignore[reportPrivateUsage]
         shells = Job(forever, task_type="local_bash")
         tasks = [await runtime.launch(shells) for _ in range(caps.total + 1)]
         assert [t.status for t in tasks] == [RUNNING] * caps.total + [PENDING]

@@ -26,7 +26,6 @@ from actors.env import OutputFile, real_env
 from actors.output import OutputLog, older_file
 from actors.shell import Shell
 from actors.work import Report
-from supervisor._errors import OutputEnded
 from supervisor._reading import (
     CHUNK,
     WINDOW,
@@ -37,7 +36,8 @@ from supervisor._reading import (
     read_tail,
     wait_output,
 )
-from supervisor._table import Task
+from supervisor._record import Task
+from supervisor._snapshot import OutputEnded
 from supervisor.runtime import Runtime, TaskHandle, open_runtime
 
 HANGS = 60.0

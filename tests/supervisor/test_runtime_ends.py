@@ -16,6 +16,7 @@ from supervisor._events import (
     TaskStopRequested,
 )
 from supervisor._spec import Restart
+from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     Limits,
     RuntimeStopping,
@@ -208,7 +209,7 @@ async def test_a_stop_in_the_tick_of_the_launch_ends_in_one_killed_task(
 
     async with open_runtime(tmp_path) as runtime:
         task = await runtime.launch(Job(body))
-        runtime.life.close()
+        life_of(runtime).close()
         with pytest.raises(RuntimeStopping):
             await runtime.launch(Job(body))
         await runtime.stop(task.id)
@@ -266,9 +267,9 @@ async def test_a_second_terminal_state_is_ignored(tmp_path: Path) -> None:
         handle = await runtime.launch(returns("first"))
         before = await handle.wait()
         events = runtime.events.subscribe()
-        task = runtime.life.table.find(handle.id)
+        task = life_of(runtime).table.find(handle.id)
         assert task is not None
-        runtime.life.conclude(task, FAILED, ValueError("second"))
+        life_of(runtime).conclude(task, FAILED, ValueError("second"))
         assert handle.snapshot() == before
         assert events.drain() == []
         assert told(runtime) == [(handle.id, "completed")]

@@ -13,6 +13,7 @@ from actors.work import Report
 from supervisor._events import (
     TaskStopRequested,
 )
+from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     Limits,
     RuntimeStopping,
@@ -97,7 +98,7 @@ async def test_a_foreground_task_that_cannot_be_started_is_an_error_of_its_start
 ) -> None:
     """P10: the error comes out of ``nursery.start`` as itself."""
     async with open_runtime(tmp_path) as runtime:
-        runtime.life.close()
+        life_of(runtime).close()
         async with trio.open_nursery() as nursery:
             with pytest.raises(RuntimeStopping):
                 await nursery.start(runtime.run, returns(1))

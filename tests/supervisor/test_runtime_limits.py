@@ -19,6 +19,7 @@ from supervisor._events import (
     TaskStopRequested,
 )
 from supervisor._spec import Backoff
+from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     Limits,
     TaskHandle,
@@ -155,8 +156,8 @@ async def test_a_place_is_given_back_once_whatever_ends_the_task(
             PENDING,
         ]
         await runtime.stop_all()
-        assert runtime.life.slots.waiting == 0
-        assert runtime.life.slots.take_next() is None
+        assert life_of(runtime).slots.waiting == 0
+        assert life_of(runtime).slots.take_next() is None
 
 
 async def waits_for_output(child: TaskHandle) -> None:

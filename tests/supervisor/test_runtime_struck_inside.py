@@ -23,7 +23,9 @@ from actors.work import Report
 from supervisor._events import Acked, Gap, Notified, TaskEnded, TaskStarted
 from supervisor._life import Life
 from supervisor._places import Places
-from supervisor._table import HISTORY, Table, Task
+from supervisor._record import Task
+from supervisor._table import HISTORY, Table
+from supervisor.lowlevel import life_of
 from supervisor.runtime import Limits, Runtime, open_runtime
 from tests.supervisor.jobs import Job, agent, forever, returns, waits_for
 
@@ -110,10 +112,14 @@ class Blows:
 
 def check_books(runtime: Runtime) -> None:
     """Nothing is counted that has ended."""
-    life = runtime.life
+    life = life_of(runtime)
     assert life.table._unfinished == {}
     assert life.table.live == {}
-    assert runtime.outbox.unacknowledged == runtime.outbox.routed == 0
+    assert (
+        life_of(runtime).delivery.outbox.unacknowledged
+        == life_of(runtime).delivery.outbox.routed
+        == 0
+    )
     assert life.places._waits == life.places._returning == {}
     assert life.slots.waiting == 0
 

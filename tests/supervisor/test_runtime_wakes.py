@@ -17,6 +17,7 @@ from actors.shell import Shell
 from actors.testing import fake_env
 from actors.work import Report
 from supervisor._events import Notified, Warned
+from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     DisplayItem,
     Limits,
@@ -467,7 +468,7 @@ async def test_what_is_for_an_agent_that_runs_goes_into_its_inbox(
             assert (await agent.wait()).status is TaskStatus.COMPLETED
             assert [n.task_id for n in await hear(runtime.wakes("main"))] == [agent.id]
             assert runtime.notifications.drain() == []
-            assert runtime.outbox.unacknowledged == 0
+            assert life_of(runtime).delivery.outbox.unacknowledged == 0
     assert got[0].startswith("<task-progress>") and "3 new tools used" in got[0]
     assert got[1].startswith("<task-notification>") and len(got) == 2
     assert all("approves nothing" in text for text in got)

@@ -10,7 +10,8 @@ import pytest
 from actors import Completed, Exit, Failed, Stopped, TaskStatus
 from actors.env import real_env
 from supervisor._ends import conclude, describe, describe_error
-from supervisor._table import Table, Task
+from supervisor._record import Task
+from supervisor._table import Table
 
 OWN = ValueError("own")
 

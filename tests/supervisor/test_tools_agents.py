@@ -30,13 +30,14 @@ from actors.agent import (
     UserMessage,
 )
 from actors.testing import fake_env
+from supervisor._inherited import agent_record
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition
+from supervisor.lowlevel import life_of
 from supervisor.permissions import Permissions
 from supervisor.runtime import Limits, Runtime, TaskHandle, open_runtime
 from supervisor.settings import Settings
 from supervisor.tools import ToolResult, tools_for
-from supervisor.tools._inherited import recipe_of
 from tests.supervisor.jobs import Job, forever, told
 
 pytestmark = pytest.mark.limit(110)
@@ -115,9 +116,9 @@ def calls_agent(**more: Any) -> tuple[ToolUse, ...]:
 
 
 def recipe(runtime: Runtime, task: TaskHandle) -> Agent:
-    found = recipe_of(runtime, task)
+    found = agent_record(life_of(runtime).table, task.id)
     assert found is not None
-    return found
+    return found.recipe
 
 
 async def settle() -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from actors import TaskStatus
 from actors.shell import Shell
 from actors.testing import Program, fake_env
+from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     Limits,
     Notification,
@@ -586,7 +587,7 @@ async def test_a_runtime_that_stops_ends_the_call_with_the_truth(
             nursery.start_soon(call)
             await started(run.runtime, "begun")
             await run.runtime.stop_all(reason="closing", now=True)
-        run.runtime.life.close()
+        life_of(run.runtime).close()
         results.append(await run("true"))
     assert [r.data.get("error") for r in results] == [None, "stopping"]
     assert results[0].text == "Was stopped\nbegun\n"

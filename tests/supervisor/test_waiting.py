@@ -11,6 +11,7 @@ import trio.testing
 
 from actors import Context, TaskStatus
 from actors.work import Report
+from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     Limits,
     Runtime,
@@ -244,7 +245,7 @@ async def test_nothing_is_kept_of_a_wait_that_is_over(tmp_path: Path) -> None:
         for call in (runtime.wait_any, runtime.wait_all):
             with trio.move_on_after(0):
                 await call([task, other])
-        record = runtime.life.table.find(task.id)
+        record = life_of(runtime).table.find(task.id)
         assert record is not None and not record.sets
 
 

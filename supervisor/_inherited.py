@@ -6,40 +6,19 @@ use no tool that it may not use itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
-from .._errors import UnknownTask
-from .._tool_names import in_both
-
-if TYPE_CHECKING:
-    from actors.agent import Agent
-
-    from .._agent_task import AgentTask
-    from .._handles import TaskHandle
-    from ..runtime import Runtime
+from ._agent_task import AgentTask
+from ._table import Table
+from ._tool_names import in_both
 
 
-def record_of(runtime: Runtime, owner: str | None) -> AgentTask | None:
-    """Return the record of an owner that is an agent, None if it is none."""
-    from .._agent_task import AgentTask
-
-    if owner is None:
-        return None
-    try:
-        record = runtime.handle(owner).belongs_to(runtime)
-    except UnknownTask:
-        return None
+def agent_record(table: Table, task_id: str | None) -> AgentTask | None:
+    """Return the record of an agent, None if the id is that of something else."""
+    record = table.find(task_id)
     return record if isinstance(record, AgentTask) else None
-
-
-def recipe_of(runtime: Runtime, task: TaskHandle) -> Agent | None:
-    """Return the agent that a task is, or None if it is something else."""
-    from .._agent_task import AgentTask
-
-    record = task.belongs_to(runtime)
-    return record.recipe if isinstance(record, AgentTask) else None
 
 
 @attrs.frozen(kw_only=True)
@@ -72,16 +51,12 @@ class Inherited:
         }
 
 
-def inherited(runtime: Runtime, owner: str | None) -> Inherited:
-    """Return what ``owner`` hands down; nothing if it is no agent."""
-    if owner is None:
+def inherited(table: Table, owner: str | None) -> Inherited:
+    """Return what ``owner`` hands down; nothing if it is not an agent."""
+    record = agent_record(table, owner)
+    if record is None:
         return Inherited()
-    try:
-        above = recipe_of(runtime, runtime.handle(owner))
-    except UnknownTask:
-        return Inherited()
-    if above is None:
-        return Inherited()
+    above = record.recipe
     return Inherited(
         tools=None if above.tools is None else tuple(above.tools),
         disallowed_tools=tuple(above.disallowed_tools),

@@ -1,0 +1,333 @@
+"""The record of a task: what is known of it, and who waits to hear of it."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Awaitable, Callable, Hashable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+import trio
+
+from actors import ActorRef, Progress
+from actors.agent import Agent
+from actors.env import Env, ProcessUsage
+from actors.shell import Shell
+from actors.work import Report, Work
+
+from ._outbox import Notification, Notify
+from ._snapshot import TaskError, TaskSnapshot, Usage
+from ._spec import Backoff, Restart
+
+if TYPE_CHECKING:
+    from actors.agent import AgentEvent
+
+    from ._agent_task import AgentTask
+
+
+class EndReader(Protocol):
+    """Who wants to hear of the end of a task, in the step in which it ends."""
+
+    def task_ended(self, task: Task) -> None:
+        """``task`` has ended."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class RestartPolicy:
+    """How often a task that fails is run again."""
+
+    restart: Restart
+    intensity: int
+    period: float
+    backoff: Backoff | None
+
+
+class Host(Protocol):
+    """Whom a task tells of what its work says."""
+
+    def on_progress(self, task: Task) -> None:
+        """The progress of ``task`` is worth telling."""
+        ...
+
+    def on_warning(self, task: Task | None, text: str) -> None:
+        """Something about ``task`` is not as it should be."""
+        ...
+
+    def on_prompt(self, task: Task) -> None:
+        """``task`` probably waits for an answer."""
+        ...
+
+    def on_said(self, task: Task, event: AgentEvent) -> None:
+        """The agent of ``task`` has said something."""
+        ...
+
+    async def wait_for(
+        self, wait: Callable[[], Awaitable[object]], *sources: Hashable
+    ) -> None:
+        """Wait by calling ``wait``. The place of a task that calls this is free
+        meanwhile; it goes on when it has one again. The end of one of ``sources``
+        ends the wait."""
+        ...
+
+
+class Task(Report):
+    """The record of one task."""
+
+    __slots__ = (
+        "_above",
+        "background",
+        "changed",
+        "context",
+        "description",
+        "end_number",
+        "ended_at",
+        "error",
+        "host",
+        "launched_by",
+        "note",
+        "notify",
+        "owner",
+        "policy",
+        "ref",
+        "runs",
+        "sets",
+        "shutdown",
+        "started_at",
+        "stopping",
+        "task_type",
+        "tool_use_id",
+        "work",
+        "writes_output",
+    )
+
+    def __init__(
+        self,
+        task_id: str,
+        run_id: str,
+        work: Work,
+        env: Env,
+        *,
+        task_type: str,
+        shutdown: float,
+        writes_output: bool,
+        takes_input: bool = False,
+        description: str,
+        owner: str | None,
+        tool_use_id: str | None,
+        background: bool,
+        notify: Notify = "wake",
+        policy: RestartPolicy | None,
+        launched_by: Task | None,
+        host: Host,
+        parent: AgentTask | None = None,
+    ) -> None:
+        super().__init__(task_id, run_id, env)
+        if takes_input:
+            self.takes_input = True
+        self.work = work
+        self.task_type = task_type
+        self.shutdown = shutdown
+        self.writes_output = writes_output
+        self.description = description
+        self.owner = owner
+        self.tool_use_id = tool_use_id
+        self.background = background
+        self.notify: Notify = notify
+        # The record of its end, until that is acknowledged.
+        self.note: Notification | None = None
+        self.policy = policy
+        self.host = host
+        self.launched_by = launched_by
+        # The agent whose own task it is; of one that has ended, the agent's id.
+        self._above: AgentTask | str | None = parent
+        # Its actor, and the child of that which is one run after the other.
+        self.ref: ActorRef[Any] | None = None
+        self.runs: ActorRef[Any] | None = None
+        # That of whoever launched it, if it has to wait for a place.
+        self.context: contextvars.Context | None = None
+        self.stopping = False
+        self.end_number = 0
+        self.error: TaskError | None = None
+        self.started_at: datetime | None = None
+        self.ended_at: datetime | None = None
+        # Made by the first who waits for the end or for the move to the background.
+        self.changed: trio.Event | None = None
+        # The sets that wait for its end.
+        self.sets: list[EndReader] | None = None
+
+    @property
+    def parent(self) -> AgentTask | None:
+        """The agent whose own task it is, until it has ended."""
+        above = self._above
+        return None if isinstance(above, str) else above
+
+    @property
+    def parent_id(self) -> str | None:
+        """The id of the agent whose own task it is, or was."""
+        above = self._above
+        return above.task_id if isinstance(above, Task) else above
+
+    @property
+    def depth(self) -> int | None:
+        """Of an agent: how many agents are above it."""
+        return None
+
+    @property
+    def limit_key(self) -> str | None:
+        """Of an agent: what it counts for besides its type, such as its model."""
+        return None
+
+    @property
+    def output_source(self) -> Path | None:
+        """The file that its output is read from, if it is there."""
+        return None if self.output_lost else self.output_file
+
+    def on_progress(self) -> None:
+        self.host.on_progress(self)
+
+    def on_prompt(self) -> None:
+        self.host.on_prompt(self)
+
+    def warn(self, text: str) -> None:
+        self.host.on_warning(self, text)
+
+    def report_survivors(self, pids: tuple[int, ...]) -> None:
+        super().report_survivors(pids)
+        if pids:
+            self.warn(f"still there after SIGKILL: {', '.join(map(str, pids))}")
+
+    def on_input(self) -> None:
+        self.tell_change()
+
+    async def wait_changed(self) -> None:
+        """Wait for the end of the task, for its move to the background, or for
+        an input to write to."""
+        if self.changed is None:
+            self.changed = trio.Event()
+        await self.changed.wait()
+
+    def tell_change(self) -> None:
+        """Wake all who wait for one."""
+        if self.changed is not None:
+            self.changed.set()
+            self.changed = None
+
+    def tell_end(self) -> None:
+        """Wake all who wait for its end, alone or in a set."""
+        if self.changed is not None:
+            self.tell_change()
+        if self.rare is not None:
+            # Whoever follows the output waits for the end as well.
+            self.output_changed()
+        if self.sets is not None:
+            while self.sets:
+                self.sets[-1].task_ended(self)
+                self.sets.pop()
+            self.sets = None
+
+    async def wait_ended(self) -> None:
+        """Wait for its end."""
+        while self.ended_at is None:
+            await self.wait_changed()
+
+    async def wait_growth(self) -> None:
+        """Wait for more output, or for the end."""
+        await self.host.wait_for(self.growth.wait, self)
+
+    def begin_again(self, run_id: str) -> None:
+        """Forget what the last run has left, but not its progress."""
+        self.run_id = run_id
+        self.exit_code = self.signal = self.pid = self.own_exit = None
+        self.result = self.output_tail = None
+        self.output_truncated = self.output_lost = False
+        self.left_behind = 0
+        self.output_run = self.output_bytes
+
+    def let_go(self) -> None:
+        """It has ended: keep the record, but nothing that it ran with."""
+        if self.ref is not None:
+            # Or a chain of tasks, each launched by the one before, is never freed.
+            self.ref.spawned_by = None
+        self.ref = self.runs = self.launched_by = self.own_exit = None
+        if isinstance(self._above, Task):
+            self._above = self._above.task_id
+        if self.rare is not None:
+            self.input = self.measure = None
+        # What its notification says of it.
+        if isinstance(self.work, Shell):
+            self.command, self.cwd = self.work.command, self.work.cwd
+        elif isinstance(self.work, Agent):
+            self.cwd = self.work.cwd
+        del self.work
+
+    def snapshot(self) -> TaskSnapshot:
+        """Return what is known now."""
+        # As they lie there: most tasks have none of them.
+        rare = self.rare or {}
+        return TaskSnapshot(
+            id=self.task_id,
+            run_id=self.run_id,
+            type=self.task_type,
+            status=self.status,
+            description=self.description,
+            owner=self.owner,
+            parent=self.parent_id,
+            depth=self.depth,
+            tool_use_id=self.tool_use_id,
+            background=self.background,
+            notify=self.notify,
+            stopping=self.stopping and not self.status.is_terminal,
+            restarting=self.runs is not None and self.runs.state == "restarting",
+            waiting=rare.get("waiting"),
+            terminate=rare.get("terminate"),
+            progress=self.progress,
+            result=self.result,
+            error=self.error,
+            exit_code=rare.get("exit_code"),
+            signal=rare.get("signal"),
+            pid=rare.get("pid"),
+            prompt=rare.get("prompt"),
+            left_behind=rare.get("left_behind", 0),
+            output_file=rare.get("output_file"),
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            usage=self.usage(),
+        )
+
+    def usage(self) -> Usage:
+        """Return what it has used so far; a shell uses no tokens."""
+        tokens = tools = None
+        if isinstance(self.progress, Progress) and self.task_type != "local_bash":
+            tokens, tools = self.progress.total_tokens, self.progress.tool_uses
+        if self.rare is None:
+            return Usage(self.duration_ms(), tokens, tools)
+        now = _measure(self.measure)
+        if now is None:
+            return Usage(self.duration_ms(), tokens, tools, self.cpu_seconds)
+        return Usage(
+            self.duration_ms(),
+            tokens,
+            tools,
+            now.cpu_seconds,
+            now.memory_bytes,
+            now.processes,
+        )
+
+    def duration_ms(self) -> int | None:
+        """Return the milliseconds from its start to its end or to now."""
+        # In wall time: it is for people.
+        if self.started_at is None:
+            return None
+        end = self.ended_at or self.env.clock.now()
+        return max(0, round((end - self.started_at).total_seconds() * 1000))
+
+
+def _measure(measure: Callable[[], ProcessUsage | None] | None) -> ProcessUsage | None:
+    # The boundary: a work's own function, and a question must not fail.
+    try:
+        return None if measure is None else measure()
+    except Exception:
+        return None
