@@ -9,7 +9,7 @@ import signal
 import sys
 from importlib import import_module
 
-from ._patient import make_streams_patient
+from ._patient import make_streams_patient, say_aside
 
 _NEEDED = ("click", "rich")
 _UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -44,7 +44,7 @@ def _without_output(error: OSError) -> int:
     if error.errno == errno.EPIPE:
         # Whoever read it has gone, and need not be told.
         return 128 + getattr(signal, "SIGPIPE", 13)
-    print(f"trio-supervisor: standard output: {error.strerror}", file=sys.stderr)
+    say_aside(f"standard output: {error.strerror}")
     return 1
 
 
@@ -55,10 +55,9 @@ def _run() -> int:
     except ModuleNotFoundError as error:
         if error.name not in _NEEDED:
             raise  # It is there, but what it needs itself is not.
-        print(
-            f"trio-supervisor: the command needs {' and '.join(_NEEDED)}:"
-            " pip install 'trio-supervisor[cli]', or '.[cli]' in its source",
-            file=sys.stderr,
+        say_aside(
+            f"the command needs {' and '.join(_NEEDED)}: pip install"
+            " 'trio-supervisor[cli]', or '.[cli]' in its source"
         )
         return 2
     from ._command import command

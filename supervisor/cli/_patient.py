@@ -34,6 +34,11 @@ def make_streams_patient() -> None:
         setattr(sys, name, patient)
 
 
+def say_aside(text: str) -> None:
+    """Say on standard error what is no output."""
+    print(f"trio-supervisor: {text}", file=sys.stderr)
+
+
 def write_all(fd: int, data: bytes) -> None:
     """Write all of ``data``, however long that takes."""
     while data:

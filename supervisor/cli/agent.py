@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
@@ -32,13 +30,12 @@ from ._agent_view import HostStep, JsonAgentView, PlainAgentView, in_our_words
 from ._asking import Asker, JsonAsker, TerminalAsker
 from ._leftovers import Leftovers
 from ._listening import Listening
+from ._program import EVENTS_KEPT, exit_code, open_program
 from ._stdout import Stdout
-from ._stopping import Stopping, open_signals
+from ._stopping import Stopping
 from ._view import located, seconds
 
 Provider = Literal["anthropic", "openai"]
-_EVENTS_KEPT = 100_000
-"""For a reader of ours that is slow; then it is told how many it missed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -70,43 +67,22 @@ class StepFailed(Exception):
 
 async def agent(order: Order) -> int:
     """Do what was ordered, tell about it, and return the exit code."""
-    stopping = Stopping(lambda: stdout.hurry())
-    stdout = Stdout(stopping.request)
     problem: str | None = None
-    has_failed = begun = False
-    with open_signals(stopping) as received:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stopping.listen, received)
-            nursery.start_soon(stdout.watch)
-            where = located("transcripts", order.directory, stdout.width)
-            if not order.json:
-                await stdout.write(where)
-            async with _open_loop(order) as run:
-                session = _Session(order, run, stdout)
-                try:
-                    await session.play(stopping)
-                except StepFailed as error:
-                    problem = str(error)
-                has_failed, begun = session.has_failed(), bool(session.ended)
-            if not order.json:
-                await stdout.write(_summary(session.ended) + where)
-            nursery.cancel_scope.cancel()
-    if stdout.failure is not None and stopping.number == 0:
-        print(
-            f"trio-supervisor: standard output: {stdout.failure.strerror}",
-            file=sys.stderr,
-        )
-    elif stopping.number == signal.SIGPIPE:
-        therefore = "" if begun else ": no agent was started"
-        print(
-            f"trio-supervisor: whoever read the output has gone{therefore}",
-            file=sys.stderr,
-        )
-    elif problem is not None and stopping.number is None:
-        print(f"trio-supervisor: {problem}", file=sys.stderr)
-    if stopping.number is not None:
-        return stopping.exit_code
-    return int(problem is not None or has_failed)
+    async with open_program() as (stopping, stdout):
+        where = located("transcripts", order.directory, stdout.width)
+        if not order.json:
+            await stdout.write(where)
+        async with _open_loop(order) as run:
+            session = _Session(order, run, stdout)
+            try:
+                await session.play(stopping)
+            except StepFailed as error:
+                problem = str(error)
+        if not order.json:
+            await stdout.write(_summary(session.ended) + where)
+    has_failed = problem is not None or session.has_failed()
+    therefore = "" if session.ended else ": no agent was started"
+    return exit_code(stopping, stdout, has_failed, therefore=therefore, problem=problem)
 
 
 @asynccontextmanager
@@ -175,7 +151,7 @@ class _Session:
                 self._runtime = self._listening.runtime = stopping.runtime = runtime
                 self._view.runtime = runtime
                 events, notifications = runtime.events, runtime.notifications
-                subscription = events.subscribe(_EVENTS_KEPT, agents=True)
+                subscription = events.subscribe(EVENTS_KEPT, agents=True)
                 readers.start_soon(self._follow, subscription)
                 leftovers = Leftovers(runtime, order.wait)
                 readers.start_soon(leftovers.watch)

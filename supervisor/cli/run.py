@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -18,12 +17,10 @@ from actors.shell import Shell
 
 from ..runtime import Limits, Notifications, TaskHandle, open_runtime
 from ..tree import Backoff, Subscription
+from ._program import EVENTS_KEPT, exit_code, open_program
 from ._stdout import Stdout
-from ._stopping import Stopping, open_signals
+from ._stopping import Stopping
 from ._view import JsonView, LiveView, PlainView, View, located, summary
-
-_EVENTS_KEPT = 100_000
-"""For a reader of ours that is slow; then it is told how many it missed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -52,42 +49,24 @@ def new_directory() -> Path:
 
 async def run(order: Order) -> int:
     """Do what was ordered, tell about it, and return the exit code."""
-    stopping = Stopping(lambda: stdout.hurry())
-    stdout = Stdout(stopping.request)
-    with open_signals(stopping) as received:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(stopping.listen, received)
-            nursery.start_soon(stdout.watch)
-            if not order.json:  # There each task has the path of its own file.
-                where = located("output files", order.directory, stdout.width)
-                await stdout.write(where)
-            tasks = await _supervise(order, stopping, stdout)
-            ended = [task.snapshot() for task in tasks]
-            table = summary(
-                ended, order.directory, stdout, live=_is_live(order, stdout)
-            )
-            if order.json:
-                print(table, end="", file=sys.stderr)
-            else:
-                await stdout.write(table)
-            nursery.cancel_scope.cancel()
-    if stdout.failure is not None and stopping.number == 0:
-        print(
-            f"trio-supervisor: standard output: {stdout.failure.strerror}",
-            file=sys.stderr,
-        )
-    elif stopping.number == signal.SIGPIPE:
-        stopped = any(task.status is TaskStatus.KILLED for task in ended)
-        therefore = ": the commands were stopped" if stopped else ""
-        if not any(task.started_at for task in ended):
-            therefore = ": no command was started"
-        print(
-            f"trio-supervisor: whoever read the output has gone{therefore}",
-            file=sys.stderr,
-        )
-    if stopping.number is not None:
-        return stopping.exit_code
-    return int(any(task.status is not TaskStatus.COMPLETED for task in ended))
+    async with open_program() as (stopping, stdout):
+        if not order.json:  # There each task has the path of its own file.
+            where = located("output files", order.directory, stdout.width)
+            await stdout.write(where)
+        tasks = await _supervise(order, stopping, stdout)
+        ended = [task.snapshot() for task in tasks]
+        is_live = _is_live(order, stdout)
+        table = summary(ended, order.directory, stdout, live=is_live)
+        if order.json:
+            print(table, end="", file=sys.stderr)
+        else:
+            await stdout.write(table)
+    stopped = any(task.status is TaskStatus.KILLED for task in ended)
+    therefore = ": the commands were stopped" if stopped else ""
+    if not any(task.started_at for task in ended):
+        therefore = ": no command was started"
+    has_failed = any(task.status is not TaskStatus.COMPLETED for task in ended)
+    return exit_code(stopping, stdout, has_failed, therefore=therefore)
 
 
 async def _supervise(
@@ -103,7 +82,7 @@ async def _supervise(
             async with open_runtime(order.directory, limits=order.limits) as runtime:
                 stopping.runtime = view.runtime = runtime
                 events, notifications = runtime.events, runtime.notifications
-                readers.start_soon(_show, view, events.subscribe(_EVENTS_KEPT))
+                readers.start_soon(_show, view, events.subscribe(EVENTS_KEPT))
                 readers.start_soon(parent.receive, notifications)
                 with stopping.work:
                     for shell in order.shells:

@@ -15,9 +15,10 @@ import attrs
 import pytest
 import trio
 
-from supervisor.cli._claims import CLAIMS, Facts, Look, judge
 from supervisor.cli._stopping import Stopping
-from supervisor.cli.demo import Scenario
+from supervisor.cli.demo._claims import CLAIMS, Facts, judge
+from supervisor.cli.demo._looking import Look
+from supervisor.cli.demo._scenario import Scenario
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -148,7 +149,7 @@ async def test_a_sabotaged_guardian_is_found_out(
     assert " prctl(_PR_SET_CHILD_SUBREAPER, 1)" in before
     guardian.write_text(f"{before}{code}\n\n{main}{after}")
     # What is held up for ever need not be waited for as long as users would.
-    module = packages / "supervisor" / "cli" / "demo.py"
+    module = packages / "supervisor" / "cli" / "demo" / "_program.py"
     text = module.read_text()
     assert "_PATIENCE = 12.0" in text
     module.write_text(text.replace("_PATIENCE = 12.0", "_PATIENCE = 5.0"))
@@ -305,7 +306,7 @@ BREAKS = {
     ],
     "seen from outside, the stop of the other agent ended its command as well": [
         lambda f: of_agents(f, command=None),
-        lambda f: of_agents(f, watched=frozenset()),
+        lambda f: of_agents(f, watched=Look({}, [], 0)),
         lambda f: of_agents(f, after_stop=None),
         lambda f: of_agents(f, after_stop=f.agents.watched),
         lambda f: of_agents(f, stopped=()),
