@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
+
 if TYPE_CHECKING:
     from ._exit import Exit
 
@@ -25,6 +27,7 @@ class ActorError(Exception):
     """The root of what `actors` raises by itself."""
 
 
+@attrs.define(slots=False)
 class MailboxFull(ActorError):
     """Raised when a bounded mailbox has no room and the caller will not wait.
 
@@ -32,9 +35,7 @@ class MailboxFull(ActorError):
     which waits for room, or give the actor a larger mailbox.
     """
 
-    def __init__(self, capacity: int) -> None:
-        super().__init__(capacity)
-        self.capacity = capacity
+    capacity: int
 
     def __str__(self) -> str:
         return (
@@ -51,14 +52,13 @@ class MailboxClosed(ActorError):
         return "the mailbox is closed"
 
 
+@attrs.define(slots=False)
 class ActorUnavailable(ActorError):
     """Raised when an actor cannot take what was sent, and says at once so."""
 
     state = "unavailable"
 
-    def __init__(self, actor_id: str) -> None:
-        super().__init__(actor_id)
-        self.actor_id = actor_id
+    actor_id: str
 
     def __str__(self) -> str:
         return f"actor {self.actor_id!r} {self.state}"
@@ -83,29 +83,27 @@ class ActorEnded(ActorUnavailable):
     state = "has ended"
 
 
+@attrs.define(slots=False)
 class AskUnanswered(ActorError):
     """Raised by `ask` when the actor took the question and ended without an
     answer. ``exit`` tells how it ended; whether it acted on the question is
     not known."""
 
-    def __init__(self, actor_id: str, exit: Exit[object]) -> None:
-        super().__init__(actor_id, exit)
-        self.actor_id = actor_id
-        self.exit = exit
+    actor_id: str
+    exit: Exit[object]
 
     def __str__(self) -> str:
         return f"actor {self.actor_id!r} took the question and ended without an answer: {self.exit}"
 
 
+@attrs.define(slots=False)
 class ForeignThread(ActorError):
     """Raised when a thread other than the actor's own calls `tell`.
 
     The mailbox belongs to trio's thread; use ``ref.from_thread(message)``.
     """
 
-    def __init__(self, actor_id: str) -> None:
-        super().__init__(actor_id)
-        self.actor_id = actor_id
+    actor_id: str
 
     def __str__(self) -> str:
         return (
@@ -114,6 +112,7 @@ class ForeignThread(ActorError):
         )
 
 
+@attrs.define(slots=False)
 class NotInTrio(ActorError, RuntimeError):
     """Raised when what works in trio only is opened where no task of trio runs, as
     under ``asyncio.run``. Nothing was opened.
@@ -122,9 +121,7 @@ class NotInTrio(ActorError, RuntimeError):
     must stay with asyncio, trio's guest mode (`trio.lowlevel.start_guest_run`).
     """
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
+    what: str
 
     def __str__(self) -> str:
         return (

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
+
 from ._checks import check_whole
 
 
+@attrs.define(slots=False)
 class QuotaExceeded(Exception):
     """Raised when a task has more output than it may keep.
 
@@ -16,10 +19,8 @@ class QuotaExceeded(Exception):
     is at fault; give it a larger quota or have it print less.
     """
 
-    def __init__(self, path: Path, quota: int) -> None:
-        super().__init__(path, quota)
-        self.path = path
-        self.quota = quota
+    path: Path
+    quota: int
 
     def __str__(self) -> str:
         return f"the output reached its quota of {self.quota:,} bytes; what came before is in {self.path}"

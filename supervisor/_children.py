@@ -400,7 +400,7 @@ class Children:
         self.ended_early = None
         self.finish(child, None)
         self.overflow = RestartIntensityExceeded(
-            self.path, self.flags.intensity, self.flags.period, self._last_ends
+            self.path, self.flags.intensity, self.flags.period, tuple(self._last_ends)
         )
         if isinstance(exit, Failed):
             self.overflow.__cause__ = exit.error

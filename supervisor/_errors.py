@@ -28,7 +28,7 @@ SupervisorError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import attrs
 
 
 class SupervisorError(Exception):
@@ -76,14 +76,13 @@ class MaxChildrenReached(SupervisorError):
     """Raised when a dynamic supervisor has its ``max_children`` already."""
 
 
+@attrs.define(slots=False)
 class StartFailed(SupervisorError):
     """Raised when a child ended before it acknowledged its start. What it
     raised, if it did, is the cause."""
 
-    def __init__(self, child_id: str, why: str) -> None:
-        super().__init__(child_id, why)
-        self.child_id = child_id
-        self.why = why
+    child_id: str
+    why: str
 
     def __str__(self) -> str:
         return f"child {self.child_id!r} failed to start: {self.why}"
@@ -94,16 +93,15 @@ class SupervisorStopping(SupervisorError):
     a child."""
 
 
+@attrs.define(slots=False)
 class StillRunning(SupervisorError):
     """Raised by `terminate_child` when the child has outlived its shutdown
     budget. It was told to stop and will be recorded when it ends; it is shielded
     or stuck in a thread where ``stack`` says."""
 
-    def __init__(self, child_id: str, budget: float, stack: str) -> None:
-        super().__init__(child_id, budget, stack)
-        self.child_id = child_id
-        self.budget = budget
-        self.stack = stack
+    child_id: str
+    budget: float
+    stack: str
 
     def __str__(self) -> str:
         return (
@@ -117,23 +115,16 @@ class WouldDeadlock(SupervisorError):
     child and would wait for its own end. ``ctx.ref.stop()`` does not wait."""
 
 
+@attrs.define(slots=False)
 class RestartIntensityExceeded(SupervisorError):
     """Raised by a supervisor's block when its children had to be restarted more
     often than its intensity allows. ``failures`` holds the last ends, oldest
     first, each as (child id, description)."""
 
-    def __init__(
-        self,
-        supervisor: str,
-        intensity: int,
-        period: float,
-        failures: Sequence[tuple[str, str]],
-    ) -> None:
-        super().__init__(supervisor, intensity, period, tuple(failures))
-        self.supervisor = supervisor
-        self.intensity = intensity
-        self.period = period
-        self.failures = tuple(failures)
+    supervisor: str
+    intensity: int
+    period: float
+    failures: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
         last = "; ".join(f"{child}: {what}" for child, what in self.failures)
@@ -143,14 +134,13 @@ class RestartIntensityExceeded(SupervisorError):
         )
 
 
+@attrs.define(slots=False)
 class UnknownTask(SupervisorError):
     """Raised for a task id that the runtime does not know, or knows no more;
     it lists the tasks that run."""
 
-    def __init__(self, task_id: object, running: Sequence[tuple[str, str]]) -> None:
-        super().__init__(task_id, tuple(running))
-        self.task_id = task_id
-        self.running = tuple(running)
+    task_id: object
+    running: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
         listed = ", ".join(
@@ -160,13 +150,12 @@ class UnknownTask(SupervisorError):
         return f"no task {self.task_id!r}; running: {listed + more or 'none'}"
 
 
+@attrs.define(slots=False)
 class BacklogFull(SupervisorError):
     """Raised by `launch` when too many notifications wait to be acknowledged:
     nobody reads them, so nothing more is started."""
 
-    def __init__(self, waiting: int) -> None:
-        super().__init__(waiting)
-        self.waiting = waiting
+    waiting: int
 
     def __str__(self) -> str:
         return f"{self.waiting} notifications are not acknowledged; read and ack() them first"
@@ -176,62 +165,68 @@ class RuntimeStopping(SupervisorError):
     """Raised by `launch` and `run` when the runtime is stopping or has ended."""
 
 
+@attrs.define(slots=False)
 class InputClosed(SupervisorError):
     """Raised by `TaskHandle.write` and `TaskHandle.close_input` when the task
     takes no input, or takes no more; ``why`` says which. Only what was launched
     with an input, such as ``Shell(..., stdin="pipe")``, takes any."""
 
-    def __init__(self, task_id: str, why: str) -> None:
-        super().__init__(task_id, why)
-        self.task_id = task_id
-        self.why = why
+    task_id: str
+    why: str
 
     def __str__(self) -> str:
         return f"task {self.task_id} takes no input: {self.why}"
 
 
+@attrs.define(slots=False)
 class MessageRefused(SupervisorError):
     """Raised by `Runtime.send` for a message that its agent will never see;
     ``why`` says the reason, and then what helps, if anything does. ``by_resume`` says
     whether the agent can be resumed, and ``reason`` is the reason alone. Nothing was
     queued and nothing has changed."""
 
-    def __init__(self, task_id: str, reason: str, remedy: str | None = None) -> None:
-        super().__init__(task_id, reason, remedy)
-        self.task_id = task_id
-        self.reason = reason
-        self.by_resume = remedy is not None
-        self.why = reason if remedy is None else f"{reason}; {remedy}"
+    task_id: str
+    reason: str
+    remedy: str | None = None
+
+    @property
+    def by_resume(self) -> bool:
+        return self.remedy is not None
+
+    @property
+    def why(self) -> str:
+        return "; ".join(filter(None, (self.reason, self.remedy)))
 
     def __str__(self) -> str:
         return f"task {self.task_id} takes no messages: {self.why}"
 
 
+@attrs.define(slots=False)
 class ResumeRefused(SupervisorError):
     """Raised by `Runtime.resume` for an agent that cannot go on; ``why`` says the
     reason. The agent is as it was, and so is what is told of its end."""
 
-    def __init__(self, task_id: str, why: str) -> None:
-        super().__init__(task_id, why)
-        self.task_id = task_id
-        self.why = why
+    task_id: str
+    why: str
 
     def __str__(self) -> str:
         return f"agent {self.task_id} cannot be resumed: {self.why}"
 
 
+@attrs.define(slots=False)
 class AgentRunsElsewhere(ResumeRefused):
     """Raised by `Runtime.resume` for an agent that another runtime with the same
     directory runs, in this process or another; ``holder`` says which, in words such
     as ``process 4711``. It is free as soon as it has ended there, or that process."""
 
-    def __init__(self, task_id: str, holder: str) -> None:
-        why = f"another runtime has the directory open and runs it: {holder}"
-        super().__init__(task_id, why)
-        self.args = (task_id, holder)
-        self.holder = holder
+    holder: str
+    why: str = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.why = f"another runtime has the directory open and runs it: {self.holder}"
 
 
+@attrs.define(slots=False)
 class DepthExceeded(SupervisorError):
     """Raised by `launch` and `run` when an agent would be deeper below the
     program's own agents than `AgentPolicy.max_depth` allows, or when how deep it
@@ -239,13 +234,9 @@ class DepthExceeded(SupervisorError):
     would have, ``max_depth`` the deepest allowed, ``lineage`` the ids of the agents
     above it, the outermost first."""
 
-    def __init__(
-        self, child_depth: int | None, max_depth: int, lineage: Sequence[str]
-    ) -> None:
-        super().__init__(child_depth, max_depth, tuple(lineage))
-        self.child_depth = child_depth
-        self.max_depth = max_depth
-        self.lineage = tuple(lineage)
+    child_depth: int | None
+    max_depth: int
+    lineage: tuple[str, ...]
 
     def __str__(self) -> str:
         above = " > ".join(self.lineage)
@@ -260,18 +251,15 @@ class DepthExceeded(SupervisorError):
         )
 
 
+@attrs.define(slots=False)
 class AskFailed(SupervisorError):
     """Raised when a function of `Permissions.ask` has raised, as its cause: nobody
     knows whether the call may be made. It fails the agent."""
 
-    def __init__(
-        self, agent_id: str, tool: str, tool_use_id: str, error: Exception
-    ) -> None:
-        super().__init__(agent_id, tool, tool_use_id, error)
-        self.agent_id = agent_id
-        self.tool = tool
-        self.tool_use_id = tool_use_id
-        self.error = error
+    agent_id: str
+    tool: str
+    tool_use_id: str
+    error: Exception
 
     def __str__(self) -> str:
         return (

@@ -42,13 +42,12 @@ _DEPTH: Final = 8
 _NODES: Final = 10_000
 
 
+@attrs.define(slots=False)
 class BadHead(Exception):
     """Raised when a text has no head that can be read: what to do, in which line."""
 
-    def __init__(self, line: int, text: str) -> None:
-        super().__init__(line, text)
-        self.line = line
-        self.text = text
+    line: int
+    text: str
 
 
 @attrs.frozen

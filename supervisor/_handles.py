@@ -222,4 +222,4 @@ def member(life: Life, task: TaskHandle | str) -> Task:
 def unknown(life: Life, task: object) -> UnknownTask:
     """Return the error of a call that names a task that is not there."""
     live = life.table.live.values()
-    return UnknownTask(task, [(t.task_id, t.description) for t in live])
+    return UnknownTask(task, tuple((t.task_id, t.description) for t in live))

@@ -50,7 +50,7 @@ def depth_below(parent: AgentTask | None, max_depth: int) -> int:
     lineage.reverse()
     # A parent that is its own, or a depth from a file that somebody has changed.
     if above is not None or parent.depth < 0:
-        raise DepthExceeded(None, max_depth, lineage)
+        raise DepthExceeded(None, max_depth, tuple(lineage))
     if parent.depth >= max_depth:
-        raise DepthExceeded(parent.depth + 1, max_depth, lineage)
+        raise DepthExceeded(parent.depth + 1, max_depth, tuple(lineage))
     return parent.depth + 1

@@ -122,13 +122,12 @@ class TaskSnapshot:
     """What it has used so far, or in all."""
 
 
+@attrs.define(slots=False)
 class OutputEnded(SupervisorError):
     """Raised by `TaskHandle.wait_output` when the task ended, as ``snapshot``
     tells, and its output did not hold what was waited for."""
 
-    def __init__(self, snapshot: TaskSnapshot) -> None:
-        super().__init__(snapshot)
-        self.snapshot = snapshot
+    snapshot: TaskSnapshot
 
     def __str__(self) -> str:
         return (

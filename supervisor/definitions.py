@@ -111,30 +111,22 @@ _MODEL: Final = re.compile(r"[^\s'\"]{1,256}")
 _LIST: Final = re.compile(r"(?:\([^()]*\)|[^\s,()])+|[()]")
 
 
+@attrs.define(slots=False)
 class DefinitionError(Exception):
     """Raised for a file that defines no agent: `str` of it names the file and the
     line, and says what to do; one line for each thing that is wrong."""
 
-    def __init__(
-        self,
-        source: Path | None,
-        line: int | None,
-        text: str,
-        more: Sequence[tuple[int | None, str]] = (),
-        definition: AgentDefinition | None = None,
-    ) -> None:
-        super().__init__(source, line, text, more, definition)
-        self.source = source
-        """The file; None for a text that came from none."""
-        self.line = line
-        """The line, from 1; None where it is the file as a whole."""
-        self.text = text
-        """What is wrong."""
-        self.more = tuple(more)
-        """What else is: line and text of each."""
-        self.definition = definition
-        """The agent without all that, if it can only do less; None if it must not be
-        used."""
+    source: Path | None
+    """The file; None for a text that came from none."""
+    line: int | None
+    """The line, from 1; None where it is the file as a whole."""
+    text: str
+    """What is wrong."""
+    more: tuple[tuple[int | None, str], ...] = ()
+    """What else is: line and text of each."""
+    definition: AgentDefinition | None = None
+    """The agent without all that, if it can only do less; None if it must not be
+    used."""
 
     def __str__(self) -> str:
         faults = [(self.line, self.text), *self.more]
@@ -494,7 +486,7 @@ def parse_definition(text: str, source: Path | None = None) -> AgentDefinition:
     definition = None if faults else AgentDefinition(**values, source=source)
     if faults or less:
         (line, text), *more = sorted(less, key=_place) if definition else faults + less
-        raise DefinitionError(source, line, text, more, definition)
+        raise DefinitionError(source, line, text, tuple(more), definition)
     assert definition is not None
     return definition
 

@@ -82,19 +82,22 @@ _ELSEWHERE: Final = ("ignorePatterns", "allowedTools", "disallowedTools")
 """Older names for rules."""
 
 
+def _fatal_first(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    # Stable: of each kind in the order of the file.
+    return tuple(sorted(problems, key=lambda it: not it.is_fatal))
+
+
+@attrs.define(slots=False)
 class SettingsError(Exception):
     """Raised for a file that cannot be used: `str` of it tells everything that is
     wrong in it, one line for each, with the file and the place: first what it is
     refused for, and then, as notes, what alone would have been listed only."""
 
-    def __init__(self, source: Path, problems: Sequence[Problem]) -> None:
-        super().__init__(source, tuple(problems))
-        self.source = source
-        """The file."""
-        # Stable: of each kind in the order of the file.
-        self.problems = tuple(sorted(problems, key=lambda it: not it.is_fatal))
-        """All of them, also those that alone would have been listed only; those that
-        are fatal stand first."""
+    source: Path
+    """The file."""
+    problems: tuple[Problem, ...] = attrs.field(converter=_fatal_first)
+    """All of them, also those that alone would have been listed only; those that
+    are fatal stand first."""
 
     def __str__(self) -> str:
         return "\n".join(

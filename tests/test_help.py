@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib
 import inspect
 import pickle
@@ -10,8 +11,11 @@ import pkgutil
 import pydoc
 import re
 import traceback
-from types import FunctionType, ModuleType
-from typing import TypeVar
+from collections.abc import Mapping
+from inspect import formatannotation
+from pathlib import Path
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any, TypeVar, cast
 
 import attrs
 import pytest
@@ -19,6 +23,7 @@ import pytest
 import actors
 import supervisor
 import supervisor.runtime as supervisor_runtime
+from actors import Completed, TaskStatus
 from actors.shell import Shell
 
 MODULES = (
@@ -96,10 +101,53 @@ def test_every_public_name_says_that_it_is_from_a_public_module() -> None:
                 wrong.append(f"{module.__name__}.{name}: {home}")
     assert wrong == []
     assert seen > 200
-    error = supervisor_runtime.UnknownTask("x", [])
+    error = supervisor_runtime.UnknownTask("x", ())
     (line,) = traceback.format_exception_only(error)
     assert line.startswith("supervisor.runtime.UnknownTask: ")
     assert pickle.loads(pickle.dumps(Shell("ls"))) == Shell("ls")
+
+
+SAMPLES: Mapping[str, object] = {
+    "int": 3,
+    "float": 2.5,
+    "bool": True,
+    "Path": Path("a/b"),
+    "Exception": LookupError("gone"),
+    "Exit[object]": Completed(None),
+    "TaskSnapshot": SimpleNamespace(id="s1", status=TaskStatus.FAILED),
+    "tuple[tuple[str, str], ...]": (("a", "b"),),
+    "tuple[tuple[int | None, str], ...]": ((None, "no head"),),
+    "tuple[Problem, ...]": (),
+}
+"""One of each type that an exception may hold; of any other a text will do."""
+
+
+def public_exceptions() -> set[type[BaseException]]:
+    found = [
+        getattr(module, name)
+        for module in public_modules()
+        for name in getattr(module, "__all__", ())
+    ]
+    return {
+        it for it in found if isinstance(it, type) and issubclass(it, BaseException)
+    }
+
+
+def test_an_exception_can_be_copied_and_sent_to_another_process() -> None:
+    assert len(public_exceptions()) > 40
+    for kind in public_exceptions():
+        has_fields: bool = attrs.has(kind)
+        fields = attrs.fields(cast("Any", kind)) if has_fields else ()
+        types = [formatannotation(it.type).strip("'") for it in fields if it.init]
+        given = [SAMPLES.get(it.removeprefix("pathlib."), "text") for it in types]
+        error = kind(*given or ["text"])
+        error.add_note("and more")
+        for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+            assert type(other) is kind and other is not error
+            assert str(other) == str(error) and repr(other) == repr(error)
+            assert len(other.args) == len(error.args)
+            for name in {field.name for field in fields} | {"__notes__"}:
+                assert repr(getattr(other, name)) == repr(getattr(error, name))
 
 
 def test_help_shows_how_each_class_is_called() -> None:

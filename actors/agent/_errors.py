@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import attrs
+
 from ..work import WorkFailed
 from ._events import Terminate
 
@@ -19,6 +21,7 @@ from ._events import Terminate
 __all__ = ["AgentError", "AgentFailed", "ForkRefused", "InboxClosed", "InboxFull"]
 
 
+@attrs.define(slots=False)
 class AgentFailed(WorkFailed):
     """Raised by the run of an agent that has not reached its goal.
 
@@ -26,10 +29,8 @@ class AgentFailed(WorkFailed):
     of an answer is the task's result.
     """
 
-    def __init__(self, mode: Terminate, message: str) -> None:
-        super().__init__(mode, message)
-        self.mode: Terminate = mode
-        self.message = message
+    mode: Terminate
+    message: str
 
     def __str__(self) -> str:
         return self.message
@@ -39,30 +40,26 @@ class AgentError(Exception):
     """The root of what `actors.agent` raises by itself, `AgentFailed` apart."""
 
 
+@attrs.define(slots=False)
 class InboxClosed(AgentError):
     """Raised when an agent takes no more messages: it is about to end or has
     ended, or it is one that takes none."""
 
-    def __init__(self, reason: str = "the agent takes no more messages") -> None:
-        super().__init__(reason)
-        self.reason = reason
+    reason: str = "the agent takes no more messages"
 
     def __str__(self) -> str:
         return self.reason
 
 
+@attrs.define(slots=False)
 class InboxFull(AgentError):
     """Raised when more messages wait for an agent than its inbox may hold: it
     takes them more slowly than they come, or not at all. ``unit`` says of what the
     ``limit`` is: ``messages``, their ``characters``, or the ``bytes`` that are kept
     of an agent, with its prompt."""
 
-    def __init__(
-        self, limit: int, unit: Literal["messages", "characters", "bytes"] = "messages"
-    ) -> None:
-        super().__init__(limit, unit)
-        self.limit = limit
-        self.unit = unit
+    limit: int
+    unit: Literal["messages", "characters", "bytes"] = "messages"
 
     def __str__(self) -> str:
         if self.unit == "messages":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol, TypeAlias
 
+import attrs
+
 from .._errors import ActorError
 from ..agent import (
     AgentTool,
@@ -44,6 +46,7 @@ class Model(Protocol):
         ...
 
 
+@attrs.define(slots=False)
 class ModelFailed(ActorError):
     """Raised when a model does not give a whole message: an error of its API, a
     connection that broke, or a text cut at a limit.
@@ -52,22 +55,13 @@ class ModelFailed(ActorError):
     but is no answer.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        partial: str = "",
-        temporary: bool = False,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(message, partial, temporary, retry_after)
-        self.message = message
-        self.partial = partial
-        """The text that came before."""
-        self.temporary = temporary
-        """Whether the same request may succeed when it is made again."""
-        self.retry_after = retry_after
-        """The seconds that the API wants one to wait first, if it said so."""
+    message: str
+    partial: str = ""
+    """The text that came before."""
+    temporary: bool = False
+    """Whether the same request may succeed when it is made again."""
+    retry_after: float | None = None
+    """The seconds that the API wants one to wait first, if it said so."""
 
     def __str__(self) -> str:
         return self.message

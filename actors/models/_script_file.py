@@ -20,18 +20,17 @@ _NODES = 100_000
 Path: TypeAlias = tuple[str | int, ...]
 
 
+@attrs.define(slots=False)
 class ScriptError(ActorError):
     """Raised for a script that cannot be played: its text names the file, the
     place in it, and what to do. Whoever wrote the script is to mend it."""
 
-    def __init__(self, source: str, line: int | None, text: str) -> None:
-        super().__init__(source, line, text)
-        self.source = source
-        """The file."""
-        self.line = line
-        """The line, from 1; None where it is not known."""
-        self.text = text
-        """What is wrong."""
+    source: str
+    """The file."""
+    line: int | None
+    """The line, from 1; None where it is not known."""
+    text: str
+    """What is wrong."""
 
     def __str__(self) -> str:
         line = "" if self.line is None else f":{self.line}"

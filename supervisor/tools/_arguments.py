@@ -18,16 +18,15 @@ _NAMES: Final = {
 }
 
 
+@attrs.define(slots=False)
 class Refused(Exception):
     """Raised when a call cannot be done as it was asked for; nothing was done.
 
     ``str()`` of it is for the model, ``code`` is for programs.
     """
 
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(code, text)
-        self.code = code
-        self.text = text
+    code: str
+    text: str
 
     def __str__(self) -> str:
         return self.text
