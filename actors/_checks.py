@@ -8,7 +8,7 @@ False are no numbers here, and neither are NaN and what no float can hold. With
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from math import inf
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, TypeGuard, cast, get_args
@@ -17,7 +17,11 @@ import attrs
 
 # More can no float hold.
 _MOST = sys.float_info.max
-_WORDS = {NoneType: "None", bool: "True or False"}
+_WORDS: Mapping[type, str] = {
+    NoneType: "None",
+    bool: "True or False",
+    Mapping: "a mapping",
+}
 
 
 def is_whole(value: object, least: float = 0, most: float = inf) -> TypeGuard[int]:
@@ -124,12 +128,12 @@ def of(kind: type | UnionType) -> Validator:
     return validate
 
 
-def by(check: Callable[..., None], *args: object) -> Validator:
+def by(check: Callable[..., None], *args: object, **options: Any) -> Validator:
     """Return any other check as one: ``field(validator=by(check_one_of, KINDS))``."""
 
     def validate(owner: object, field: attrs.Attribute[Any], value: object) -> None:
         try:
-            check(field.name, value, *args)
+            check(field.name, value, *args, **options)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{type(owner).__name__}.{error}") from None
 

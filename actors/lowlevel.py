@@ -12,6 +12,15 @@ from ._actor import Cell as Cell
 from ._actor import Incarnation as Incarnation
 from ._actor import StopRequest as StopRequest
 from ._actor import current_actor as current_actor
+from ._checks import by as by
+from ._checks import check_number as check_number
+from ._checks import check_one_of as check_one_of
+from ._checks import check_text as check_text
+from ._checks import check_type as check_type
+from ._checks import check_whole as check_whole
+from ._checks import is_number as is_number
+from ._checks import is_whole as is_whole
+from ._checks import of as of
 from ._exit import StoppedBy as StoppedBy
 from ._exit import is_normal as is_normal
 from ._in_trio import require_trio as require_trio
@@ -29,8 +38,17 @@ __all__ = [
     "Incarnation",
     "StopRequest",
     "StoppedBy",
+    "by",
+    "check_number",
+    "check_one_of",
+    "check_text",
+    "check_type",
+    "check_whole",
     "current_actor",
     "is_normal",
+    "is_number",
+    "is_whole",
+    "of",
     "publish",
     "require_trio",
 ]

@@ -10,6 +10,7 @@ import trio
 
 from actors.agent import ToolUse
 from actors.env import Ids
+from actors.lowlevel import check_type
 from actors.text import one_line
 
 from ._events import ApprovalAnswered, ApprovalRequested, EventStream
@@ -106,12 +107,9 @@ class Approvals:
         Raises:
             TypeError: if an argument has another type.
         """
-        if not isinstance(id, str):
-            raise TypeError(f"id must be a str, not {id!r}")
-        if not isinstance(allow, bool):
-            raise TypeError(f"allow must be True or False, not {allow!r}")
-        if reason is not None and not isinstance(reason, str):
-            raise TypeError(f"reason must be a str or None, not {reason!r}")
+        check_type("id", id, str)
+        check_type("allow", allow, bool)
+        check_type("reason", reason, str | None)
         parked = self._parked.get(id)
         if parked is None:
             return False

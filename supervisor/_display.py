@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
+from actors.lowlevel import check_whole
+
 if TYPE_CHECKING:
     from ._outbox import Notification
 
@@ -190,8 +192,7 @@ def cap_lines(lines: Sequence[str], limit: int = DISPLAY_LINES) -> list[str]:
     Raises:
         ValueError: if ``limit`` leaves no room for that.
     """
-    if limit < 1:
-        raise ValueError(f"limit must be 1 or more, not {limit!r}")
+    check_whole("limit", limit, 1)
     if len(lines) <= limit:
         return [*lines]
     return [*lines[: limit - 1], f"and {len(lines) - limit + 1} more"]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 import attrs
 import trio
 
+from actors.lowlevel import check_type
+
 if TYPE_CHECKING:
     from actors.agent import AgentEvent
 
@@ -275,8 +277,7 @@ class EventStream:
         Raises:
             TypeError: if ``agents`` is neither True nor False.
         """
-        if not isinstance(agents, bool):
-            raise TypeError(f"agents must be True or False, not {agents!r}")
+        check_type("agents", agents, bool)
         subscription = Subscription(self, capacity)
         if self._closed:
             subscription.close()

@@ -9,6 +9,8 @@ from typing import Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import attrs
 
+from actors.lowlevel import check_type, check_whole
+
 _Kind: TypeAlias = Literal["shells", "agents"]
 
 _KINDS: dict[str, _Kind] = {
@@ -67,23 +69,16 @@ class Limits:
     earlier runtimes in the directory, and transcripts, do not count."""
 
     def __attrs_post_init__(self) -> None:
-        for name in ("total", "shells", "agents", "backlog", "disk"):
-            value = getattr(self, name)
-            if value is not None or name == "backlog":
-                _check_cap(name, value)
+        for name in ("total", "shells", "agents", "disk"):
+            check_whole(name, getattr(self, name), 1, none=True, wrong=ValueError)
+        check_whole("backlog", self.backlog, 1, wrong=ValueError)
         for name in ("models", "providers"):
-            caps: object = getattr(self, name)
-            if not isinstance(caps, Mapping):
-                raise TypeError(f"{name} must map names to caps, not {caps!r}")
-            for key, value in cast("Mapping[object, object]", caps).items():
+            caps: Mapping[object, object] = getattr(self, name)
+            check_type(name, caps, Mapping)
+            for key, value in caps.items():
                 if not isinstance(key, str) or not key:
                     raise TypeError(f"{name} must map names to caps, not {key!r}")
-                _check_cap(f"{name}[{key!r}]", value)
-
-
-def _check_cap(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a whole number, 1 or more, not {value!r}")
+                check_whole(f"{name}[{key!r}]", value, 1, wrong=ValueError)
 
 
 class Counted(Protocol):

@@ -13,6 +13,7 @@ import attrs
 
 from actors import TaskStatus
 from actors.agent import InboxFull, UserMessage
+from actors.lowlevel import check_text
 from actors.text import is_encodable
 
 from ._agent_task import AgentTask
@@ -108,16 +109,13 @@ def _of_its_end(status: str) -> Why | None:
     return None
 
 
-def check_message(text: object) -> str:
+def check_message(text: str) -> str:
     """Return ``text`` if it can be a message.
 
     Raises:
         TypeError, ValueError: if it cannot.
     """
-    if not isinstance(text, str):
-        raise TypeError(f"a message must be a str, not {text!r}")
-    if not text.strip():
-        raise ValueError(f"a message must not be empty: {text!r}")
+    check_text("a message", text)
     if not is_encodable(text):
         raise ValueError(
             f"a message must be text, without half a surrogate pair: {text!r}"

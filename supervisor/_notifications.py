@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protection
 
+from actors.lowlevel import check_whole
 from actors.notifier import write_envelopes
 
 from ._outbox import Notification, Outbox, by_number
@@ -66,10 +67,7 @@ class Notifications:
             ValueError: if ``limit`` is not 1 or more.
         """
         await checkpoint()
-        if limit is not None and (
-            isinstance(limit, bool) or not isinstance(limit, int) or limit < 1
-        ):
-            raise ValueError(f"limit must be 1 or more, or None, not {limit!r}")
+        check_whole("limit", limit, 1, none=True, wrong=ValueError)
         while (first := self._outbox.take(self._ready, deferred=False)) is None:
             if not await self._outbox.wait(self._ready):
                 raise trio.EndOfChannel

@@ -7,16 +7,16 @@ that a bad one is an error of the call and changes nothing.
 from __future__ import annotations
 
 from math import inf
-from typing import TypeGuard
 
 import attrs
 import trio
 
+from actors.lowlevel import check_one_of, is_number
 from actors.work import Work
 
 from ._outbox import NOTIFY, Notify
 from ._record import RestartPolicy
-from ._spec import Backoff, ChildSpec, Restart, is_seconds
+from ._spec import Backoff, ChildSpec, Restart
 from ._tree import open_supervisor
 
 ID_PREFIXES = {"local_bash": "s", "local_agent": "", "remote_agent": "r"}
@@ -67,18 +67,18 @@ def check_order(
         raise _refusal(work, f"its task_type must be {_TYPES}, not {task_type!r}")
     # What is a plain str, as nearly all are, needs no look.
     if description is not None and type(description) is not str:
-        description = check_text("description", description)
+        description = as_text("description", description)
     if owner is not None and type(owner) is not str:
-        owner = check_text("owner", owner)
+        owner = as_text("owner", owner)
     if tool_use_id is not None and type(tool_use_id) is not str:
-        tool_use_id = check_text("tool_use_id", tool_use_id)
+        tool_use_id = as_text("tool_use_id", tool_use_id)
     if notify != "wake":
-        check_notify(notify)
+        check_one_of("notify", notify, NOTIFY)
     if not callable(_member(work, "run")):
         raise _refusal(work, "its run is no method")
     given = _member(work, "shutdown")
     shutdown = given if type(given) is float else _plain_number(given)
-    if not isinstance(shutdown, float) or not is_seconds(shutdown):
+    if not isinstance(shutdown, float) or not is_number(shutdown):
         raise TypeError(f"the shutdown of a work must be seconds, not {given!r}")
     describe = _member(work, "describe")
     if not callable(describe):
@@ -90,7 +90,7 @@ def check_order(
         description = str.__str__(own)
     limit_key: object = getattr(work, "limit_key", None)
     if limit_key is not None:
-        limit_key = check_text("the limit_key of a work", limit_key)
+        limit_key = as_text("the limit_key of a work", limit_key)
     has_tasks = bool(getattr(work, "has_tasks", False))
     return Order(
         work,
@@ -128,7 +128,7 @@ def check_policy(
     )
 
 
-def check_text(name: str, value: object) -> str | None:
+def as_text(name: str, value: object) -> str | None:
     """Return ``value`` as a real str, so that none of its own methods runs later."""
     if value is None:
         return None
@@ -162,19 +162,3 @@ def _plain_number(value: object) -> object:
         except OverflowError:
             return inf
     return value
-
-
-def check_notify(notify: object) -> None:
-    """Refuse what is no policy."""
-    if not _is_notify(notify):
-        raise ValueError(f"notify must be one of {', '.join(NOTIFY)}, not {notify!r}")
-
-
-def check_flag(name: str, value: object) -> None:
-    """Refuse what is neither True nor False."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, not {value!r}")
-
-
-def _is_notify(notify: object) -> TypeGuard[Notify]:
-    return isinstance(notify, str) and notify in NOTIFY

@@ -26,6 +26,7 @@ from trio.lowlevel import ParkingLot, enable_ki_protection
 
 from actors import TaskStatus
 from actors.envelope import Envelope
+from actors.lowlevel import check_one_of
 from actors.notifier import write_envelopes
 from actors.text import one_line
 
@@ -153,8 +154,7 @@ class Notification:
         Raises:
             ValueError: if ``how`` is none of these.
         """
-        if how not in ACKS:
-            raise ValueError(f"how must be one of {', '.join(ACKS)}, not {how!r}")
+        check_one_of("how", how, ACKS)
         if self._acked is not None:
             return False
         # Last, so that whoever tries again after a failure goes on.

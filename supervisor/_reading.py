@@ -27,6 +27,7 @@ from typing import Final, Self
 import attrs
 import trio
 
+from actors.lowlevel import check_whole
 from actors.output import older_file
 from actors.text import whole_characters
 
@@ -73,7 +74,7 @@ def read_tail(task: Task, limit: int = 65_536, *, whole_lines: bool = False) -> 
     Raises:
         TypeError, ValueError: for bad arguments.
     """
-    _check_number("limit", limit, least=0)
+    check_whole("limit", limit)
     end = _end(task)
     # A character has at most 4 bytes; one more tells whether there are more.
     begin = max(0, end - 4 * (limit + 1))
@@ -109,8 +110,8 @@ def read_from(
     Raises:
         TypeError, ValueError: for bad arguments.
     """
-    _check_number("offset", offset, least=0)
-    _check_number("limit", limit, least=1)
+    check_whole("offset", offset)
+    check_whole("limit", limit, 1)
     ended = task.status.is_terminal
     first = _kept_from(task, max(0, offset - 3))
     begin = max(offset, first)
@@ -231,7 +232,7 @@ def follow(task: Task, offset: int = 0) -> Follower:
     Raises:
         TypeError, ValueError: for bad arguments.
     """
-    _check_number("offset", offset, least=0)
+    check_whole("offset", offset)
     return Follower(task, offset)
 
 
@@ -370,10 +371,3 @@ def _rest_of_character(before: bytes, data: bytes) -> int:
                 if len((before[-distance:] + data[:rest]).decode()) == 1:
                     return rest
     return 0
-
-
-def _check_number(what: str, value: object, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{what} must be a whole number, not {value!r}")
-    if value < least:
-        raise ValueError(f"{what} must be {least} or more, not {value!r}")

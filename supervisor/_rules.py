@@ -12,6 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 
+from actors.lowlevel import check_one_of, check_type
+
 from ._command_reading import COMPOUND, Line, read_command
 from ._glob import matches_glob
 from ._meant_tools import meant_tool
@@ -172,12 +174,8 @@ class Rule:
     root: str | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        if self.effect not in get_args(Effect):
-            raise ValueError(
-                f"effect must be 'allow', 'deny' or 'ask', not {self.effect!r}"
-            )
-        if not isinstance(self.text, str):
-            raise TypeError(f"text must be a str, not {self.text!r}")
+        check_one_of("effect", self.effect, get_args(Effect))
+        check_type("text", self.text, str)
         if self.root is not None and not (
             isinstance(self.root, str) and self.root.startswith("/")
         ):

@@ -18,6 +18,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors import Context
+from actors.lowlevel import is_number, is_whole
 
 from ._errors import InvalidChildSpec, InvalidSupervisorFlags
 
@@ -45,16 +46,6 @@ AUTO_SHUTDOWNS: tuple[AutoShutdown, ...] = (
 KINDS: tuple[Kind, ...] = ("worker", "supervisor")
 
 
-def is_seconds(value: object, *, zero: bool = True) -> bool:
-    """Whether ``value`` is a finite number of seconds (no bool, no NaN)."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(value) and (value >= 0 if zero else value > 0)
-    except OverflowError:  # an int that no float can hold
-        return False
-
-
 @attrs.frozen
 class Backoff:
     """How long to wait before a restart: ``min`` seconds, then twice as long
@@ -71,19 +62,19 @@ class Backoff:
     reset_after: float | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        if not is_seconds(self.min, zero=False):
+        if not is_number(self.min, zero=False):
             raise InvalidChildSpec(
                 f"backoff min must be seconds above 0, not {self.min!r}"
             )
-        if not is_seconds(self.max) or self.max < self.min:
+        if not is_number(self.max) or self.max < self.min:
             raise InvalidChildSpec(
                 f"backoff max must be seconds from min on, not {self.max!r}"
             )
-        if not is_seconds(self.jitter):
+        if not is_number(self.jitter):
             raise InvalidChildSpec(
                 f"backoff jitter must be 0 or more, not {self.jitter!r}"
             )
-        if self.reset_after is not None and not is_seconds(self.reset_after):
+        if self.reset_after is not None and not is_number(self.reset_after):
             raise InvalidChildSpec(
                 f"backoff reset_after must be seconds or None, not {self.reset_after!r}"
             )
@@ -184,7 +175,7 @@ class ChildSpec(ChildTemplate[M_co]):
         )
         self._check(
             "shutdown",
-            self.shutdown in ("brutal_kill", "infinity") or is_seconds(self.shutdown),
+            self.shutdown in ("brutal_kill", "infinity") or is_number(self.shutdown),
             "seconds, 'brutal_kill' or 'infinity'",
         )
         self._check("kind", self.kind in KINDS, f"one of {', '.join(KINDS)}")
@@ -197,15 +188,10 @@ class ChildSpec(ChildTemplate[M_co]):
             self.backoff is None or isinstance(self.backoff, Backoff),
             "a Backoff or None",
         )
-        self._check("drain", is_seconds(self.drain), "seconds")
+        self._check("drain", is_number(self.drain), "seconds")
         self._check(
             "mailbox",
-            self.mailbox is None
-            or (
-                isinstance(self.mailbox, int)
-                and not isinstance(self.mailbox, bool)
-                and self.mailbox > 0
-            ),
+            self.mailbox is None or is_whole(self.mailbox, 1),
             "a positive number of messages or None",
         )
 
@@ -380,10 +366,10 @@ class Flags:
         )
         self._check(
             "intensity",
-            _is_count(self.intensity),
+            is_whole(self.intensity),
             "a whole number of restarts, 0 or more",
         )
-        self._check("period", is_seconds(self.period, zero=False), "seconds above 0")
+        self._check("period", is_number(self.period, zero=False), "seconds above 0")
         self._check(
             "auto_shutdown",
             self.auto_shutdown in AUTO_SHUTDOWNS,
@@ -391,7 +377,7 @@ class Flags:
         )
         self._check(
             "max_children",
-            self.max_children is None or _is_count(self.max_children),
+            self.max_children is None or is_whole(self.max_children),
             "a whole number, 0 or more, or None",
         )
 
@@ -417,7 +403,3 @@ class Flags:
                 f"bad combination: child {spec.id!r} is significant and permanent; "
                 "it would be restarted and never end"
             )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

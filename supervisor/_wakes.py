@@ -14,6 +14,8 @@ from types import TracebackType
 import trio
 from trio.lowlevel import checkpoint, enable_ki_protection
 
+from actors.lowlevel import check_number
+
 from ._display import cap_lines
 from ._errors import SupervisorError
 from ._fair import fair
@@ -124,10 +126,7 @@ class Wakes:
     def __init__(
         self, parent: Parent, window: float, *, after_end: bool = True
     ) -> None:
-        if isinstance(window, bool) or not isinstance(window, int | float):
-            raise TypeError(f"window must be a number of seconds, not {window!r}")
-        if not 0 <= window < inf:
-            raise ValueError(f"window must be 0 or more seconds, not {window!r}")
+        check_number("window", window, "seconds")
         self._parent = parent
         self._window = window
         self._after_end = after_end

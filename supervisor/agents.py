@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 
 from actors.agent import Run
+from actors.lowlevel import check_type, check_whole
 from actors.lowlevel import publish as _publish
 
 from ._errors import DepthExceeded as DepthExceeded
@@ -66,22 +67,15 @@ class AgentPolicy:
     breaker: int = 20
 
     def __attrs_post_init__(self) -> None:
-        for name, least in (("max_depth", 0), ("breaker", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(
-                    f"{name} must be a whole number, {least} or more, not {value!r}"
-                )
+        check_whole("max_depth", self.max_depth, wrong=ValueError)
+        check_whole("breaker", self.breaker, 1, wrong=ValueError)
         for name in ("run", "tools"):
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise TypeError(f"{name} must be callable or None, not {value!r}")
-        for name, wanted in (("permissions", Permissions), ("hooks", Hooks)):
-            value = getattr(self, name)
-            if not isinstance(value, wanted):
-                raise TypeError(f"{name} must be {wanted.__name__}, not {value!r}")
-        if not isinstance(self.definitions, Mapping):
-            raise TypeError(f"definitions must be a mapping, not {self.definitions!r}")
+        check_type("permissions", self.permissions, Permissions)
+        check_type("hooks", self.hooks, Hooks)
+        check_type("definitions", self.definitions, Mapping)
         if self.definitions:
             self._check_definitions()
 

@@ -64,13 +64,14 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast, get_args
 
 import attrs
 
+from actors.lowlevel import by, check_whole, of
 from actors.lowlevel import publish as _publish
 from actors.text import clean_text, is_encodable
 
@@ -210,28 +211,10 @@ def _check_model(value: object) -> None:
         )
 
 
-def _check_flag(value: object) -> None:
-    if not isinstance(value, bool):
-        raise TypeError(f"must be True or False, not {value!r}")
-
-
-def _check_mode(value: object) -> None:
-    if value is not None and value not in MODES:
-        raise ValueError(f"must be one of {', '.join(MODES)}, not {_shown(value)}")
-
-
-def _check_restart(value: object) -> None:
-    if value not in _RESTARTS:
-        raise ValueError(f"must be one of {', '.join(_RESTARTS)}, not {_shown(value)}")
-
-
-def _check_turns(value: object) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"must be a whole number, not {value!r}")
-    if value < 1:
-        raise ValueError(f"must be 1 or more, not {value!r}")
+def _check_known(value: object, known: Collection[str | None]) -> None:
+    if value not in known:
+        words = ", ".join(filter(None, known))
+        raise ValueError(f"must be one of {words}, not {_shown(value)}")
 
 
 def _text(value: object) -> str:
@@ -245,12 +228,12 @@ def _shown(value: object) -> str:
     return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
 
 
-def _by(check: Callable[[object], None]) -> Any:
+def _by(check: Callable[..., None], *args: object) -> Any:
     """Return a validator whose errors name the field."""
 
     def validator(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
         try:
-            check(value)
+            check(value, *args)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{attribute.name} {error}") from None
 
@@ -281,17 +264,23 @@ class AgentDefinition:
     """Those that it may not use, whatever `tools` says."""
     model: str | None = attrs.field(default=None, validator=_by(_check_model))
     """``model`` or ``provider/model``; None is that of whoever starts it."""
-    background: bool = attrs.field(default=False, validator=_by(_check_flag))
+    background: bool = attrs.field(default=False, validator=of(bool))
     """Whether it always runs in the background."""
-    permission_mode: str | None = attrs.field(default=None, validator=_by(_check_mode))
+    permission_mode: str | None = attrs.field(
+        default=None, validator=_by(_check_known, (*MODES, None))
+    )
     """None is that of whoever starts it."""
-    restart: Restart = attrs.field(default="temporary", validator=_by(_check_restart))
+    restart: Restart = attrs.field(
+        default="temporary", validator=_by(_check_known, _RESTARTS)
+    )
     """Whether it is run again, in the background: see `Runtime.launch`."""
-    max_turns: int | None = attrs.field(default=None, validator=_by(_check_turns))
+    max_turns: int | None = attrs.field(
+        default=None, validator=by(check_whole, 1, none=True)
+    )
     """How many rounds of tool calls it has; None is no limit."""
     hooks: Hooks | None = attrs.field(
         default=None,
-        validator=attrs.validators.optional(attrs.validators.instance_of(Hooks)),
+        validator=of(Hooks | None),
     )
     """What is called round its runs and its calls, besides the hooks of all agents."""
     source: Path | None = None

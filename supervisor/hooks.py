@@ -113,6 +113,7 @@ import trio
 
 from actors.agent import AgentFailed
 from actors.env import Env
+from actors.lowlevel import by, check_number, check_type
 from actors.lowlevel import publish as _publish
 from actors.text import clean_text, one_line
 
@@ -211,8 +212,7 @@ class Hook:
                 "run must be a command or an async function (async def), not"
                 f" {self.run!r}"
             )
-        if not isinstance(self.matcher, str):
-            raise TypeError(f"matcher must be a str, not {self.matcher!r}")
+        check_type("matcher", self.matcher, str)
         try:
             re.compile("" if self.matcher == "*" else self.matcher)
         except re.error as error:
@@ -220,10 +220,8 @@ class Hook:
                 f"matcher must be names or a regular expression ({error}),"
                 f" not {self.matcher!r}"
             ) from None
-        if self.timeout is not None:
-            _check_seconds(self.timeout)
-        if self.only is not None and not isinstance(self.only, Rule):
-            raise TypeError(f"only must be a Rule or None, not {self.only!r}")
+        check_number("timeout", self.timeout, "seconds", zero=False, none=True)
+        check_type("only", self.only, Rule | None)
         # What cannot deny is refused here, and not at the first call.
         rule = self.speaks_of
         if rule is not None and (right := matcher_for(rule, self.matcher)) is not None:
@@ -325,13 +323,6 @@ def _as_hooks(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
     return as_tuple(hooks)
 
 
-def _check_seconds(seconds: object) -> None:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(f"timeout must be seconds, not {seconds!r}")
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise ValueError(f"timeout must be seconds, more than 0, not {seconds!r}")
-
-
 @attrs.frozen(kw_only=True)
 class Hooks:
     """The hooks of all agents of a runtime, or of one kind of them.
@@ -376,7 +367,7 @@ class Hooks:
         default=(), converter=_as_hooks, validator=_check_hooks
     )
     timeout: float = attrs.field(
-        default=60.0, validator=lambda _, __, seconds: _check_seconds(seconds)
+        default=60.0, validator=by(check_number, "seconds", zero=False)
     )
 
     def with_more(self, more: Hooks) -> Hooks:

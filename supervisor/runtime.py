@@ -17,8 +17,8 @@ from trio.lowlevel import enable_ki_protection
 
 from actors.agent import Agent, UserMessage
 from actors.env import Env, Share, real_env
+from actors.lowlevel import check_one_of, check_type, require_trio
 from actors.lowlevel import publish as _publish
-from actors.lowlevel import require_trio
 from actors.transcript import TranscriptStore
 from actors.work import Work
 
@@ -69,9 +69,9 @@ from ._messages import Sent as Sent
 from ._messages import check_message, send
 from ._notifications import Notifications as Notifications
 from ._opening import RuntimeTree
-from ._orders import check_flag, check_notify, check_order, check_policy, check_text
+from ._orders import as_text, check_order, check_policy
+from ._outbox import NOTIFY, Notify
 from ._outbox import Notification as Notification
-from ._outbox import Notify
 from ._progress_notes import ProgressNotes
 from ._record import Task
 from ._resume import Resumes
@@ -354,7 +354,7 @@ class Runtime:
         return [task.task_id for task in foreground if self._life.move(task)]
 
     def _foreground(self, owner: str | None) -> list[Task]:
-        owner = check_text("owner", owner)
+        owner = as_text("owner", owner)
         return [
             task
             for task in self._life.table.live.values()
@@ -413,8 +413,8 @@ class Runtime:
         """
         agent_id = self._id_of(agent)
         text = check_message(text)
-        run_id = check_text("run_id", run_id)
-        sender = check_text("sender", sender) or self._calling_agent()
+        run_id = as_text("run_id", run_id)
+        sender = as_text("sender", sender) or self._calling_agent()
         return await send(self._resumes, agent_id, text, sender=sender, run_id=run_id)
 
     @fair
@@ -461,15 +461,14 @@ class Runtime:
             TypeError, ValueError: for bad arguments.
         """
         agent_id = self._id_of(task)
-        if agent is not None and not isinstance(agent, Agent):
-            raise TypeError(f"agent must be an Agent or None, not {agent!r}")
+        check_type("agent", agent, Agent | None)
         said = None
         if message is not None:
             text, sender = check_message(message), self._calling_agent()
             said = UserMessage(text, origin="message", sender=sender)
         if cwd is not None and not isinstance(cwd, str | os.PathLike):
             raise TypeError(f"cwd must be a path or None, not {cwd!r}")
-        place = None if cwd is None else check_text("cwd", os.fspath(cwd))
+        place = None if cwd is None else as_text("cwd", os.fspath(cwd))
         resumed = await self._resumes.resume(agent_id, said, agent, place)
         return TaskHandle(self._life, resumed)
 
@@ -537,7 +536,7 @@ class Runtime:
         """Return every task that is known, of ``owner`` or, with None, of all:
         first the ended ones in order of their end, then the others in order of
         launch."""
-        owner = check_text("owner", owner)
+        owner = as_text("owner", owner)
         return [
             t.snapshot()
             for t in self._life.table.all()
@@ -555,7 +554,7 @@ class Runtime:
 
     def notifications_for(self, owner: str | None) -> Notifications:
         """Return the view of one owner's notifications, of which None is one too."""
-        owner = check_text("owner", owner)
+        owner = as_text("owner", owner)
         return Notifications(self._life.delivery.outbox, owner, everyone=False)
 
     def tools_for(
@@ -587,7 +586,7 @@ class Runtime:
         from .settings import read_settings
         from .tools import tools_for
 
-        owner = check_text("owner", owner)
+        owner = as_text("owner", owner)
         if settings is None:
             if self._settings is None:
                 environ = self._env.processes.environment()
@@ -661,7 +660,7 @@ class Runtime:
         under way, and of those that have asked before, also if it is that of a wake;
         see `wakes`. One that is entered inside the block of another one of the owner,
         also in a task of a nursery in that, is a part of it. No wake of the owner begins meanwhile."""
-        owner = check_text("owner", owner)
+        owner = as_text("owner", owner)
         return Turn(self._parents.of(owner))
 
     def is_busy(self, owner: str | None = None) -> bool:
@@ -704,8 +703,8 @@ class Runtime:
         Raises:
             TypeError, ValueError: for bad arguments.
         """
-        check_flag("after_end", after_end)
-        parent = self._parents.of(check_text("owner", owner))
+        check_type("after_end", after_end, bool)
+        parent = self._parents.of(as_text("owner", owner))
         return Wakes(parent, window, after_end=after_end)
 
     def tell_progress(
@@ -724,8 +723,7 @@ class Runtime:
             ValueError: if ``notify`` is neither ``wake`` nor ``defer``.
             TypeError: if ``task`` is neither a handle nor an id.
         """
-        if notify not in ("wake", "defer"):
-            raise ValueError(f"notify must be wake or defer, not {notify!r}")
+        check_one_of("notify", notify, ("wake", "defer"))
         found = self._asked(task)
         return found is not None and self._progress_notes.tell(found, notify)
 
@@ -758,7 +756,7 @@ class Runtime:
             SupervisorError: if cronsim, of the extra ``agents``, is not installed.
             TypeError: for bad arguments.
         """
-        owner = check_text("owner", owner)
+        owner = as_text("owner", owner)
         return await start_schedule(
             self.root,
             self._life.delivery,
@@ -795,10 +793,10 @@ class Runtime:
             WouldDeadlock: if the task itself asks, or one below it.
             TypeError, ValueError: for bad arguments.
         """
-        reason = check_text("reason", reason)
-        check_flag("now", now)
+        reason = as_text("reason", reason)
+        check_type("now", now, bool)
         if notify is not None:
-            check_notify(notify)
+            check_one_of("notify", notify, NOTIFY)
         found = self._find(task)
         (result,) = await stop(self._life, [found], reason, now=now, notify=notify)
         return result
@@ -818,9 +816,9 @@ class Runtime:
             WouldDeadlock: if one of them asks.
             TypeError: for bad arguments.
         """
-        owner = check_text("owner", owner)
-        reason = check_text("reason", reason)
-        check_flag("now", now)
+        owner = as_text("owner", owner)
+        reason = as_text("reason", reason)
+        check_type("now", now, bool)
         live = self._life.table.live.values()
         tasks = [t for t in live if owner is None or t.owner == owner]
         return await stop(self._life, tasks, reason, now=now)
@@ -886,12 +884,9 @@ class open_runtime:
             raise TypeError(f"directory must be a path made of text, not {directory!r}")
         if not name or "\0" in name:
             raise ValueError(f"directory must be a possible path, not {directory!r}")
-        if limits is not None and not isinstance(limits, Limits):
-            raise TypeError(f"limits must be Limits or None, not {limits!r}")
-        if env is not None and not isinstance(env, Env):
-            raise TypeError(f"env must be an Env or None, not {env!r}")
-        if agents is not None and not isinstance(agents, AgentPolicy):
-            raise TypeError(f"agents must be an AgentPolicy or None, not {agents!r}")
+        check_type("limits", limits, Limits | None)
+        check_type("env", env, Env | None)
+        check_type("agents", agents, AgentPolicy | None)
         self._directory = Path(directory)
         self._limits = limits or Limits()
         self._env = env

@@ -29,6 +29,7 @@ import trio
 
 from actors import Context
 from actors.env import Clock, Env
+from actors.lowlevel import check_text, check_type
 from actors.lowlevel import publish as _publish
 from actors.text import clean_text, escape, escaped_line, one_line
 
@@ -121,18 +122,11 @@ class Schedule:
         )
 
 
-def check_schedule(
-    expression: object, prompt: object, zone: object, now: datetime
-) -> None:
+def check_schedule(expression: str, prompt: str, zone: tzinfo, now: datetime) -> None:
     """Raise if no schedule can be made of these."""
-    if not isinstance(expression, str):
-        raise TypeError(f"expression must be a str, not {expression!r}")
-    if not isinstance(prompt, str):
-        raise TypeError(f"prompt must be a str, not {prompt!r}")
-    if not isinstance(zone, tzinfo):
-        raise TypeError(f"zone must be a tzinfo, not {zone!r}")
-    if not prompt.strip():
-        raise ValueError(f"prompt must say something, not {prompt!r}")
+    check_type("expression", expression, str)
+    check_type("zone", zone, tzinfo)
+    check_text("prompt", prompt)
     if len(prompt) > PROMPT_LIMIT:
         raise ValueError(
             f"prompt must have at most {PROMPT_LIMIT} characters, not {len(prompt)}"

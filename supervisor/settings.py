@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import attrs
 
+from actors.lowlevel import check_type, check_whole
 from actors.lowlevel import publish as _publish
 from actors.text import cut
 
@@ -97,18 +98,9 @@ class Settings:
     """The most milliseconds that the model may set."""
 
     def __attrs_post_init__(self) -> None:
-        if not isinstance(self.background_tasks, bool):
-            raise TypeError(
-                f"background_tasks must be True or False, not {self.background_tasks!r}"
-            )
-        for name, (lowest, highest) in _RANGES.items():
-            value: object = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"{name} must be a whole number, not {value!r}")
-            if not lowest <= value <= highest:
-                raise ValueError(
-                    f"{name} must be from {lowest} to {highest}, not {value!r}"
-                )
+        check_type("background_tasks", self.background_tasks, bool)
+        for name, bounds in _RANGES.items():
+            check_whole(name, getattr(self, name), *bounds)
         if self.bash_default_timeout > self.bash_max_timeout:
             raise ValueError(
                 f"bash_default_timeout must be at most bash_max_timeout, which is "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from actors.lowlevel import check_type
+
 from ..permissions import Permissions
 from ..settings import Settings, read_settings
 from ._agent import agent
@@ -56,20 +58,17 @@ def tools_for(
         TypeError: for a bad argument.
         ValueError: for a bad variable; see `supervisor.settings.read_settings`.
     """
-    if owner is not None and not isinstance(owner, str):
-        raise TypeError(f"owner must be a str or None, not {owner!r}")
+    check_type("owner", owner, str | None)
+    check_type("settings", settings, Settings | None)
+    check_type("permissions", permissions, Permissions | None)
     if settings is None:
         settings = read_settings(os.environ)
-    if not isinstance(settings, Settings):
-        raise TypeError(f"settings must be Settings or None, not {settings!r}")
     loop = runtime.agents.run
     agents = (
         []
         if loop is None
         else [agent(runtime, owner, settings, loop), send_message(runtime, owner)]
     )
-    if permissions is not None and not isinstance(permissions, Permissions):
-        raise TypeError(f"permissions must be Permissions or None, not {permissions!r}")
     tools = [
         bash(runtime, owner, settings),
         task_output(runtime, owner, settings),

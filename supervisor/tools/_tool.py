@@ -9,6 +9,8 @@ from typing import Any, Self, TypeAlias
 import attrs
 import trio
 
+from actors.lowlevel import check_type
+
 from .._errors import BacklogFull, RuntimeStopping, WouldDeadlock
 from ._arguments import Field, Refused, object_schema, read_arguments
 
@@ -108,8 +110,7 @@ class Tool:
             TypeError: if ``tool_use_id`` is no text.
             AskFailed: if calls are judged, and who was asked has failed.
         """
-        if tool_use_id is not None and not isinstance(tool_use_id, str):
-            raise TypeError(f"tool_use_id must be a str or None, not {tool_use_id!r}")
+        check_type("tool_use_id", tool_use_id, str | None)
         await trio.lowlevel.checkpoint()
         try:
             checked = read_arguments(self._fields, arguments)

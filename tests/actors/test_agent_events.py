@@ -37,7 +37,7 @@ OF_A_WRONG_TYPE: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
         ToolUse,
         ("1", "Bash", "ls"),
         {},
-        "ToolUse.input must be a Mapping, not 'ls'",
+        "ToolUse.input must be a mapping, not 'ls'",
     ),
     (ToolAnswer, (1, "x"), {}, "ToolAnswer.tool_use_id must be a str, not 1"),
     (ToolAnswer, ("1", b"x"), {}, "ToolAnswer.text must be a str, not b'x'"),
@@ -72,7 +72,7 @@ OF_A_WRONG_TYPE: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
     (TextDelta, (None,), {}, "TextDelta.text must be a str, not None"),
     (Note, (3,), {}, "Note.text must be a str, not 3"),
     (ToolStarted, ("1", 2), {}, "ToolStarted.name must be a str, not 2"),
-    (ToolStarted, ("1", "x", []), {}, "ToolStarted.input must be a Mapping, not"),
+    (ToolStarted, ("1", "x", []), {}, "ToolStarted.input must be a mapping, not"),
     (ToolCompleted, (1, "x"), {}, "ToolCompleted.id must be a str, not 1"),
     (ToolCompleted, ("1", "x", 0), {}, "ToolCompleted.is_error must be True or False"),
     (

@@ -607,7 +607,11 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         ({"permission_mode": "x"}, ValueError, "permission_mode must be one of"),
         ({"restart": "x"}, ValueError, "restart must be one of"),
         ({"max_turns": True}, TypeError, "max_turns must be a whole number"),
-        ({"max_turns": 0}, ValueError, "max_turns must be 1 or more, not 0"),
+        (
+            {"max_turns": 0},
+            ValueError,
+            "max_turns must be a whole number, 1 or more, or None",
+        ),
     ],
 )
 def test_a_definition_made_by_hand_is_checked(

@@ -236,5 +236,7 @@ def test_no_more_than_three_lines_are_shown(
 
 
 def test_no_room_for_a_line_is_refused() -> None:
-    with pytest.raises(ValueError, match="limit must be 1 or more, not 0"):
+    with pytest.raises(
+        ValueError, match="limit must be a whole number, 1 or more, not 0"
+    ):
         cap_lines(["a"], 0)

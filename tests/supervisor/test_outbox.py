@@ -263,7 +263,9 @@ async def test_a_batch_is_all_that_is_ready_or_as_many_as_asked_for() -> None:
 async def test_a_bad_limit_of_a_batch_takes_nothing(limit: object) -> None:
     box = Box()
     note = box.add()
-    with pytest.raises(ValueError, match="limit must be 1 or more, or None, not"):
+    with pytest.raises(
+        ValueError, match="limit must be a whole number, 1 or more, or None"
+    ):
         await box.all().receive_batch(limit)  # type: ignore[arg-type]
     assert box.all().drain() == [note]
 

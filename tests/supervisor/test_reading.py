@@ -401,17 +401,29 @@ async def test_a_part_says_what_is_unfinished_only_where_it_follows(
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda task: read_tail(task, -1), "limit must be 0 or more, not -1"),
-        (lambda task: read_tail(task, True), "limit must be a whole number, not True"),
-        (lambda task: read_from(task, -1), "offset must be 0 or more, not -1"),
-        (lambda task: read_from(task, 0, 0), "limit must be 1 or more, not 0"),
+        (
+            lambda task: read_tail(task, -1),
+            "limit must be a whole number, 0 or more, not -1",
+        ),
+        (
+            lambda task: read_tail(task, True),
+            "limit must be a whole number, 0 or more, not True",
+        ),
+        (
+            lambda task: read_from(task, -1),
+            "offset must be a whole number, 0 or more, not -1",
+        ),
+        (
+            lambda task: read_from(task, 0, 0),
+            "limit must be a whole number, 1 or more, not 0",
+        ),
         (
             lambda task: read_from(task, cast(int, "0")),
-            "offset must be a whole number, not '0'",
+            "offset must be a whole number, 0 or more, not '0'",
         ),
         (
             lambda task: follow(task, cast(int, 1.5)),
-            "offset must be a whole number, not 1.5",
+            "offset must be a whole number, 0 or more, not 1.5",
         ),
     ],
 )

@@ -138,7 +138,9 @@ async def test_the_directory_has_a_quota_which_forgotten_output_gives_back(
 
 @pytest.mark.parametrize("disk", [0, -1, True, 1.5, "1"])
 def test_a_bad_quota_of_the_directory_is_refused(disk: object) -> None:
-    with pytest.raises(ValueError, match="disk must be a whole number, 1 or more, not"):
+    with pytest.raises(
+        ValueError, match="disk must be a whole number, 1 or more, or None"
+    ):
         Limits(disk=disk)  # type: ignore[arg-type]
 
 

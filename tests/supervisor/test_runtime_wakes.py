@@ -361,7 +361,7 @@ async def test_only_running_background_tasks_have_progress_to_tell(
         silent = await runtime.launch(Job(forever))
         assert not runtime.tell_progress(silent)
         with pytest.raises(
-            ValueError, match="notify must be wake or defer, not 'silent'"
+            ValueError, match="notify must be one of wake, defer, not 'silent'"
         ):
             runtime.tell_progress(silent, notify="silent")
         kinds = [event.what for event in events.drain() if isinstance(event, Notified)]
