@@ -192,7 +192,7 @@ class Incarnation(Context[M]):
         is_first = self._started_by is None
         self._started_by = "actor"
         if is_first:
-            self.cell.on_started(self)
+            self.cell.note_start(self)
 
     # Stopping
 
@@ -220,7 +220,7 @@ class Incarnation(Context[M]):
                 if self._is_late()
                 else StopRequest(by, reason)
             )
-            self.cell.on_stopping()
+            self.cell.note_stopping()
             if self._stopping is not None:
                 self._stopping.set()
         if drain > 0:
@@ -297,7 +297,7 @@ class Incarnation(Context[M]):
                     if acknowledge:
                         self.cell.started_value = None
                         self._started_by = "step"
-                        self.cell.on_started(self)
+                        self.cell.note_start(self)
                     try:
                         exit = Completed(await fn(self, *args))
                     # The boundary: an actor's failure becomes data here and
@@ -373,7 +373,7 @@ class Incarnation(Context[M]):
         # Before anything that could fail: nobody may wait for ever.
         if self._ended is not None:
             self._ended.set()
-        self.cell.on_exit(self, exit)
+        self.cell.note_exit(self, exit)
 
 
 def _name_what_is_not_async(error: Exception, fn: Callable[..., object]) -> None:
@@ -418,8 +418,9 @@ def _as_group(error: BaseException) -> BaseExceptionGroup[BaseException] | None:
 
 
 class Cell(ActorRef[M]):
-    """An actor as its supervisor sees it. A supervisor subclasses it and is
-    told, synchronously and in the actor's own step, of what happens to it.
+    """An actor as its supervisor sees it. A supervisor subclasses it and overrides
+    the ``on_`` methods, which are called synchronously, in the actor's own step,
+    when the cell has noted what happened. They do nothing here.
 
     ``incarnation`` is the one that runs, or the last one; ``mailbox`` is kept
     from incarnation to incarnation."""
@@ -467,27 +468,43 @@ class Cell(ActorRef[M]):
         self.incarnation = incarnation
         return incarnation
 
-    def on_started(self, incarnation: Incarnation[M]) -> None:
-        """The incarnation acknowledged its start."""
+    # What the incarnation tells: noted first, and then told to the supervisor
+
+    def note_start(self, incarnation: Incarnation[M]) -> None:
+        # One that was asked to stop before it came up goes on stopping.
         if incarnation.stop_request is None:
             self._state = "running"
             if self._news is not None:
                 self._news.set()
                 self._news = None
+        self.on_started(incarnation)
 
-    def on_stopping(self) -> None:
-        """The incarnation was asked to stop."""
+    def note_stopping(self) -> None:
         self._state = "stopping"
+        self.on_stopping()
 
-    def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
-        """The incarnation ended. Called once, with the exit recorded already."""
+    def note_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
         if incarnation.stop_request is not None:
             self.mailbox.end_drain()
         if self._asks:
+            # A question still in the queue waits for the next incarnation.
             taken = self.mailbox.taken_count
             for reply, place in list(self._asks.items()):
                 if place <= taken:
                     reply.fail(AskUnanswered(self.id, exit))
+        self.on_exit(incarnation, exit)
+
+    def on_started(self, incarnation: Incarnation[M]) -> None:
+        """The incarnation acknowledged its start. For a supervisor to override."""
+
+    def on_stopping(self) -> None:
+        """The incarnation was asked to stop. For a supervisor to override."""
+
+    def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
+        """The incarnation ended. Called once, with the exit recorded already. For a
+        supervisor to override."""
+
+    # What the supervisor says
 
     def await_restart(self) -> None:
         """Another incarnation will come; messages are kept for it."""

@@ -173,7 +173,6 @@ class Child(Cell[M]):
     # What the incarnation tells
 
     def on_started(self, incarnation: Incarnation[M]) -> None:
-        super().on_started(incarnation)
         self.is_new = False
         home = self.home
         if self.spec.significant:
@@ -185,7 +184,6 @@ class Child(Cell[M]):
             self.settle_start(None)
 
     def on_stopping(self) -> None:
-        super().on_stopping()
         request = self.incarnation.stop_request
         assert request is not None
         home = self.home
@@ -195,7 +193,6 @@ class Child(Cell[M]):
         home.events.emit(StopRequested, home.path, self.id, request.by, request.reason)
 
     def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
-        super().on_exit(incarnation, exit)
         self.home.on_child_exit(self, incarnation, exit)
 
     def end(self) -> None:

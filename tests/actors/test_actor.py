@@ -43,15 +43,12 @@ class Child(Cell[Any]):
         return self.begin(nursery, fn, args, number=number, acknowledge=acknowledge)
 
     def on_started(self, incarnation: Incarnation[Any]) -> None:
-        super().on_started(incarnation)
         self.told.append("started")
 
     def on_stopping(self) -> None:
-        super().on_stopping()
         self.told.append("stopping")
 
     def on_exit(self, incarnation: Incarnation[Any], exit: Exit[object]) -> None:
-        super().on_exit(incarnation, exit)
         assert incarnation.exit is exit
         self.told.append((incarnation.number, exit))
 

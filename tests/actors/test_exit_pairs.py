@@ -665,7 +665,6 @@ def test_an_interrupt_before_the_first_line_of_an_actor_cannot_leave_it_without_
 
     class Child(Cell[Any]):
         def on_exit(self, incarnation: Incarnation[Any], exit: Exit[object]) -> None:
-            super().on_exit(incarnation, exit)
             exits.append(exit)
 
     async def never(ctx: Context[Any]) -> None:
@@ -715,7 +714,6 @@ def test_an_interrupt_at_any_moment_leaves_every_actor_one_exit() -> None:
 
     class Child(Cell[Any]):
         def on_exit(self, incarnation: Incarnation[Any], exit: Exit[object]) -> None:
-            super().on_exit(incarnation, exit)
             counts[id(incarnation)] = counts.get(id(incarnation), 0) + 1
 
     async def busy(ctx: Context[Any]) -> None:

@@ -59,7 +59,6 @@ class Child(Cell[Any]):
         return self.begin(self.nursery, self.fn, (), number=number, acknowledge=True)
 
     def on_exit(self, incarnation: Incarnation[Any], exit: Exit[object]) -> None:
-        super().on_exit(incarnation, exit)
         self.exits.append(exit)
         if self.ends:
             self.end()
