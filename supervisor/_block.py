@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
@@ -11,14 +12,16 @@ from typing import Any, Generic, TypeVar, cast
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors.env import Env
+from actors import Failed, Stopped
 from actors.lowlevel import StoppedBy, require_trio
 
-from ._children import Children
-from ._errors import SupervisorError
-from ._events import EventStream
+from ._children import STOPPED_AT_ONCE, Child, Children
+from ._errors import AlreadyStarted, ChildIgnored, SupervisorError
+from ._events import SupervisorEnded
 from ._log import log
-from ._spec import ChildSpec, Flags
+from ._reports import describe_exit
+from ._spec import ChildSpec
+from ._supervision import Supervision
 
 S = TypeVar("S")
 
@@ -37,22 +40,14 @@ class Block(Generic[S]):
 
     def __init__(
         self,
-        flags: Flags,
-        specs: Sequence[ChildSpec[Any]],
-        name: str | None,
-        env: Env | None,
-        events: EventStream | None,
-        *,
-        dynamic: bool,
+        make_children: Callable[[], Supervision],
+        specs: Sequence[ChildSpec[Any]] = (),
     ) -> None:
-        self._flags = flags
+        # Called when the block is entered, since they belong to the task that does.
+        self._make_children = make_children
         self._specs = specs
-        self._name = name
-        self._env = env
-        self._events = events
-        self._dynamic = dynamic
         self._entered = False
-        self._children: Children
+        self._children: Supervision
         self._nursery_block: AbstractAsyncContextManager[trio.Nursery]
         # How far it has come.
         self._in_scope = False
@@ -83,13 +78,7 @@ class Block(Generic[S]):
         try:
             if self._entered:
                 raise SupervisorError("a supervisor's block can be entered only once")
-            children = Children(
-                self._flags,
-                dynamic=self._dynamic,
-                name=self._name,
-                env=self._env,
-                events=self._events,
-            )
+            children = self._make_children()
             supervisor = self._prepare(children)
         except Exception:
             # As in all that fails without waiting: see _yield_before_raising().
@@ -102,7 +91,7 @@ class Block(Generic[S]):
         try:
             children.body.__enter__()
             self._in_scope = True
-            await children.start_list(self._specs)
+            await self._start_list()
         except BaseException as error:
             for _ in range(_TRIES):
                 try:
@@ -121,6 +110,37 @@ class Block(Generic[S]):
                     self._interrupt = struck
             raise
         return supervisor
+
+    async def _start_list(self) -> None:
+        """Start the children of the list one after the other.
+
+        Raises:
+            StartFailed, AlreadyStarted: of the first that fails.
+            RestartIntensityExceeded: if that happened already.
+        """
+        children = self._children
+        if children.child_above is not None:
+            children.child_above.below += (children,)
+        children.to_come = sum(spec.significant for spec in self._specs)
+        with trio.CancelScope() as children.opening:
+            for spec in self._specs:
+                if children.closing:
+                    break
+                children.to_come -= spec.significant
+                if spec.id in children.by_key:
+                    raise AlreadyStarted(
+                        f"child {spec.id!r} was started by a sibling before its turn came"
+                    )
+                with contextlib.suppress(ChildIgnored):
+                    await children.start(Child(children, spec, spec.args, spec.id))
+        children.opening = None
+        if children.overflow is not None:
+            raise children.overflow
+        # Which one is the last had to wait until the list was complete.
+        children.ask_again()
+        if children.closing:
+            reason = f"supervisor {children.path} ended while it opened"
+            children.body.cancel(reason=reason)
 
     @enable_ki_protection
     async def __aexit__(
@@ -160,7 +180,7 @@ class Block(Generic[S]):
         if not self._is_closed:
             await self._close_nursery()
             self._is_closed = True
-        children.closed()
+        self._record_end()
         leaving = self._find_leaving(exc)
         self._has_left = True
         return leaving
@@ -168,17 +188,59 @@ class Block(Generic[S]):
     async def _stop_children(self, exc: BaseException | None) -> None:
         children = self._children
         if self._request is None:
-            self._request = children.stopped_by(exc)
+            self._request = _stopped_by(children, exc)
         if self._interrupt is not None or _find_interrupt(exc) is not None:
             children.hurry()
         if len(self._failures) >= _TRIES:
             # It fails wherever we are: another task's stack is empty.
-            children.stop_from_a_task(*self._request)
+            children.closing = True
+            children.nursery.start_soon(self._stop_from_a_task, *self._request)
             return
         # Waits for the children, whose own budgets are reported.
         with trio.CancelScope(shield=True):
-            await children.stop_all(*self._request)
-        children.all_stopped()
+            await self._stop_all(*self._request)
+        self._end_nursery()
+
+    @enable_ki_protection
+    async def _stop_from_a_task(self, by: StoppedBy, reason: str | None) -> None:
+        try:
+            with trio.CancelScope(shield=True):
+                await self._stop_all(by, reason)
+        finally:
+            self._end_nursery()
+
+    async def _stop_all(self, by: StoppedBy, reason: str | None) -> None:
+        """Stop every child in the order that is this supervisor's. Begin again
+        if an interrupt comes in between."""
+        supervision = self._children
+        supervision.closing = True
+        if supervision.group is not None:
+            supervision.group.cancel()
+        children = list(reversed(supervision.by_key.values()))
+        for number, child in enumerate(children, 1):
+            if number % STOPPED_AT_ONCE == 0:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            if child.incarnation.exit is not None:
+                if child.state != "stopped":
+                    supervision.finish(child, supervision.stopping_error())
+            elif supervision.dynamic:
+                supervision.ask_to_stop(child, by, reason)
+        for child in children:
+            incarnation = child.incarnation
+            if incarnation.exit is None:
+                if not supervision.dynamic:
+                    supervision.ask_to_stop(child, by, reason)
+                await incarnation.wait_ended()
+
+    def _end_nursery(self) -> None:
+        """No child is left, and no task but our own."""
+        children = self._children
+        children.stragglers.close()
+        children.slow_starts.close()
+        # While it waits for a task the nursery can be left again after an error, and
+        # keeps what has come to it.
+        children.nursery.start_soon(trio.lowlevel.cancel_shielded_checkpoint)
+        children.nursery.cancel_scope.cancel()
 
     async def _close_nursery(self) -> None:
         """Leave the nursery, which no child is in, or another task stops the last.
@@ -198,6 +260,21 @@ class Block(Generic[S]):
             )
         except (trio.Cancelled, BaseExceptionGroup) as error:  # noqa: ASYNC103
             self._passing = error  # it leaves in the end
+
+    def _record_end(self) -> None:
+        """The nursery has ended. Once more if an error has struck in here."""
+        children = self._children
+        if children.exit is None:
+            exit = _exit_of(children)
+            kind, detail = type(exit).__name__.lower(), describe_exit(exit)
+            children.events.emit(SupervisorEnded, children.path, kind, detail)
+            children.exit = exit
+        children.ended.set()
+        above = children.child_above
+        if above is not None:
+            above.below = tuple(c for c in above.below if c is not children)
+        if children.owns_events:
+            children.events.close()
 
     def _find_own(self) -> BaseException | None:
         """Return the error of the body's own, which stays out of the nursery, which
@@ -233,6 +310,26 @@ class Block(Generic[S]):
         if leaving is not None and own is not None and leaving is not own:
             leaving.__cause__ = own
         return leaving
+
+
+def _stopped_by(
+    children: Children, error: BaseException | None
+) -> tuple[StoppedBy, str | None]:
+    """Return on whose behalf the children are stopped if the block ends with
+    ``error``."""
+    if isinstance(error, trio.Cancelled) and not children.closing:
+        actor = children.actor
+        request = None if actor is None else actor.incarnation.stop_request
+        return ("outer", None) if request is None else (request.by, request.reason)
+    return "supervisor", None
+
+
+def _exit_of(children: Supervision) -> Failed | Stopped:
+    if children.overflow is not None:
+        return Failed(children.overflow)
+    if children.auto_shutdown_by is not None:
+        return Stopped("auto_shutdown", children.auto_shutdown_by)
+    return Stopped("owner")
 
 
 def _unwrap(passing: BaseException | None) -> BaseException | None:

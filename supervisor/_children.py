@@ -1,80 +1,209 @@
-"""The children of one supervisor: the effects. `_restart` decides.
+"""The children of one supervisor: who they are, and how each is started and ended.
 
-Each incarnation of a child is a task of the block's nursery, under a scope of
-its own that is shielded from the outside, so that the children can be stopped
-in order whatever ends the block. There is no central loop: an end is handled
-synchronously in the last step of the child that ended, and only what takes
-time (a backoff, a group restart, a stop) is a task.
+Each incarnation of a child is a task of the block's nursery, under a scope of its
+own that is shielded from the outside, so that the children can be stopped in order
+whatever ends the block. There is no central loop: the cell of a child calls its
+supervisor, synchronously, in the step in which something happens to it, and only
+what takes time (a backoff, a group restart, a stop) is a task.
+
+What somebody has asked for is done here, the ends included that are asked for.
+What follows any other end is the business of `_supervision`, whose class is this
+one and three answers more: `Children.follow`, `Children.leave_group` and
+`Children.ask_again` are all that is asked from here.
 """
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import logging
 from _thread import get_ident
-from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors import ActorRef, Exit, Failed, Ignore, Stopped
+from actors import ActorRef, Exit, Failed, Mailbox, Stopped
 from actors.env import Env, real_env
-from actors.lowlevel import Incarnation, StoppedBy, current_actor, is_normal
-from actors.text import cut
-from actors.work import WorkFailed
+from actors.lowlevel import Cell, Incarnation, StoppedBy, current_actor
 
-from ._child import Child, ChildCounts, ChildInfo, Intent, Watcher
 from ._errors import (
-    AlreadyStarted,
     ChildIgnored,
-    RestartIntensityExceeded,
     StartFailed,
     StillRunning,
     SupervisorError,
     SupervisorStopping,
     WouldDeadlock,
 )
-from ._events import (
-    ChildExited,
-    EventStream,
-    GaveUp,
-    RestartScheduled,
-    SlowStart,
-    Straggler,
-    SupervisorEnded,
-)
-from ._group_restart import Failure, GroupRestart
+from ._events import ChildStarted, EventStream, SlowStart, StopRequested, Straggler
 from ._log import log
-from ._restart import (
-    Decision,
-    GiveUp,
-    History,
-    Restart,
-    ShutDown,
-    StayDown,
-    count_failures,
-    decide,
-    needs_restart,
-    restart_scope,
-)
+from ._reports import REPORT_EVERY, Stragglers, report_exit
 from ._spec import ChildSpec, Flags
-from ._stragglers import Stragglers
 
 M = TypeVar("M")
 
+Intent: TypeAlias = Literal["terminate", "group"]
+
+Watcher: TypeAlias = Callable[[ActorRef[Any], Exit[object]], None]
+
+# A child that only has to unwind needs a few steps for that, even without a
+# budget; whoever is not through by then is stuck.
+_SHORTEST_BUDGET = 0.1
 
 # Children that are stopped together are asked in batches. While one batch ends
 # the other tasks run, and what it leaves behind is small and young.
-_STOPPED_AT_ONCE = 64
+STOPPED_AT_ONCE = 64
+
+
+class Child(Cell[M]):
+    """A child and its supervisor's notes on it."""
+
+    __slots__ = (
+        "args",
+        "awaited",
+        "began_at",
+        "below",
+        "context",
+        "failures",
+        "home",
+        "intent",
+        "is_new",
+        "outcome",
+        "retry",
+        "spec",
+        "start_error",
+        "watcher",
+    )
+
+    def __init__(
+        self, home: Children, spec: ChildSpec[M], args: tuple[object, ...], id: str
+    ) -> None:
+        super().__init__(
+            id,
+            mailbox=Mailbox(spec.mailbox),
+            drain=spec.drain,
+            shutdown=spec.budget,
+            thread=home.thread,
+            token=home.token,
+        )
+        self.home = home
+        self.spec = spec
+        self.args = args
+        # Of whoever asked for it: a new incarnation must not inherit what the
+        # one before, or the sibling that failed, has put there.
+        self.context = (
+            None if spec.restart == "temporary" else contextvars.copy_context()
+        )
+        self.failures = 0
+        self.began_at = 0.0
+        # Why the supervisor stopped it, which says what follows its end.
+        self.intent: Intent | None = None
+        # Whether nothing is kept of it if its start fails.
+        self.is_new = True
+        # Set when a start that somebody waits for has succeeded or failed.
+        self.outcome: trio.Event | None = None
+        # Whether that is a caller of the supervisor, not a group restart.
+        self.awaited = False
+        self.start_error: SupervisorError | None = None
+        # The wait before a restart.
+        self.retry: trio.CancelScope | None = None
+        # Told of the final end.
+        self.watcher: Watcher | None = None
+        # The supervisors that are open in its task.
+        self.below: tuple[Children, ...] = ()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether an incarnation has begun and not ended."""
+        return self.incarnation.exit is None
+
+    @property
+    def patience(self) -> float:
+        """How long it may take to end once it was asked to."""
+        return self.spec.drain + max(self.spec.budget, _SHORTEST_BUDGET)
+
+    def begin_next(self, nursery: trio.Nursery, number: int) -> None:
+        """Begin the next incarnation."""
+        spec = self.spec
+        if spec.backoff is not None:
+            self.began_at = trio.current_time()
+        begin = partial(
+            self.begin,
+            nursery,
+            spec.fn,
+            self.args,
+            number=number,
+            acknowledge=not spec.wait_started,
+        )
+        home = self.home
+        key = self if home.dynamic else self.id
+        # In the books before it begins: it may never be alive outside of them.
+        if number == 1:
+            home.by_key[key] = self
+        try:
+            if self.context is None:
+                begin()
+            else:
+                self.context.run(begin)
+        except BaseException:
+            if number == 1:
+                # It has no incarnation that could end.
+                del home.by_key[key]
+            raise
+        if spec.wait_started:
+            home.slow_starts.watch(nursery, self.incarnation, REPORT_EVERY)
+
+    def settle_start(self, error: SupervisorError | None) -> None:
+        """Tell whoever waits for this start."""
+        if self.outcome is not None:
+            self.start_error = error
+            self.outcome.set()
+            self.outcome = None
+            self.awaited = False
+
+    def tell_watcher(self) -> None:
+        """Tell of the final end, once."""
+        watcher, self.watcher = self.watcher, None
+        exit = self.incarnation.exit
+        assert watcher is not None and exit is not None
+        # The boundary: a host's mistake must not end the supervisor.
+        try:
+            watcher(self, exit)
+        except Exception as error:
+            log(logging.CRITICAL, "the watcher of %s failed", self.id, error=error)
+
+    # What the cell tells
+
+    def on_started(self, incarnation: Incarnation[M]) -> None:
+        self.is_new = False
+        home = self.home
+        if self.spec.significant:
+            home.ended_early = None
+        home.events.emit(ChildStarted, home.path, self.id, incarnation.number)
+        if self.spec.wait_started:
+            home.slow_starts.forget(incarnation)
+        if self.outcome is not None:
+            self.settle_start(None)
+
+    def on_stopping(self) -> None:
+        request = self.incarnation.stop_request
+        assert request is not None
+        home = self.home
+        if self.spec.wait_started:
+            # From now on its end is waited for, and no more its start.
+            home.slow_starts.forget(self.incarnation)
+        home.events.emit(StopRequested, home.path, self.id, request.by, request.reason)
+
+    def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
+        self.home.on_child_exit(self, incarnation, exit)
 
 
 class Children:
-    """Starts, restarts and stops the children of one supervisor.
+    """Starts and ends the children of one supervisor.
 
-    Its block in `_block` sets ``nursery`` before anything else, and calls
-    `start_list`, `stop_all` and `closed` in this order.
+    Its block in `_block` sets ``nursery`` before anything else.
     """
 
     nursery: trio.Nursery
@@ -82,7 +211,6 @@ class Children:
     def __init__(
         self,
         flags: Flags,
-        *,
         dynamic: bool,
         name: str | None,
         env: Env | None,
@@ -92,11 +220,11 @@ class Children:
         self.dynamic = dynamic
         # The actor in whose task this supervisor's block runs, if any.
         self.actor = current_actor()
-        self._child_above = self.actor if isinstance(self.actor, Child) else None
-        above = None if self._child_above is None else self._child_above.home
+        self.child_above = self.actor if isinstance(self.actor, Child) else None
+        above = None if self.child_above is None else self.child_above.home
         own_name = name or (self.actor.id if self.actor is not None else "supervisor")
         self.path: str = own_name if above is None else f"{above.path}/{own_name}"
-        self._own_events = events is None and above is None
+        self.owns_events = events is None and above is None
         self.events: EventStream = events or (
             EventStream() if above is None else above.events
         )
@@ -109,54 +237,68 @@ class Children:
         self.closing = False
         self.ended = trio.Event()
         self.exit: Failed | Stopped | None = None
-        self.overflow: RestartIntensityExceeded | None = None
         # Whether an interrupt ends it, which leaves no time for draining.
         self._interrupted: bool = above is not None and above._interrupted
-        self._history = History()
-        self._last_ends: deque[tuple[str, str]] = deque(maxlen=5)
-        self._opening: trio.CancelScope | None = None
-        self._auto_shutdown_by: str | None = None
-        self._group: GroupRestart | None = None
-        # How many significant children of the list are still to be started.
-        self._to_come = 0
         # The significant child that ended while no other one ran and some were
         # on their way: it was the last one if none of these comes up.
         self.ended_early: Child[Any] | None = None
-        self._stragglers = Stragglers(self._report_straggler)
-        self.slow_starts = Stragglers(self._report_slow_start)
-        self._clock = trio.lowlevel.current_clock()
-
-    # Asking
-
-    def infos(self) -> list[ChildInfo]:
-        return [ChildInfo(c.id, c, c.spec.kind, c.state) for c in self.by_key.values()]
-
-    def counts(self) -> ChildCounts:
-        children = self.by_key.values()
-        supervisors = sum(c.spec.kind == "supervisor" for c in children)
-        return ChildCounts(
-            specs=len(children),
-            active=sum(c.is_live and c.state != "restarting" for c in children),
-            supervisors=supervisors,
-            workers=len(children) - supervisors,
+        self.stragglers = Stragglers(
+            Straggler,
+            "%s/%s has not ended %.1f s after it was told to stop:",
+            self.path,
+            self.events,
+        )
+        self.slow_starts = Stragglers(
+            SlowStart,
+            "%s/%s has not called ctx.started() %.1f s after its start, which "
+            "wait_started=True waits for:",
+            self.path,
+            self.events,
         )
 
-    # Starting
+    # What `_supervision` answers
+
+    def follow(
+        self,
+        child: Child[Any],
+        incarnation: Incarnation[Any],
+        exit: Exit[object],
+        intent: Intent | None,
+    ) -> None:
+        """Act on an end that no caller has asked for; ``intent`` is that of a group
+        restart, if one has."""
+        raise NotImplementedError
+
+    def leave_group(self, child: Child[Any]) -> None:
+        """Somebody ends this child: a group restart goes on without it."""
+        raise NotImplementedError
+
+    def ask_again(self) -> None:
+        """A child stays down. If one that ended early has so become the last
+        significant one, the supervisor ends."""
+        raise NotImplementedError
+
+    # The books
 
     def check_open(self) -> None:
         if self.closing:
-            raise self._stopping_error()
+            raise self.stopping_error()
 
-    def _stopping_error(self) -> SupervisorStopping:
+    def stopping_error(self) -> SupervisorStopping:
         return SupervisorStopping(
             f"supervisor {self.path!r} is stopping and starts nothing"
         )
 
-    def add(
-        self, spec: ChildSpec[M], args: tuple[object, ...], id: str | None = None
-    ) -> Child[M]:
-        """Return a child that is one of ours as soon as it begins."""
-        return Child(self, spec, args, id or spec.id)
+    def refuse_deadlock(self, *children: Child[Any]) -> None:
+        """Raise WouldDeadlock if one of them itself, or one below it, asks."""
+        actor = current_actor()
+        while isinstance(actor, Child):
+            if actor in children:
+                raise WouldDeadlock(
+                    f"a task of child {actor.id!r} would wait for its own end; "
+                    "ctx.ref.stop() does not wait"
+                )
+            actor = actor.home.actor
 
     def knows(self, child: Child[Any]) -> bool:
         """Whether it is, still, one of ours."""
@@ -166,13 +308,50 @@ class Children:
         key = child if self.dynamic else child.id
         if self.by_key.get(key) is child:
             del self.by_key[key]
-            if self._group is not None:
-                self._group.leave(child)
-            child.let_go()
+            if not self.dynamic:
+                self.leave_group(child)
+            # It will not come back: keep nothing that only a start needs, nor who
+            # asked for it, which may be the last of a long line.
+            child.args = ()
+            child.context = None
+            child.spawned_by = None
+
+    def finish(self, child: Child[Any], error: SupervisorError | None) -> None:
+        """The child stays down: end it, forget it where that is due, and tell
+        whoever waits for its start of the error."""
+        if (
+            self.dynamic
+            or child.spec.restart == "temporary"
+            or (child.is_new and not isinstance(error, ChildIgnored))
+        ):
+            self.forget(child)
+        child.is_new = False
+        child.end()
+        if child.retry is not None:
+            child.retry.cancel()
+            child.retry = None
+        if child.watcher is not None:
+            child.tell_watcher()
+        if child.outcome is not None:
+            child.settle_start(error)
+        if self.ended_early is not None:
+            self.ask_again()
+
+    def finish_stopped(self, child: Child[Any], why: str | None) -> None:
+        """Finish a child that was stopped for ``why``, or with the supervisor."""
+        if child.outcome is None:
+            self.finish(child, None)
+        elif why is None:
+            self.finish(child, self.stopping_error())
+        else:
+            self.finish(child, StartFailed(child.id, why))
+
+    # Starting
 
     @enable_ki_protection
     async def start(self, child: Child[Any]) -> None:
-        """Start a new child; nothing is kept of it if that fails."""
+        """Start a new child, which is one of ours as soon as it begins; nothing is
+        kept of it if that fails."""
         await self._start(child, 1)
 
     @enable_ki_protection
@@ -226,7 +405,7 @@ class Children:
                 self.ask_to_stop(child, "supervisor", None, intent="terminate")
             raise
 
-    # Ends
+    # Ending
 
     def on_child_exit(
         self, child: Child[Any], incarnation: Incarnation[Any], exit: Exit[object]
@@ -236,237 +415,21 @@ class Children:
         if child.spec.wait_started:
             self.slow_starts.forget(incarnation)
         if incarnation.stop_request is not None or isinstance(exit, Stopped):
-            self._stragglers.forget(incarnation)
+            self.stragglers.forget(incarnation)
             if not self.closing and _is_interrupted(incarnation, exit):
                 # It leaves through the nursery, which cancels the block.
                 self.closing = True
                 self.hurry()
         if self.events.has_readers or isinstance(exit, Failed):
-            self._report_exit(child, incarnation, exit, intent)
+            asked = self.closing or intent is not None
+            expected = asked or child.spec.restart != "permanent"
+            report_exit(self.events, self.path, incarnation, exit, expected=expected)
         if self.closing:
-            self._finish_stopped(child, None)
+            self.finish_stopped(child, None)
         elif intent == "terminate":
-            self._finish_stopped(child, "it was stopped while it started")
-        elif intent == "group" and child.spec.restart == "temporary":
-            self._finish_stopped(child, "a sibling's restart ended it")
-        elif intent == "group":
-            child.await_restart()
-        elif incarnation.was_started:
-            self.follow_or_defer(child, incarnation, exit)
-        elif child.awaited:
-            self.finish(child, _start_error(child, exit))
-        elif isinstance(exit, Stopped) and not needs_restart(child.spec, exit):
-            # By its ref, while it was being restarted: as if it had run.
-            self._leave_group(child)
-            self.follow(child, exit)
-        elif child.outcome is not None:
-            # A group restart tried to start it, and decides what follows.
-            child.await_restart()
-            child.settle_start(_start_error(child, exit))
-        elif _is_ignored(exit):
-            self.finish(child, None)
+            self.finish_stopped(child, "it was stopped while it started")
         else:
-            self.follow_or_defer(child, incarnation, Failed(_start_error(child, exit)))
-
-    def _finish_stopped(self, child: Child[Any], why: str | None) -> None:
-        """Finish a child that was stopped for ``why``, or with the supervisor."""
-        if child.outcome is None:
-            self.finish(child, None)
-        elif why is None:
-            self.finish(child, self._stopping_error())
-        else:
-            self.finish(child, StartFailed(child.id, why))
-
-    def finish(self, child: Child[Any], error: SupervisorError | None) -> None:
-        """The child stays down: end it, forget it where that is due, and tell
-        whoever waits for its start of the error."""
-        if (
-            self.dynamic
-            or child.spec.restart == "temporary"
-            or (child.is_new and not isinstance(error, ChildIgnored))
-        ):
-            self.forget(child)
-        child.is_new = False
-        child.end()
-        if child.outcome is not None:
-            child.settle_start(error)
-        if self.ended_early is not None:
-            self._ask_again()
-
-    def follow_or_defer(
-        self, child: Child[Any], incarnation: Incarnation[Any], exit: Exit[object]
-    ) -> None:
-        """Act on an end that nobody asked for, now or after the group restart
-        that is under way."""
-        group = self._group
-        if group is None or group.is_waiting or not needs_restart(child.spec, exit):
-            self.follow(child, exit)
-        else:
-            child.await_restart()
-            members = self.group_of(child)
-            group.defer(Failure(child, incarnation, exit, members))
-
-    def follow_deferred(self, failure: Failure) -> None:
-        """Act on an end that was put off, unless another incarnation has begun
-        or somebody has ended the child since."""
-        child = failure.child
-        if (
-            not self.closing
-            and child.incarnation is failure.incarnation
-            and child.state == "restarting"
-        ):
-            self.follow(child, failure.exit, failure.members)
-
-    def follow(
-        self,
-        child: Child[Any],
-        exit: Exit[object],
-        members: dict[Child[Any], None] | None = None,
-    ) -> None:
-        """Decide what follows an end that nobody asked for, and begin it; with
-        ``members``, the group that was decided for it already."""
-        backoff = child.spec.backoff
-        if backoff is not None:
-            ran_for = self._clock.current_time() - child.began_at
-            child.failures = count_failures(backoff, child.failures, ran_for)
-        match self.decide(child, child.spec, exit):
-            case Restart(delay):
-                child.await_restart()
-                if restart_scope(self.flags) == "child":
-                    self._restart_after(child, delay)
-                else:
-                    self._restart_group(members or self.group_of(child), delay)
-            case GiveUp():
-                self.give_up(child, exit)
-            case ShutDown():
-                self.ended_early = None
-                self.finish(child, None)
-                self._shut_down(child)
-            case StayDown():
-                self.finish(child, None)
-                if child.spec.significant and not any(
-                    other.spec.significant and other.state == "running"
-                    for other in self.by_key.values()
-                ):
-                    self.ended_early = child
-
-    def decide(
-        self, child: Child[Any], spec: ChildSpec[Any], exit: Exit[object]
-    ) -> Decision:
-        """Ask the pure function, and remember what it says."""
-        jitter = spec.backoff is not None and spec.backoff.jitter > 0
-        decision, self._history = decide(
-            spec,
-            self.flags,
-            self._history,
-            exit,
-            self._clock.current_time(),
-            failures=child.failures,
-            chance=self.env.ids.uniform() if jitter else 0.0,
-            last_significant=spec.significant and self._is_last_significant(child),
-        )
-        if isinstance(decision, Restart | GiveUp):
-            self._last_ends.append((child.id, describe(exit)))
-        if isinstance(decision, Restart):
-            self.events.emit(RestartScheduled, self.path, child.id, decision.delay)
-        return decision
-
-    def _is_last_significant(self, child: Child[Any]) -> bool:
-        """Whether no other one is active, nor still to be started from the list."""
-        return not self._to_come and not any(
-            other.spec.significant and other is not child and other.state != "stopped"
-            for other in self.by_key.values()
-        )
-
-    def _ask_again(self) -> None:
-        """See whether those that were on their way have all come to nothing."""
-        early = self.ended_early
-        if (
-            early is not None
-            and self._opening is None
-            and not self.closing
-            and early.state == "stopped"
-            and self._is_last_significant(early)
-        ):
-            self._shut_down(early)
-
-    def _shut_down(self, child: Child[Any]) -> None:
-        """End the supervisor because of its significant children."""
-        self._auto_shutdown_by = child.id
-        self._end_by_itself()
-
-    def give_up(self, child: Child[Any], exit: Exit[object]) -> None:
-        """End the supervisor because of too many restarts."""
-        self.ended_early = None
-        self.finish(child, None)
-        self.overflow = RestartIntensityExceeded(
-            self.path, self.flags.intensity, self.flags.period, tuple(self._last_ends)
-        )
-        if isinstance(exit, Failed):
-            self.overflow.__cause__ = exit.error
-        self.events.emit(GaveUp, self.path, child.id, describe(exit))
-        self._end_by_itself()
-
-    def _end_by_itself(self) -> None:
-        self.closing = True
-        scope = self.body if self._opening is None else self._opening
-        scope.cancel(reason=f"supervisor {self.path} ends by itself")
-
-    # Restarting one child
-
-    def _restart_after(self, child: Child[Any], delay: float) -> None:
-        if delay == 0:
-            child.begin_next(self.nursery, child.incarnation.number + 1)
-        else:
-            child.retry = trio.CancelScope()
-            self.nursery.start_soon(self._wait_and_restart, child, delay, child.retry)
-
-    @enable_ki_protection
-    async def _wait_and_restart(
-        self, child: Child[Any], delay: float, retry: trio.CancelScope
-    ) -> None:
-        with retry:
-            await trio.sleep(delay)
-            if child.retry is retry and not self.closing:
-                child.retry = None
-                child.begin_next(self.nursery, child.incarnation.number + 1)
-
-    # Restarting a group
-
-    def group_of(self, child: Child[Any]) -> dict[Child[Any], None]:
-        """Return the children that are restarted with ``child``, in start order:
-        not those that somebody is terminating."""
-        members = dict.fromkeys(
-            c for c in self.by_key.values() if c.intent != "terminate"
-        )
-        if restart_scope(self.flags) == "rest":
-            for earlier in list(members):
-                if earlier is child:
-                    break
-                del members[earlier]
-        return members
-
-    def _restart_group(self, members: dict[Child[Any], None], delay: float) -> None:
-        if self._group is not None:
-            self._group.widen(members, delay)
-        else:
-            self._group = GroupRestart(self, members, delay)
-            self.nursery.start_soon(self._group.run)
-
-    def group_restarted(self, deferred: Iterable[Failure]) -> None:
-        """The group runs; ``deferred`` is what has come meanwhile."""
-        self._group = None
-        for failure in deferred:
-            if self._group is None:
-                self.follow_deferred(failure)
-            else:
-                self._group.defer(failure)
-
-    def _leave_group(self, child: Child[Any]) -> None:
-        if self._group is not None:
-            self._group.leave(child)
-
-    # Stopping
+            self.follow(child, incarnation, exit, intent)
 
     @enable_ki_protection
     async def terminate(self, child: Child[Any], reason: str | None = None) -> None:
@@ -475,7 +438,7 @@ class Children:
         Raises:
             StillRunning: when its budget is over.
         """
-        self._leave_group(child)
+        self.leave_group(child)
         if child.spec.significant and not child.awaited and child.state != "stopped":
             # On its way back it counts as active, and ending it as no end.
             self.ended_early = None
@@ -489,10 +452,10 @@ class Children:
                     child.id, child.spec.budget, incarnation.format_stack()
                 )
         else:
-            self.terminate_waiting(child)
+            self._terminate_waiting(child)
             await trio.lowlevel.checkpoint()
 
-    def terminate_waiting(self, child: Child[Any]) -> None:
+    def _terminate_waiting(self, child: Child[Any]) -> None:
         """Stop a child that has no incarnation at the moment."""
         if child.state == "restarting":
             self.finish(child, StartFailed(child.id, "it was terminated"))
@@ -508,17 +471,18 @@ class Children:
         asked_at = trio.current_time()
         live: list[tuple[Child[Any], Incarnation[Any]]] = []
         for number, child in enumerate(children, 1):
-            if number % _STOPPED_AT_ONCE == 0:
+            if number % STOPPED_AT_ONCE == 0:
                 await trio.lowlevel.cancel_shielded_checkpoint()
             incarnation = child.incarnation
             if incarnation.exit is None:
                 live.append((child, incarnation))
                 self.ask_to_stop(child, "supervisor", reason, intent="terminate")
             else:
-                self.terminate_waiting(child)
+                self._terminate_waiting(child)
         await trio.lowlevel.checkpoint()
         for child, incarnation in live:
             if incarnation.exit is None:
+                # Their budgets run side by side: each from the request on.
                 with trio.CancelScope(deadline=asked_at + child.patience):
                     await incarnation.wait_ended()
         return [child for child, incarnation in live if incarnation.exit is None]
@@ -532,48 +496,12 @@ class Children:
         intent: Intent | None = None,
     ) -> None:
         """Ask a live child to stop, and report it if it does not."""
+        # Who terminates a child has the last word on what follows its end.
         if child.intent != "terminate":
             child.intent = intent
         drain = 0.0 if self._interrupted else child.spec.drain
         child.incarnation.stop(by, reason, drain=drain)
-        self._stragglers.watch(self.nursery, child.incarnation, child.patience)
-
-    async def stop_all(self, by: StoppedBy, reason: str | None) -> None:
-        """Stop every child in the order that is this supervisor's. Begin again
-        if an interrupt comes in between."""
-        self.closing = True
-        if self._group is not None:
-            self._group.cancel()
-        children = list(reversed(self.by_key.values()))
-        for number, child in enumerate(children, 1):
-            if number % _STOPPED_AT_ONCE == 0:
-                await trio.lowlevel.cancel_shielded_checkpoint()
-            if child.incarnation.exit is not None:
-                if child.state != "stopped":
-                    self.finish(child, self._stopping_error())
-            elif self.dynamic:
-                self.ask_to_stop(child, by, reason)
-        for child in children:
-            incarnation = child.incarnation
-            if incarnation.exit is None:
-                if not self.dynamic:
-                    self.ask_to_stop(child, by, reason)
-                await incarnation.wait_ended()
-
-    def stop_from_a_task(self, by: StoppedBy, reason: str | None) -> None:
-        """Let a task of the nursery's own stop every child: for an owner that
-        can only wait."""
-        self.closing = True
-
-        @enable_ki_protection
-        async def stop() -> None:
-            try:
-                with trio.CancelScope(shield=True):
-                    await self.stop_all(by, reason)
-            finally:
-                self.all_stopped()
-
-        self.nursery.start_soon(stop)
+        self.stragglers.watch(self.nursery, child.incarnation, child.patience)
 
     def hurry(self) -> None:
         """Nobody drains from now on, here and below."""
@@ -587,156 +515,6 @@ class Children:
                     if child.incarnation.is_stopping:
                         child.incarnation.stop("supervisor")
 
-    def refuse_deadlock(self, *children: Child[Any]) -> None:
-        """Raise WouldDeadlock if one of them itself, or one below it, asks."""
-        actor = current_actor()
-        while isinstance(actor, Child):
-            if actor in children:
-                raise WouldDeadlock(
-                    f"a task of child {actor.id!r} would wait for its own end; "
-                    "ctx.ref.stop() does not wait"
-                )
-            actor = actor.home.actor
-
-    # Reporting
-
-    def _report_exit(
-        self,
-        child: Child[Any],
-        incarnation: Incarnation[Any],
-        exit: Exit[object],
-        intent: Intent | None,
-    ) -> None:
-        failed = isinstance(exit, Failed) and (
-            incarnation.was_started or not _is_ignored(exit)
-        )
-        if failed:
-            assert isinstance(exit, Failed)
-            self._log_failure(child, exit.error)
-        if not self.events.has_readers:
-            return
-        ignored = isinstance(exit, Failed) and not failed
-        unasked = not self.closing and intent is None
-        self.events.emit(
-            ChildExited,
-            self.path,
-            child.id,
-            incarnation.number,
-            type(exit).__name__.lower(),
-            describe(exit),
-            not ignored
-            and (
-                not is_normal(exit) or (child.spec.restart == "permanent" and unasked)
-            ),
-        )
-
-    def _log_failure(self, child: Child[Any], error: Exception) -> None:
-        result = _bad_end(error)
-        if result is None:
-            log(logging.ERROR, "%s/%s failed", self.path, child.id, error=error)
-        else:
-            # A result, such as an exit code, and nobody's mistake.
-            what = f"{result} ({result.subject})" if result.subject else str(result)
-            log(logging.INFO, "%s/%s failed: %s", self.path, child.id, what)
-
-    def _report_straggler(self, incarnation: Incarnation[Any], waited: float) -> None:
-        stack = incarnation.format_stack()
-        self.events.emit(Straggler, self.path, incarnation.id, waited, stack)
-        log(
-            logging.WARNING,
-            "%s/%s has not ended %.1f s after it was told to stop:",
-            self.path,
-            incarnation.id,
-            waited,
-            stack=stack,
-        )
-
-    def _report_slow_start(self, incarnation: Incarnation[Any], waited: float) -> None:
-        stack = incarnation.format_stack()
-        self.events.emit(SlowStart, self.path, incarnation.id, waited, stack)
-        log(
-            logging.WARNING,
-            "%s/%s has not called ctx.started() %.1f s after its start, which "
-            "wait_started=True waits for:",
-            self.path,
-            incarnation.id,
-            waited,
-            stack=stack,
-        )
-
-    # For the block
-
-    async def start_list(self, specs: Sequence[ChildSpec[Any]]) -> None:
-        """Start the children of the list one after the other.
-
-        Raises:
-            StartFailed, AlreadyStarted: of the first that fails.
-            RestartIntensityExceeded: if that happened already.
-        """
-        if self._child_above is not None:
-            self._child_above.below += (self,)
-        self._to_come = sum(spec.significant for spec in specs)
-        with trio.CancelScope() as self._opening:
-            for spec in specs:
-                if self.closing:
-                    break
-                self._to_come -= spec.significant
-                if spec.id in self.by_key:
-                    raise AlreadyStarted(
-                        f"child {spec.id!r} was started by a sibling before its turn came"
-                    )
-                with contextlib.suppress(ChildIgnored):
-                    await self.start(self.add(spec, spec.args))
-        self._opening = None
-        if self.overflow is not None:
-            raise self.overflow
-        # Which one is the last had to wait until the list was complete.
-        self._ask_again()
-        if self.closing:
-            self.body.cancel(reason=f"supervisor {self.path} ended while it opened")
-
-    def stopped_by(self, error: BaseException | None) -> tuple[StoppedBy, str | None]:
-        """Return on whose behalf the children are stopped if the block ends
-        with ``error``."""
-        if isinstance(error, trio.Cancelled) and not self.closing:
-            request = (
-                None if self.actor is None else self.actor.incarnation.stop_request
-            )
-            return ("outer", None) if request is None else (request.by, request.reason)
-        return "supervisor", None
-
-    def all_stopped(self) -> None:
-        """No child is left, and no task but our own."""
-        self._stragglers.close()
-        self.slow_starts.close()
-        # While it waits for a task the nursery can be left again after an error, and
-        # keeps what has come to it.
-        self.nursery.start_soon(trio.lowlevel.cancel_shielded_checkpoint)
-        self.nursery.cancel_scope.cancel()
-
-    def closed(self) -> None:
-        """The nursery has ended. Once more if an error has struck in here."""
-        if self.exit is None:
-            exit = self._find_exit()
-            self.events.emit(
-                SupervisorEnded, self.path, type(exit).__name__.lower(), describe(exit)
-            )
-            self.exit = exit
-        self.ended.set()
-        if self._child_above is not None:
-            self._child_above.below = tuple(
-                c for c in self._child_above.below if c is not self
-            )
-        if self._own_events:
-            self.events.close()
-
-    def _find_exit(self) -> Failed | Stopped:
-        if self.overflow is not None:
-            return Failed(self.overflow)
-        if self._auto_shutdown_by is not None:
-            return Stopped("auto_shutdown", self._auto_shutdown_by)
-        return Stopped("owner")
-
 
 def _is_interrupted(incarnation: Incarnation[Any], exit: Exit[object]) -> bool:
     """Whether a KeyboardInterrupt, or the like, ended it. A supervisor itself
@@ -745,43 +523,3 @@ def _is_interrupted(incarnation: Incarnation[Any], exit: Exit[object]) -> bool:
     return (isinstance(exit, Stopped) and exit.by == "outer") or (
         request is not None and request.by == "outer"
     )
-
-
-def _bad_end(error: BaseException | None) -> WorkFailed | None:
-    """Return the bad end of a work that ``error`` is, or that it was too often; None
-    if somebody has made a mistake."""
-    if isinstance(error, RestartIntensityExceeded):
-        error = error.__cause__
-    if isinstance(error, WorkFailed) and error.__cause__ is None:
-        return error
-    return None
-
-
-def _is_ignored(exit: Exit[object]) -> bool:
-    return isinstance(exit, Failed) and isinstance(exit.error, Ignore)
-
-
-def _start_error(child: Child[Any], exit: Exit[object]) -> SupervisorError:
-    if _is_ignored(exit):
-        return ChildIgnored(f"child {child.id!r} declined to start")
-    if isinstance(exit, Failed):
-        error = StartFailed(child.id, describe(exit))
-        error.__cause__ = exit.error
-        return error
-    if isinstance(exit, Stopped):
-        return StartFailed(child.id, f"it was stopped ({exit.by}) before ctx.started()")
-    return StartFailed(child.id, "it returned before ctx.started()")
-
-
-def describe(exit: Exit[object]) -> str:
-    """Return a line of text about ``exit``."""
-    if isinstance(exit, Stopped):
-        return exit.by if exit.reason is None else f"{exit.by}: {exit.reason}"
-    subject = exit.error if isinstance(exit, Failed) else exit.value
-    try:
-        text = "".join((repr(subject), ""))  # a real str, whatever it returns
-    # The boundary: whatever a stranger's __repr__ does, an end is recorded. Our
-    # callers are protected from interrupts, so none that comes is anybody's wish.
-    except BaseException:  # noqa: ASYNC103
-        text = f"<{type(subject).__name__} whose repr() fails>"
-    return cut(text, 1_000)

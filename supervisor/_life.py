@@ -26,7 +26,7 @@ from actors.text import one_line
 from actors.transcript import MOST_RESUMES
 
 from ._agent_task import AgentTask
-from ._child import Child
+from ._children import Child
 from ._delivery import Delivery
 from ._ends import conclude, describe, describe_error
 from ._errors import (

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-from actors import Exit
+from actors import Exit, Failed, Ignore
 from actors.lowlevel import is_normal
 
 from ._spec import Backoff, ChildSpec, Flags
@@ -51,6 +51,11 @@ class StayDown:
 _GIVE_UP, _SHUT_DOWN, _STAY_DOWN = GiveUp(), ShutDown(), StayDown()
 
 Decision: TypeAlias = Restart | GiveUp | ShutDown | StayDown
+
+
+def has_declined(exit: Exit[object]) -> bool:
+    """Whether a child that ended before its start declined to start."""
+    return isinstance(exit, Failed) and isinstance(exit.error, Ignore)
 
 
 def needs_restart(spec: ChildSpec[object], exit: Exit[object]) -> bool:

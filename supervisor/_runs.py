@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
+from functools import partial
 from inspect import isawaitable
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from actors import Completed, Context, Failed
+from actors import ActorRef, Completed, Context, Failed
 
 from ._agent_task import AgentTask
-from ._child import Child
 from ._ends import conclude, describe, describe_error
-from ._events import (
-    E,
-    EventStream,
-    RestartScheduled,
-    TaskRestarted,
-    TaskRestartScheduled,
-)
+from ._events import TaskRestarted, TaskRestartScheduled
 from ._record import RestartPolicy, Task
 from ._spec import ChildSpec, child
 from ._tree import DynamicSupervisor, open_dynamic_supervisor, open_supervisor
@@ -94,7 +88,7 @@ class Runs:
             intensity=policy.intensity,
             period=policy.period,
             auto_shutdown="any_significant" if ends_all else "never",
-            events=_RunEvents(self._events, task),
+            on_restart=partial(self._on_restart, task),
         ):
             await trio.sleep_forever()
         # The task has had its last run. Its end is known already.
@@ -103,6 +97,17 @@ class Runs:
             exit = await task.runs.wait_stopped()
             if task.own_exit is None:
                 task.own_exit = exit
+
+    def _on_restart(self, task: Task, ref: ActorRef[Any], delay: float) -> None:
+        # Not its pool of own tasks, which is restarted by the same supervisor.
+        if ref is task.runs:
+            exit = ref.incarnation.exit
+            assert exit is not None
+            _, error = conclude(exit, None)
+            message = None if error is None else describe_error(error).message
+            self._events.emit(
+                TaskRestartScheduled, task.task_id, task.run_id, delay, message
+            )
 
     @asynccontextmanager
     async def _own_pool(self, task: AgentTask) -> AsyncGenerator[DynamicSupervisor]:
@@ -163,30 +168,3 @@ def _begin(ctx: Context[object], task: Task) -> Awaitable[object]:
         return run
     work, what = type(task.work).__name__, type(run).__name__
     raise TypeError(f"{work}.run is no async function: it returned a {what}")
-
-
-class _RunEvents(EventStream):
-    """The stream of a runtime, as the supervisor of one task's runs tells it:
-    what that says of a restart to come is told of the task as well."""
-
-    __slots__ = ("_task",)
-
-    def __init__(self, stream: EventStream, task: Task) -> None:
-        # It is the same stream, with the same readers and numbers.
-        self.__dict__ = stream.__dict__
-        self._task = task
-
-    def emit(self, kind: type[E], *fields: object) -> None:
-        super().emit(kind, *fields)
-        run = self._task.runs
-        if kind is not RestartScheduled or not isinstance(run, Child):
-            return
-        path, id, delay = fields
-        # Supervisors that the work itself opens tell the same stream.
-        if (path, id) == (run.home.path, run.id):
-            exit = run.incarnation.exit
-            assert exit is not None
-            _, error = conclude(exit, None)
-            message = None if error is None else describe_error(error).message
-            task = self._task
-            self.emit(TaskRestartScheduled, task.task_id, task.run_id, delay, message)

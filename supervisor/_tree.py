@@ -1,12 +1,13 @@
 """Supervisors: what users hold of them, and how they are opened.
 
-The work is done in `_children`, and in `_block` where it begins and ends; here
-it gets its two faces.
+The work is done in `_children` and `_supervision`, and in `_block` where it begins
+and ends; here it gets its two faces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
@@ -15,10 +16,10 @@ from trio.lowlevel import enable_ki_protection
 
 from actors import ActorRef, Exit, Failed, Stopped
 from actors.env import Env
+from actors.lowlevel import ActorState
 
 from ._block import Block
-from ._child import Child, ChildCounts, ChildInfo
-from ._children import Children
+from ._children import Child, Children
 from ._errors import (
     AlreadyPresent,
     AlreadyStarted,
@@ -29,9 +30,34 @@ from ._errors import (
     MaxChildrenReached,
 )
 from ._events import EventStream
-from ._spec import AutoShutdown, ChildSpec, ChildTemplate, Flags, Strategy
+from ._spec import AutoShutdown, ChildSpec, ChildTemplate, Flags, Kind, Strategy
+from ._supervision import OnRestart, Supervision
 
 M = TypeVar("M")
+
+
+@attrs.frozen
+class ChildInfo:
+    """One line of `which_children`."""
+
+    id: str
+    ref: ActorRef[Any]
+    kind: Kind
+    state: ActorState
+
+
+@attrs.frozen
+class ChildCounts:
+    """How many children there are."""
+
+    specs: int
+    """Children known, running or not."""
+    active: int
+    """Children with a running incarnation."""
+    supervisors: int
+    """Children of kind ``supervisor``, running or not."""
+    workers: int
+    """Children of kind ``worker``, running or not."""
 
 
 class _Supervisor:
@@ -63,11 +89,19 @@ class _Supervisor:
 
     def which_children(self) -> list[ChildInfo]:
         """Return every child in start order, running or not."""
-        return self._children.infos()
+        children = self._children.by_key.values()
+        return [ChildInfo(c.id, c, c.spec.kind, c.state) for c in children]
 
     def count_children(self) -> ChildCounts:
         """Return how many children there are."""
-        return self._children.counts()
+        children = self._children.by_key.values()
+        supervisors = sum(c.spec.kind == "supervisor" for c in children)
+        return ChildCounts(
+            specs=len(children),
+            active=sum(c.is_live and c.state != "restarting" for c in children),
+            supervisors=supervisors,
+            workers=len(children) - supervisors,
+        )
 
     def tree(self) -> str:
         """Return the tree from here down as text, a line for each child."""
@@ -168,7 +202,7 @@ class Supervisor(_Supervisor):
                 f"child {spec.id!r} is known and {present.state}; restart_child() starts it, "
                 "delete_child() forgets it"
             )
-        return children.add(spec, spec.args)
+        return Child(children, spec, spec.args, spec.id)
 
     async def terminate_child(self, id: str) -> None:
         """Stop a child and wait for its end; its spec is kept unless it is
@@ -310,16 +344,15 @@ class DynamicSupervisor(_Supervisor):
             raise MaxChildrenReached(
                 f"supervisor {self.path!r} has its {maximum} children"
             )
-        if self._template is not None:
-            return children.add(self._template, (*self._template.args, *args), id)
-        if not args:
-            raise InvalidChildSpec(
-                "start_child needs a child spec here; there is no template"
-            )
-        spec, *more = args
-        _check_spec(spec)
-        _check_dynamic(spec)
-        return children.add(spec, (*spec.args, *more), id)
+        spec = self._template
+        if spec is None:
+            if not args:
+                raise InvalidChildSpec(
+                    "start_child needs a child spec here; there is no template"
+                )
+            spec, args = _check_spec(args[0]), args[1:]
+            _check_dynamic(spec)
+        return Child(children, spec, (*spec.args, *args), id or spec.id)
 
     async def terminate_child(self, ref: ActorRef[Any]) -> None:
         """Stop the child of this ref, wait for its end and forget it.
@@ -390,6 +423,8 @@ class open_supervisor(Block[Supervisor]):
             the block runs.
         env: the effects; by default those of the supervisor above.
         events: the stream to tell; by default that of the supervisor above.
+        on_restart: called with the child's ref and the delay, in the step in which a
+            restart of the child is decided. It must not raise.
 
     Raises:
         InvalidSupervisorFlags, InvalidChildSpec: naming the value; nothing was
@@ -409,6 +444,7 @@ class open_supervisor(Block[Supervisor]):
         name: str | None = None,
         env: Env | None = None,
         events: EventStream | None = None,
+        on_restart: OnRestart | None = None,
     ) -> None:
         if isinstance(children, ChildSpec):
             raise InvalidChildSpec(
@@ -426,13 +462,15 @@ class open_supervisor(Block[Supervisor]):
             period=period,
             auto_shutdown=auto_shutdown,
         )
-        super().__init__(flags, specs, name, env, events, dynamic=False)
+        super().__init__(
+            partial(Supervision, flags, False, name, env, events, on_restart), specs
+        )
 
     def _prepare(self, children: Children) -> Supervisor:
         seen: set[str] = set()
         for spec in self._specs:
             _check_spec(spec)
-            self._flags.check_child(spec)
+            children.flags.check_child(spec)
             if spec.id in seen:
                 raise InvalidChildSpec(
                     f"duplicate child id {spec.id!r}; nothing was started"
@@ -470,7 +508,7 @@ class open_dynamic_supervisor(Block[DynamicSupervisor]):
         events: EventStream | None = None,
     ) -> None:
         flags = Flags(intensity=intensity, period=period, max_children=max_children)
-        super().__init__(flags, (), name, env, events, dynamic=True)
+        super().__init__(partial(Supervision, flags, True, name, env, events))
         self._template = template
 
     def _prepare(self, children: Children) -> DynamicSupervisor:

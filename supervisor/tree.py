@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from actors.lowlevel import publish as _publish
 
-from ._child import ChildCounts as ChildCounts
-from ._child import ChildInfo as ChildInfo
 from ._errors import AlreadyPresent as AlreadyPresent
 from ._errors import AlreadyStarted as AlreadyStarted
 from ._errors import ChildIgnored as ChildIgnored
@@ -40,6 +38,8 @@ from ._spec import Backoff as Backoff
 from ._spec import ChildSpec as ChildSpec
 from ._spec import ChildTemplate as ChildTemplate
 from ._spec import child as child
+from ._tree import ChildCounts as ChildCounts
+from ._tree import ChildInfo as ChildInfo
 from ._tree import DynamicSupervisor as DynamicSupervisor
 from ._tree import Supervisor as Supervisor
 from ._tree import open_dynamic_supervisor as open_dynamic_supervisor

@@ -26,6 +26,7 @@ from supervisor.tree import (
     ChildRunning,
     SlowStart,
     StartFailed,
+    Supervisor,
     SupervisorStopping,
     child,
     open_dynamic_supervisor,
@@ -418,7 +419,7 @@ async def test_a_sibling_that_took_an_id_of_the_list_fails_the_opening():
 
         home = current_actor().home  # type: ignore[union-attr]
         ctx.started()
-        await home.start(home.add(child("b", noted), ()))
+        await Supervisor(home).start_child(child("b", noted))
         await trio.sleep_forever()
 
     async def slow(ctx):

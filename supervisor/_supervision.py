@@ -1,0 +1,505 @@
+"""What follows the end of a child that nobody asked for: the effects. `_restart`
+decides.
+
+A failure is followed here from the end of the incarnation to the restart of the last
+member of its group, as in one file of OTP's. `_children` below knows nothing of
+restarts. It asks only what follows an end, and tells of a child that somebody ends
+while a group restart counts on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import attrs
+import trio
+from trio.lowlevel import checkpoint, enable_ki_protection
+
+from actors import ActorRef, Exit, Failed, Stopped
+from actors.env import Env
+from actors.lowlevel import Incarnation
+
+from ._children import Child, Children, Intent
+from ._errors import (
+    ChildIgnored,
+    RestartIntensityExceeded,
+    StartFailed,
+    SupervisorError,
+)
+from ._events import EventStream, GaveUp, RestartScheduled
+from ._reports import describe_exit
+from ._restart import (
+    Decision,
+    GiveUp,
+    History,
+    Restart,
+    ShutDown,
+    StayDown,
+    count_failures,
+    decide,
+    has_declined,
+    needs_restart,
+    restart_scope,
+)
+from ._spec import ChildSpec, Flags
+
+OnRestart: TypeAlias = Callable[[ActorRef[Any], float], None]
+
+
+class Supervision(Children):
+    """The children of one supervisor, with what it does when they end by themselves.
+
+    Its block in `_block` starts those of the list, and stops all of them.
+    """
+
+    def __init__(
+        self,
+        flags: Flags,
+        dynamic: bool,
+        name: str | None,
+        env: Env | None,
+        events: EventStream | None,
+        on_restart: OnRestart | None = None,
+    ) -> None:
+        super().__init__(flags, dynamic, name, env, events)
+        self._on_restart = on_restart
+        self._clock = trio.lowlevel.current_clock()
+        self._history = History()
+        self._last_ends: deque[tuple[str, str]] = deque(maxlen=5)
+        self.overflow: RestartIntensityExceeded | None = None
+        self.auto_shutdown_by: str | None = None
+        self.group: GroupRestart | None = None
+        # Round the start of the list, while it lasts.
+        self.opening: trio.CancelScope | None = None
+        # How many significant children of the list are still to be started.
+        self.to_come = 0
+
+    # What follows
+
+    def follow(
+        self,
+        child: Child[Any],
+        incarnation: Incarnation[Any],
+        exit: Exit[object],
+        intent: Intent | None,
+    ) -> None:
+        if intent == "group":
+            if child.spec.restart == "temporary":
+                self.finish_stopped(child, "a sibling's restart ended it")
+            else:
+                child.await_restart()
+            return
+        if not incarnation.was_started:
+            unstarted = self._end_start(child, exit)
+            if unstarted is None:
+                return
+            exit = unstarted
+        group = self.group
+        if group is None or group.is_waiting or not needs_restart(child.spec, exit):
+            self._follow_now(child, exit)
+        else:
+            child.await_restart()
+            # Its group is that of now: siblings may be terminated, or forgotten,
+            # before its turn comes.
+            group.defer(Failure(child, incarnation, exit, self.group_of(child)))
+
+    def _end_start(self, child: Child[Any], exit: Exit[object]) -> Exit[object] | None:
+        """Deal with an incarnation that ended before its start was acknowledged.
+        Return the end that is to be followed like any other, or None."""
+        if child.awaited:
+            self.finish(child, _start_error(child, exit))
+        elif isinstance(exit, Stopped) and not needs_restart(child.spec, exit):
+            # By its ref, while it was being restarted: as if it had run.
+            self.leave_group(child)
+            return exit
+        elif child.outcome is not None:
+            # A group restart tried to start it, and decides what follows.
+            child.await_restart()
+            child.settle_start(_start_error(child, exit))
+        elif has_declined(exit):
+            self.finish(child, None)
+        else:
+            return Failed(_start_error(child, exit))
+        return None
+
+    def follow_deferred(self, failure: Failure) -> None:
+        """Act on an end that was put off, unless another incarnation has begun
+        or somebody has ended the child since."""
+        child = failure.child
+        if (
+            not self.closing
+            and child.incarnation is failure.incarnation
+            and child.state == "restarting"
+        ):
+            self._follow_now(child, failure.exit, failure.members)
+
+    def _follow_now(
+        self,
+        child: Child[Any],
+        exit: Exit[object],
+        members: dict[Child[Any], None] | None = None,
+    ) -> None:
+        """Decide what follows an end, and begin it; with ``members``, the group that
+        was decided for it already."""
+        backoff = child.spec.backoff
+        if backoff is not None:
+            ran_for = self._clock.current_time() - child.began_at
+            child.failures = count_failures(backoff, child.failures, ran_for)
+        match self.decide(child, child.spec, exit):
+            case Restart(delay):
+                child.await_restart()
+                if restart_scope(self.flags) == "child":
+                    self._restart_after(child, delay)
+                else:
+                    self._restart_group(members or self.group_of(child), delay)
+            case GiveUp():
+                self.give_up(child, exit)
+            case ShutDown():
+                self.ended_early = None
+                self.finish(child, None)
+                self._shut_down(child)
+            case StayDown():
+                self.finish(child, None)
+                if child.spec.significant and not any(
+                    other.spec.significant and other.state == "running"
+                    for other in self.by_key.values()
+                ):
+                    self.ended_early = child
+
+    def decide(
+        self, child: Child[Any], spec: ChildSpec[Any], exit: Exit[object]
+    ) -> Decision:
+        """Ask the pure function, and remember what it says."""
+        jitter = spec.backoff is not None and spec.backoff.jitter > 0
+        decision, self._history = decide(
+            spec,
+            self.flags,
+            self._history,
+            exit,
+            self._clock.current_time(),
+            failures=child.failures,
+            chance=self.env.ids.uniform() if jitter else 0.0,
+            last_significant=spec.significant and self._is_last_significant(child),
+        )
+        if isinstance(decision, Restart | GiveUp):
+            self._last_ends.append((child.id, describe_exit(exit)))
+        if isinstance(decision, Restart):
+            self.events.emit(RestartScheduled, self.path, child.id, decision.delay)
+            if self._on_restart is not None:
+                self._on_restart(child, decision.delay)
+        return decision
+
+    # Ending the supervisor
+
+    def _is_last_significant(self, child: Child[Any]) -> bool:
+        """Whether no other one is active, nor still to be started from the list."""
+        return not self.to_come and not any(
+            other.spec.significant and other is not child and other.state != "stopped"
+            for other in self.by_key.values()
+        )
+
+    def ask_again(self) -> None:
+        early = self.ended_early
+        if (
+            early is not None
+            # Until the list is complete nobody knows which one is the last.
+            and self.opening is None
+            and not self.closing
+            and early.state == "stopped"
+            and self._is_last_significant(early)
+        ):
+            self._shut_down(early)
+
+    def _shut_down(self, child: Child[Any]) -> None:
+        """End the supervisor because of its significant children."""
+        self.auto_shutdown_by = child.id
+        self._end_by_itself()
+
+    def give_up(self, child: Child[Any], exit: Exit[object]) -> None:
+        """End the supervisor because of too many restarts."""
+        self.ended_early = None
+        self.finish(child, None)
+        self.overflow = RestartIntensityExceeded(
+            self.path, self.flags.intensity, self.flags.period, tuple(self._last_ends)
+        )
+        if isinstance(exit, Failed):
+            self.overflow.__cause__ = exit.error
+        self.events.emit(GaveUp, self.path, child.id, describe_exit(exit))
+        self._end_by_itself()
+
+    def _end_by_itself(self) -> None:
+        self.closing = True
+        scope = self.body if self.opening is None else self.opening
+        scope.cancel(reason=f"supervisor {self.path} ends by itself")
+
+    # Restarting one child
+
+    def _restart_after(self, child: Child[Any], delay: float) -> None:
+        if delay == 0:
+            child.begin_next(self.nursery, child.incarnation.number + 1)
+        else:
+            child.retry = trio.CancelScope()
+            self.nursery.start_soon(self._wait_and_restart, child, delay, child.retry)
+
+    @enable_ki_protection
+    async def _wait_and_restart(
+        self, child: Child[Any], delay: float, retry: trio.CancelScope
+    ) -> None:
+        with retry:
+            await trio.sleep(delay)
+            # Who ends the child in the tick in which this wakes comes too late to
+            # cancel it; and by now the child may wait for another restart.
+            if child.retry is retry and not self.closing:
+                child.retry = None
+                child.begin_next(self.nursery, child.incarnation.number + 1)
+
+    # Restarting a group
+
+    def group_of(self, child: Child[Any]) -> dict[Child[Any], None]:
+        """Return the children that are restarted with ``child``, in start order:
+        not those that somebody is terminating."""
+        members = dict.fromkeys(
+            c for c in self.by_key.values() if c.intent != "terminate"
+        )
+        if restart_scope(self.flags) == "rest":
+            for earlier in list(members):
+                if earlier is child:
+                    break
+                del members[earlier]
+        return members
+
+    def _restart_group(self, members: dict[Child[Any], None], delay: float) -> None:
+        # There is one group at a time. Who comes here while there is one finds that
+        # it waits: see _follow_or_defer().
+        if self.group is not None:
+            self.group.widen(members, delay)
+        else:
+            self.group = GroupRestart(self, members, delay)
+            self.nursery.start_soon(self.group.run)
+
+    def leave_group(self, child: Child[Any]) -> None:
+        if self.group is not None:
+            self.group.leave(child)
+
+    def group_restarted(self, deferred: Iterable[Failure]) -> None:
+        """The group runs; ``deferred`` is what has come meanwhile."""
+        self.group = None
+        for failure in deferred:
+            # The first that needs a restart begins a group; the rest waits for that.
+            if self.group is None:
+                self.follow_deferred(failure)
+            else:
+                self.group.defer(failure)
+
+
+def _start_error(child: Child[Any], exit: Exit[object]) -> SupervisorError:
+    if has_declined(exit):
+        return ChildIgnored(f"child {child.id!r} declined to start")
+    if isinstance(exit, Failed):
+        error = StartFailed(child.id, describe_exit(exit))
+        error.__cause__ = exit.error
+        return error
+    if isinstance(exit, Stopped):
+        return StartFailed(child.id, f"it was stopped ({exit.by}) before ctx.started()")
+    return StartFailed(child.id, "it returned before ctx.started()")
+
+
+# ---- A group restart: a child together with the siblings that its strategy names ----
+
+
+@attrs.frozen(eq=False)
+class Failure:
+    """An end that asks for the restart of a group."""
+
+    child: Child[Any]
+    incarnation: Incarnation[Any]
+    exit: Exit[object]
+    members: dict[Child[Any], None]
+    """The group, in start order: decided when the child ended. A member that is
+    terminated from then on leaves it."""
+
+
+class GroupRestart:
+    """Stops its members in reverse order, waits, and starts them in order.
+
+    Its members are decided when it begins. From then on they leave, one by one,
+    when somebody ends them, and the rest goes on without them. While it stops
+    or starts, failures that ask for a restart of their own are put off; while
+    it waits, they widen it.
+    """
+
+    def __init__(
+        self, supervision: Supervision, members: dict[Child[Any], None], delay: float
+    ) -> None:
+        self._supervision = supervision
+        self._members = members
+        self._delay = delay
+        # When the wait that was widened would have ended, and the present one.
+        self._not_before = -math.inf
+        self._until = -math.inf
+        self._scope = trio.CancelScope()
+        self._nap: trio.CancelScope | None = None
+        # Whether that happened since the present round of stop, wait and start began:
+        # then there are members to stop again.
+        self._was_widened = False
+        self._deferred: list[Failure] = []
+        self.is_waiting = False
+        """Whether a failure may widen it."""
+        self._revive()
+
+    def cancel(self) -> None:
+        """The supervisor stops, and stops the members itself."""
+        self._scope.cancel()
+
+    def defer(self, failure: Failure) -> None:
+        """Follow this end when the group waits or runs, unless its incarnation
+        was replaced by then."""
+        self._deferred.append(failure)
+
+    def leave(self, child: Child[Any]) -> None:
+        """Somebody ends this child: go on without it."""
+        self._members.pop(child, None)
+        for failure in self._deferred:
+            failure.members.pop(child, None)
+        if not self._members and self._nap is not None:
+            self._nap.cancel()  # it would wait for nobody
+
+    def widen(self, members: dict[Child[Any], None], delay: float) -> None:
+        """Take the group of another failure in, which came while this one waits.
+
+        One that has all of these members replaces it, and is held up by its own
+        delay only if it has one; then both delays are waited out."""
+        if delay > 0 or not members.keys() >= self._members.keys():
+            self._not_before = max(self._not_before, self._until)
+        else:
+            self._not_before = -math.inf
+        self._delay = delay
+        now = trio.current_time()
+        self._until = max(self._not_before, now + delay)
+        # One that begins at once has begun, for whoever fails in the same tick.
+        self.is_waiting = self._until > now
+        # In start order, whichever of the two has come first.
+        self._members = {
+            child: None
+            for child in self._supervision.by_key.values()
+            if child in members or child in self._members
+        }
+        self._revive()
+        self._was_widened = True
+        if self._nap is not None:
+            self._nap.cancel()
+
+    def _revive(self) -> None:
+        """A group restart revives what had finished or was stopped by hand."""
+        for member in self._members:
+            if member.state == "stopped":
+                member.begin_again()
+                member.await_restart()
+
+    @enable_ki_protection
+    async def run(self) -> None:
+        supervision = self._supervision
+        with self._scope:
+            while self._members and not supervision.closing:
+                self._was_widened = False
+                await self._stop()
+                await self._wait()
+                if not self._was_widened and await self._start():
+                    break
+        if not supervision.closing:
+            supervision.group_restarted(self._deferred)
+
+    async def _stop(self) -> None:
+        supervision = self._supervision
+        for member in reversed(list(self._members)):
+            if supervision.closing:
+                return  # it may have begun to since the last checkpoint
+            if member in self._members and member.is_live:
+                incarnation = member.incarnation
+                supervision.ask_to_stop(
+                    member, "supervisor", "a sibling is restarted", intent="group"
+                )
+                await incarnation.wait_ended()
+        if not supervision.closing:
+            self._revive()  # who has finished by itself meanwhile
+
+    async def _wait(self) -> None:
+        now = trio.current_time()
+        self._until = max(self._not_before, now + self._delay)
+        if self._until <= now:
+            # To stop and to start is one step for whatever comes in between.
+            await checkpoint()
+            return
+        with trio.CancelScope(deadline=self._until) as self._nap:
+            self._follow_deferred()
+            await trio.sleep_forever()
+        self._nap = None
+        self.is_waiting = False
+
+    async def _start(self) -> bool:
+        """Start the members; return whether all that stayed have come up."""
+        for member in list(self._members):
+            if self._supervision.closing:
+                return False
+            if member in self._members:
+                error = await self._start_one(member)
+                if error is not None and not self._supervision.closing:
+                    self._try_again(member, error)
+                    return False
+        return True
+
+    async def _start_one(self, member: Child[Any]) -> SupervisorError | None:
+        """Start a member; return what went wrong, unless that is dealt with."""
+        awaited = member.awaited
+        # Somebody may wait for its first start already, and is told by this one.
+        if member.outcome is None:
+            member.outcome = trio.Event()
+        outcome = member.outcome
+        member.begin_next(self._supervision.nursery, member.incarnation.number + 1)
+        incarnation = member.incarnation
+        await outcome.wait()
+        if incarnation.was_started or awaited:
+            return None  # whoever waits for its first start was told
+        error, member.start_error = member.start_error, None
+        if member not in self._members:
+            return None
+        if isinstance(error, ChildIgnored):
+            self._supervision.finish(member, None)
+            return None
+        return error
+
+    def _try_again(self, failed: Child[Any], error: SupervisorError) -> None:
+        """Count a failed attempt like any restart, and prepare the next."""
+        supervision = self._supervision
+        failed.failures += 1
+        again = supervision.group_of(failed)
+        self._members = {m: None for m in self._members if m in again}
+        self._not_before = -math.inf
+        self._until = trio.current_time()
+        # As in OTP others are served between two attempts, and the attempt counts
+        # when the next one is due: not if a wider restart has replaced that.
+        self._follow_deferred()
+        self.is_waiting = False
+        if self._was_widened or supervision.closing:
+            return
+        # Whatever its restart type: the group is not complete without it.
+        spec = failed.spec.as_permanent()
+        exit = Failed(error)
+        decision = supervision.decide(failed, spec, exit)
+        if isinstance(decision, Restart):
+            self._delay = decision.delay
+        else:
+            supervision.give_up(failed, exit)
+
+    def _follow_deferred(self) -> None:
+        """Follow what was put off, but for members, who are restarted anyhow."""
+        self.is_waiting = True
+        deferred, self._deferred = self._deferred, []
+        for failure in deferred:
+            if failure.child in self._members:
+                self._deferred.append(failure)
+            else:
+                self._supervision.follow_deferred(failure)
