@@ -15,7 +15,7 @@ from trio.lowlevel import enable_ki_protection
 from actors import Failed, Stopped
 from actors.lowlevel import StoppedBy, require_trio
 
-from ._children import STOPPED_AT_ONCE, Child, Children
+from ._children import STOPPED_AT_ONCE, Child, Children, checked
 from ._errors import AlreadyStarted, ChildIgnored, SupervisorError
 from ._events import SupervisorEnded
 from ._log import log
@@ -75,15 +75,8 @@ class Block(Generic[S]):
     @enable_ki_protection
     async def __aenter__(self) -> S:
         require_trio(type(self).__name__)
-        try:
-            if self._entered:
-                raise SupervisorError("a supervisor's block can be entered only once")
-            children = self._make_children()
-            supervisor = self._prepare(children)
-        except Exception:
-            # As in all that fails without waiting: see _yield_before_raising().
-            await trio.lowlevel.checkpoint()  # noqa: ASYNC120
-            raise
+        children = await checked(self._make)
+        supervisor = await checked(self._prepare, children)
         self._entered = True
         self._children = children
         self._nursery_block = trio.open_nursery()
@@ -110,6 +103,11 @@ class Block(Generic[S]):
                     self._interrupt = struck
             raise
         return supervisor
+
+    def _make(self) -> Supervision:
+        if self._entered:
+            raise SupervisorError("a supervisor's block can be entered only once")
+        return self._make_children()
 
     async def _start_list(self) -> None:
         """Start the children of the list one after the other.

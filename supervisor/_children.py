@@ -20,7 +20,7 @@ import logging
 from _thread import get_ident
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, TypeVarTuple
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -43,6 +43,8 @@ from ._reports import REPORT_EVERY, Stragglers, report_exit
 from ._spec import ChildSpec, Flags
 
 M = TypeVar("M")
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
 
 Intent: TypeAlias = Literal["terminate", "group"]
 
@@ -55,6 +57,17 @@ _SHORTEST_BUDGET = 0.1
 # Children that are stopped together are asked in batches. While one batch ends
 # the other tasks run, and what it leaves behind is small and young.
 STOPPED_AT_ONCE = 64
+
+
+async def checked(check: Callable[[*Ts], R], *args: *Ts) -> R:
+    """Return what ``check`` returns, at once. If it raises, others run first: whoever
+    tries again at once, in a loop, must not starve everybody else, nor run where
+    nothing can cancel it."""
+    try:
+        return check(*args)
+    except Exception:
+        await trio.lowlevel.checkpoint()  # noqa: ASYNC120 - a cancellation goes first
+        raise
 
 
 class Child(Cell[M]):
@@ -242,19 +255,8 @@ class Children:
         # The significant child that ended while no other one ran and some were
         # on their way: it was the last one if none of these comes up.
         self.ended_early: Child[Any] | None = None
-        self.stragglers = Stragglers(
-            Straggler,
-            "%s/%s has not ended %.1f s after it was told to stop:",
-            self.path,
-            self.events,
-        )
-        self.slow_starts = Stragglers(
-            SlowStart,
-            "%s/%s has not called ctx.started() %.1f s after its start, which "
-            "wait_started=True waits for:",
-            self.path,
-            self.events,
-        )
+        self.stragglers = Stragglers(Straggler, self.path, self.events)
+        self.slow_starts = Stragglers(SlowStart, self.path, self.events)
 
     # What `_supervision` answers
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import trio
@@ -23,6 +24,13 @@ from ._restart import has_declined
 REPORT_EVERY = 30.0
 """The seconds between two reports of one incarnation."""
 
+# For the log, with the supervisor's path, the child's id and the seconds.
+_LATE: Mapping[type[Straggler | SlowStart], str] = {
+    Straggler: "%s/%s has not ended %.1f s after it was told to stop:",
+    SlowStart: "%s/%s has not called ctx.started() %.1f s after its start, which "
+    "wait_started=True waits for:",
+}
+
 
 class Stragglers:
     """Watches incarnations for which somebody waits: until they end when they were
@@ -35,15 +43,9 @@ class Stragglers:
     """
 
     def __init__(
-        self,
-        kind: type[Straggler | SlowStart],
-        text: str,
-        path: str,
-        events: EventStream,
+        self, kind: type[Straggler | SlowStart], path: str, events: EventStream
     ) -> None:
         self._kind = kind
-        # For the log: of the supervisor's path, the child's id and the seconds.
-        self._text = text
         self._path = path
         self._events = events
         # Since when it is waited for, and when a report is due.
@@ -93,7 +95,7 @@ class Stragglers:
     def _report(self, incarnation: Incarnation[Any], waited: float) -> None:
         path, id, stack = self._path, incarnation.id, incarnation.format_stack()
         self._events.emit(self._kind, path, id, waited, stack)
-        log(logging.WARNING, self._text, path, id, waited, stack=stack)
+        log(logging.WARNING, _LATE[self._kind], path, id, waited, stack=stack)
 
 
 def report_exit(

@@ -1,6 +1,6 @@
 """The restart decision, pure: from what ended, when and how, to what follows.
 
-Nothing here acts. `decide` is called once for each end that nobody asked for,
+Nothing here acts. `decide_restart` is called once for each end that nobody asked for,
 and for each failed attempt to restart.
 """
 
@@ -26,7 +26,7 @@ class History:
 
 
 @attrs.frozen
-class Restart:
+class StartAgain:
     """Restart the child, and its siblings as the strategy says, after ``delay``
     seconds."""
 
@@ -50,7 +50,7 @@ class StayDown:
 
 _GIVE_UP, _SHUT_DOWN, _STAY_DOWN = GiveUp(), ShutDown(), StayDown()
 
-Decision: TypeAlias = Restart | GiveUp | ShutDown | StayDown
+RestartDecision: TypeAlias = StartAgain | GiveUp | ShutDown | StayDown
 
 
 def has_declined(exit: Exit[object]) -> bool:
@@ -65,7 +65,7 @@ def needs_restart(spec: ChildSpec[object], exit: Exit[object]) -> bool:
     return spec.restart == "transient" and not is_normal(exit)
 
 
-def decide(
+def decide_restart(
     spec: ChildSpec[object],
     flags: Flags,
     history: History,
@@ -75,7 +75,7 @@ def decide(
     failures: int = 1,
     chance: float = 0.0,
     last_significant: bool = True,
-) -> tuple[Decision, History]:
+) -> tuple[RestartDecision, History]:
     """Return what follows the end of a child, and the history that includes it.
 
     Args:
@@ -94,7 +94,7 @@ def decide(
         if len(recent) >= flags.intensity:
             return _GIVE_UP, History(recent)
         delay = 0.0 if spec.backoff is None else spec.backoff.delay(failures, chance)
-        return Restart(delay), History((*recent, now))
+        return StartAgain(delay), History((*recent, now))
     if spec.significant and (
         flags.auto_shutdown == "any_significant"
         or (flags.auto_shutdown == "all_significant" and last_significant)
@@ -111,10 +111,7 @@ def count_failures(backoff: Backoff | None, failures: int, ran_for: float) -> in
     return failures + 1
 
 
-Scope: TypeAlias = Literal["child", "rest", "all"]
-
-
-def restart_scope(flags: Flags) -> Scope:
+def restart_scope(flags: Flags) -> Literal["child", "rest", "all"]:
     """Return which children a restart touches."""
     if flags.strategy == "one_for_one":
         return "child"

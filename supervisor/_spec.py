@@ -32,7 +32,7 @@ C = TypeVar("C")
 
 Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
 Shutdown: TypeAlias = float | Literal["brutal_kill", "infinity"]
-Kind: TypeAlias = Literal["worker", "supervisor"]
+ChildKind: TypeAlias = Literal["worker", "supervisor"]
 Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
 
@@ -43,7 +43,7 @@ AUTO_SHUTDOWNS: tuple[AutoShutdown, ...] = (
     "any_significant",
     "all_significant",
 )
-KINDS: tuple[Kind, ...] = ("worker", "supervisor")
+KINDS: tuple[ChildKind, ...] = ("worker", "supervisor")
 
 
 @attrs.frozen
@@ -144,7 +144,7 @@ class ChildSpec(ChildTemplate[M_co]):
     restart: Restart = attrs.field(default="permanent", kw_only=True)
     shutdown: Shutdown = attrs.field(default=5.0, kw_only=True)
     significant: bool = attrs.field(default=False, kw_only=True)
-    kind: Kind = attrs.field(default="worker", kw_only=True)
+    kind: ChildKind = attrs.field(default="worker", kw_only=True)
     backoff: Backoff | None = attrs.field(default=None, kw_only=True)
     wait_started: bool = attrs.field(default=False, kw_only=True)
     drain: float = attrs.field(default=0.0, kw_only=True)
@@ -215,7 +215,7 @@ def child(
     restart: Restart = "permanent",
     shutdown: Shutdown | None = None,
     significant: bool = False,
-    kind: Kind = "worker",
+    kind: ChildKind = "worker",
     backoff: Backoff | None = None,
     wait_started: bool = False,
     drain: float = 0.0,
@@ -243,7 +243,7 @@ def child(
     restart: Restart = "permanent",
     shutdown: Shutdown | None = None,
     significant: bool = False,
-    kind: Kind = "worker",
+    kind: ChildKind = "worker",
     backoff: Backoff | None = None,
     wait_started: bool = False,
     drain: float = 0.0,
@@ -257,7 +257,7 @@ def child(
     restart: Restart = "permanent",
     shutdown: Shutdown | None = None,
     significant: bool = False,
-    kind: Kind = "worker",
+    kind: ChildKind = "worker",
     backoff: Backoff | None = None,
     wait_started: bool = False,
     drain: float = 0.0,
@@ -271,7 +271,7 @@ def child(
     restart: Restart = "permanent",
     shutdown: Shutdown | None = None,
     significant: bool = False,
-    kind: Kind = "worker",
+    kind: ChildKind = "worker",
     backoff: Backoff | None = None,
     wait_started: bool = False,
     drain: float = 0.0,
@@ -284,7 +284,7 @@ def child(  # type: ignore[misc] # mypy does not see that *Any takes *Ts
     restart: Restart = "permanent",
     shutdown: Shutdown | None = None,
     significant: bool = False,
-    kind: Kind = "worker",
+    kind: ChildKind = "worker",
     backoff: Backoff | None = None,
     wait_started: bool = False,
     drain: float = 0.0,

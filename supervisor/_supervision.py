@@ -32,14 +32,14 @@ from ._errors import (
 from ._events import EventStream, GaveUp, RestartScheduled
 from ._reports import describe_exit
 from ._restart import (
-    Decision,
     GiveUp,
     History,
-    Restart,
+    RestartDecision,
     ShutDown,
+    StartAgain,
     StayDown,
     count_failures,
-    decide,
+    decide_restart,
     has_declined,
     needs_restart,
     restart_scope,
@@ -149,7 +149,7 @@ class Supervision(Children):
             ran_for = self._clock.current_time() - child.began_at
             child.failures = count_failures(backoff, child.failures, ran_for)
         match self.decide(child, child.spec, exit):
-            case Restart(delay):
+            case StartAgain(delay):
                 child.await_restart()
                 if restart_scope(self.flags) == "child":
                     self._restart_after(child, delay)
@@ -171,10 +171,10 @@ class Supervision(Children):
 
     def decide(
         self, child: Child[Any], spec: ChildSpec[Any], exit: Exit[object]
-    ) -> Decision:
+    ) -> RestartDecision:
         """Ask the pure function, and remember what it says."""
         jitter = spec.backoff is not None and spec.backoff.jitter > 0
-        decision, self._history = decide(
+        decision, self._history = decide_restart(
             spec,
             self.flags,
             self._history,
@@ -184,9 +184,9 @@ class Supervision(Children):
             chance=self.env.ids.uniform() if jitter else 0.0,
             last_significant=spec.significant and self._is_last_significant(child),
         )
-        if isinstance(decision, Restart | GiveUp):
+        if isinstance(decision, StartAgain | GiveUp):
             self._last_ends.append((child.id, describe_exit(exit)))
-        if isinstance(decision, Restart):
+        if isinstance(decision, StartAgain):
             self.events.emit(RestartScheduled, self.path, child.id, decision.delay)
             if self._on_restart is not None:
                 self._on_restart(child, decision.delay)
@@ -489,7 +489,7 @@ class GroupRestart:
         spec = failed.spec.as_permanent()
         exit = Failed(error)
         decision = supervision.decide(failed, spec, exit)
-        if isinstance(decision, Restart):
+        if isinstance(decision, StartAgain):
             self._delay = decision.delay
         else:
             supervision.give_up(failed, exit)

@@ -19,7 +19,7 @@ from actors.env import Env
 from actors.lowlevel import ActorState
 
 from ._block import Block
-from ._children import Child, Children
+from ._children import Child, Children, checked
 from ._errors import (
     AlreadyPresent,
     AlreadyStarted,
@@ -30,7 +30,7 @@ from ._errors import (
     MaxChildrenReached,
 )
 from ._events import EventStream
-from ._spec import AutoShutdown, ChildSpec, ChildTemplate, Flags, Kind, Strategy
+from ._spec import AutoShutdown, ChildKind, ChildSpec, ChildTemplate, Flags, Strategy
 from ._supervision import OnRestart, Supervision
 
 M = TypeVar("M")
@@ -42,7 +42,7 @@ class ChildInfo:
 
     id: str
     ref: ActorRef[Any]
-    kind: Kind
+    kind: ChildKind
     state: ActorState
 
 
@@ -115,6 +115,18 @@ class _Supervisor:
         """
         await self._children.ended.wait()
 
+    async def _terminate(self, key: Any) -> None:
+        children = self._children
+        if children.closing and key not in children.by_key:
+            await trio.lowlevel.checkpoint()
+            return  # it may have been one of those that went
+        child = await checked(self._find, key)
+        await checked(children.refuse_deadlock, child)
+        await children.terminate(child)
+
+    def _find(self, key: Any, /) -> Child[Any]:
+        raise NotImplementedError
+
 
 def _draw(top: Children) -> Iterator[str]:
     yield f"{top.path} ({_describe_flags(top)})"
@@ -181,11 +193,7 @@ class Supervisor(_Supervisor):
                 as the cause; nothing is kept.
             ChildIgnored: if it declined; the spec is kept unless temporary.
         """
-        try:
-            child = self._add(spec)
-        except Exception:
-            await _yield_before_raising()  # noqa: ASYNC120 - see there
-            raise
+        child = await checked(self._add, spec)
         await self._children.start(child)
         return child
 
@@ -214,16 +222,7 @@ class Supervisor(_Supervisor):
             StillRunning: when it outlives its budget.
             WouldDeadlock: if the child itself, or one below it, asks.
         """
-        if self._children.closing and id not in self._children.by_key:
-            await trio.lowlevel.checkpoint()
-            return  # it may have been one of those that went
-        try:
-            child = self._find(id)
-            self._children.refuse_deadlock(child)
-        except Exception:
-            await _yield_before_raising()  # noqa: ASYNC120 - see there
-            raise
-        await self._children.terminate(child)
+        await self._terminate(id)
 
     @enable_ki_protection
     async def restart_child(self, id: str) -> ActorRef[Any]:
@@ -234,15 +233,15 @@ class Supervisor(_Supervisor):
                 StartFailed, ChildIgnored: the spec is kept in any case.
             WouldDeadlock: if the child itself, or one below it, asks.
         """
-        try:
-            self._children.check_open()
-            child = self._find(id)
-            self._children.refuse_deadlock(child)
-            _check_stopped(child)
-        except Exception:
-            await _yield_before_raising()  # noqa: ASYNC120 - see there
-            raise
+        child = await checked(self._find_to_restart, id)
         await self._children.start_again(child)
+        return child
+
+    def _find_to_restart(self, id: str) -> Child[Any]:
+        self._children.check_open()
+        child = self._find(id)
+        self._children.refuse_deadlock(child)
+        _check_stopped(child)
         return child
 
     async def delete_child(self, id: str) -> None:
@@ -258,11 +257,6 @@ class Supervisor(_Supervisor):
         child = self._find(id)
         _check_stopped(child)
         self._children.forget(child)
-
-
-# Awaited by whatever would fail without waiting: whoever tries again at once, in
-# a loop, must not starve everybody else, nor run where nothing can cancel it.
-_yield_before_raising = trio.lowlevel.checkpoint
 
 
 def _check_stopped(child: Child[Any]) -> None:
@@ -310,11 +304,7 @@ class DynamicSupervisor(_Supervisor):
             MaxChildrenReached: if there are ``max_children``, of which those
                 waiting for a restart are part.
         """
-        try:
-            child = self._add(args, None)
-        except Exception:
-            await _yield_before_raising()  # noqa: ASYNC120 - see there
-            raise
+        child = await checked(self._add, args, None)
         await self._children.start(child)
         return child
 
@@ -361,16 +351,7 @@ class DynamicSupervisor(_Supervisor):
             ChildNotFound: if it is not a child of this supervisor, or no more.
             StillRunning, WouldDeadlock: as for a static supervisor.
         """
-        if self._children.closing and ref not in self._children.by_key:
-            await trio.lowlevel.checkpoint()
-            return  # it may have been one of those that went
-        try:
-            child = self._find(ref)
-            self._children.refuse_deadlock(child)
-        except Exception:
-            await _yield_before_raising()  # noqa: ASYNC120 - see there
-            raise
-        await self._children.terminate(child)
+        await self._terminate(ref)
 
     async def terminate_children(
         self, refs: Iterable[ActorRef[Any]], reason: str | None = None
@@ -386,11 +367,7 @@ class DynamicSupervisor(_Supervisor):
         ours = [
             ref for ref in refs if isinstance(ref, Child) and self._children.knows(ref)
         ]
-        try:
-            self._children.refuse_deadlock(*ours)
-        except Exception:
-            await _yield_before_raising()  # noqa: ASYNC120 - see there
-            raise
+        await checked(self._children.refuse_deadlock, *ours)
         return await self._children.terminate_together(ours, reason)
 
 
@@ -446,16 +423,10 @@ class open_supervisor(Block[Supervisor]):
         events: EventStream | None = None,
         on_restart: OnRestart | None = None,
     ) -> None:
-        if isinstance(children, ChildSpec):
+        if isinstance(children, ChildSpec) or not isinstance(children, Iterable):
             raise InvalidChildSpec(
                 f"children must be a list of child specs, not {children!r}"
             )
-        try:
-            specs = list(children)
-        except TypeError:
-            raise InvalidChildSpec(
-                f"children must be a list of child specs, not {children!r}"
-            ) from None
         flags = Flags(
             strategy=strategy,
             intensity=intensity,
@@ -463,7 +434,8 @@ class open_supervisor(Block[Supervisor]):
             auto_shutdown=auto_shutdown,
         )
         super().__init__(
-            partial(Supervision, flags, False, name, env, events, on_restart), specs
+            partial(Supervision, flags, False, name, env, events, on_restart),
+            list(children),
         )
 
     def _prepare(self, children: Children) -> Supervisor:

@@ -15,11 +15,11 @@ from actors import Completed, Exit, Failed, Stopped
 from supervisor._restart import (
     GiveUp,
     History,
-    Restart,
     ShutDown,
+    StartAgain,
     StayDown,
     count_failures,
-    decide,
+    decide_restart,
     needs_restart,
     restart_scope,
 )
@@ -77,7 +77,7 @@ class Model:
 
 
 NAMES = {
-    Restart: "restart",
+    StartAgain: "restart",
     GiveUp: "give up",
     ShutDown: "shut down",
     StayDown: "stay down",
@@ -109,7 +109,7 @@ def test_a_run_of_decisions_agrees_with_the_model(intensity, period, auto, ends)
     for restart, exit, pause, significant, last in ends:
         now += pause
         before = attrs.evolve(history)
-        decision, history_after = decide(
+        decision, history_after = decide_restart(
             spec(restart, significant=significant),
             flags,
             history,
@@ -139,21 +139,25 @@ def test_intensity_n_survives_n_restarts_at_one_moment(intensity):
     flags = Flags(intensity=intensity, period=5.0)
     history = History()
     for _ in range(intensity):
-        decision, history = decide(spec(), flags, history, Completed(None), 7.0)
-        assert decision == Restart(0.0)
-    decision, _ = decide(spec(), flags, history, Completed(None), 7.0)
+        decision, history = decide_restart(spec(), flags, history, Completed(None), 7.0)
+        assert decision == StartAgain(0.0)
+    decision, _ = decide_restart(spec(), flags, history, Completed(None), 7.0)
     assert decision == GiveUp()
 
 
 @pytest.mark.parametrize(
-    ("later", "expected"), [(0.0, GiveUp()), (5.0, GiveUp()), (5.0000001, Restart(0.0))]
+    ("later", "expected"),
+    [(0.0, GiveUp()), (5.0, GiveUp()), (5.0000001, StartAgain(0.0))],
 )
 def test_the_window_includes_its_edge(later, expected):
     """B32: a restart exactly one period old still counts. Deviation: the window
     is a float of seconds, not OTP's whole seconds."""
     flags = Flags(intensity=1, period=5.0)
-    _, history = decide(spec(), flags, History(), Completed(None), 10.0)
-    assert decide(spec(), flags, history, Completed(None), 10.0 + later)[0] == expected
+    _, history = decide_restart(spec(), flags, History(), Completed(None), 10.0)
+    assert (
+        decide_restart(spec(), flags, history, Completed(None), 10.0 + later)[0]
+        == expected
+    )
 
 
 @pytest.mark.parametrize("exit", NORMAL, ids=repr)
@@ -193,10 +197,12 @@ def test_the_decision_waits_as_the_backoff_says():
     flags = Flags(intensity=10)
     waiting = spec(backoff=Backoff(3, 30))
     delays = [
-        decide(waiting, flags, History(), Failed(ValueError()), 0.0, failures=n)[0]
+        decide_restart(
+            waiting, flags, History(), Failed(ValueError()), 0.0, failures=n
+        )[0]
         for n in range(1, 7)
     ]
-    assert delays == [Restart(d) for d in (3, 6, 12, 24, 30, 30)]
+    assert delays == [StartAgain(d) for d in (3, 6, 12, 24, 30, 30)]
 
 
 seconds = st.floats(0.001, 1e6)
@@ -235,6 +241,6 @@ def test_a_long_run_makes_the_backoff_begin_anew(reset_after, limit):
 def test_without_a_backoff_failures_only_add_up():
     """B67: there is nothing to reset."""
     assert count_failures(None, 4, 1e9) == 5
-    assert decide(spec(), Flags(), History(), Completed(None), 0.0, failures=5)[
+    assert decide_restart(spec(), Flags(), History(), Completed(None), 0.0, failures=5)[
         0
-    ] == Restart(0.0)
+    ] == StartAgain(0.0)
