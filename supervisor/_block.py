@@ -135,7 +135,7 @@ class Block(Generic[S]):
         if children.overflow is not None:
             raise children.overflow
         # Which one is the last had to wait until the list was complete.
-        children.ask_again()
+        children.check_ended_early()
         if children.closing:
             reason = f"supervisor {children.path} ended while it opened"
             children.body.cancel(reason=reason)

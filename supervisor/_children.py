@@ -1,4 +1,4 @@
-"""The children of one supervisor: who they are, and how each is started and ended.
+"""The children of one supervisor: who they are, and how each starts and ends.
 
 Each incarnation of a child is a task of the block's nursery, under a scope of its
 own that is shielded from the outside, so that the children can be stopped in order
@@ -6,10 +6,11 @@ whatever ends the block. There is no central loop: the cell of a child calls its
 supervisor, synchronously, in the step in which something happens to it, and only
 what takes time (a backoff, a group restart, a stop) is a task.
 
-What somebody has asked for is done here, the ends included that are asked for.
-What follows any other end is the business of `_supervision`, whose class is this
-one and three answers more: `Children.follow`, `Children.leave_group` and
-`Children.ask_again` are all that is asked from here.
+This file does what somebody asks for: it starts a child, stops it, and deals with
+an end that was asked for. `_supervision` deals with every other end; its class
+derives from this one. The two are cut where they share least: from here only
+`Children.follow`, `Children.leave_group` and `Children.check_ended_early` lead there.
+`_block` does what happens once: it starts those of the list, and stops all.
 """
 
 from __future__ import annotations
@@ -237,16 +238,20 @@ class Children:
         above = None if self.child_above is None else self.child_above.home
         own_name = name or (self.actor.id if self.actor is not None else "supervisor")
         self.path: str = own_name if above is None else f"{above.path}/{own_name}"
+        # The stream that is made here is closed with this supervisor.
         self.owns_events = events is None and above is None
         self.events: EventStream = events or (
             EventStream() if above is None else above.events
         )
         self.env: Env = env or (real_env() if above is None else above.env)
+        # For the refs of the children, which other threads may hold.
         self.thread: int = get_ident()
         self.token: trio.lowlevel.TrioToken = trio.lowlevel.current_trio_token()
+        # Round the body of the block: cancelled when the supervisor ends by itself.
         self.body = trio.CancelScope()
         self.by_key: dict[object, Child[Any]] = {}
         """Every child in start order, by id or, in a dynamic one, by itself."""
+        # From the decision to stop on: nothing starts, and no end is followed.
         self.closing = False
         self.ended = trio.Event()
         self.exit: Failed | Stopped | None = None
@@ -275,9 +280,9 @@ class Children:
         """Somebody ends this child: a group restart goes on without it."""
         raise NotImplementedError
 
-    def ask_again(self) -> None:
-        """A child stays down. If one that ended early has so become the last
-        significant one, the supervisor ends."""
+    def check_ended_early(self) -> None:
+        """A child stays down: end the supervisor if the significant one that ended
+        early was so the last one after all."""
         raise NotImplementedError
 
     # The books
@@ -310,7 +315,7 @@ class Children:
         key = child if self.dynamic else child.id
         if self.by_key.get(key) is child:
             del self.by_key[key]
-            if not self.dynamic:
+            if not self.dynamic:  # where there are no groups
                 self.leave_group(child)
             # It will not come back: keep nothing that only a start needs, nor who
             # asked for it, which may be the last of a long line.
@@ -337,7 +342,7 @@ class Children:
         if child.outcome is not None:
             child.settle_start(error)
         if self.ended_early is not None:
-            self.ask_again()
+            self.check_ended_early()
 
     def finish_stopped(self, child: Child[Any], why: str | None) -> None:
         """Finish a child that was stopped for ``why``, or with the supervisor."""
@@ -413,6 +418,7 @@ class Children:
         self, child: Child[Any], incarnation: Incarnation[Any], exit: Exit[object]
     ) -> None:
         """Called by the child in its last step, protected from interrupts."""
+        # The next incarnation, if there is one, was not told to stop.
         intent, child.intent = child.intent, None
         if child.spec.wait_started:
             self.slow_starts.forget(incarnation)
@@ -423,6 +429,7 @@ class Children:
                 self.closing = True
                 self.hurry()
         if self.events.has_readers or isinstance(exit, Failed):
+            # A permanent child is there to stay: what it returns is a surprise.
             asked = self.closing or intent is not None
             expected = asked or child.spec.restart != "permanent"
             report_exit(self.events, self.path, incarnation, exit, expected=expected)
@@ -440,6 +447,7 @@ class Children:
         Raises:
             StillRunning: when its budget is over.
         """
+        # Before the wait, or the group might start it again meanwhile.
         self.leave_group(child)
         if child.spec.significant and not child.awaited and child.state != "stopped":
             # On its way back it counts as active, and ending it as no end.
@@ -507,6 +515,7 @@ class Children:
 
     def hurry(self) -> None:
         """Nobody drains from now on, here and below."""
+        # A stack, so that depth costs no recursion.
         rest: list[Children] = [self]
         while rest:
             children = rest.pop()

@@ -106,11 +106,11 @@ def report_exit(
     *,
     expected: bool,
 ) -> None:
-    """Report the end of an incarnation below the supervisor ``path``. A normal one is
-    worth a look if it was not ``expected``."""
+    """Report the end of an incarnation below the supervisor ``path``. A normal end is
+    abnormal, too, if it was not ``expected``."""
     declined = False
     if isinstance(exit, Failed):
-        declined = has_declined(exit) and not incarnation.was_started
+        declined = not incarnation.was_started and has_declined(exit)
         if not declined:
             _log_failure(path, incarnation.id, exit.error)
     if events.has_readers:

@@ -1,10 +1,10 @@
 """What follows the end of a child that nobody asked for: the effects. `_restart`
 decides.
 
-A failure is followed here from the end of the incarnation to the restart of the last
-member of its group, as in one file of OTP's. `_children` below knows nothing of
-restarts. It asks only what follows an end, and tells of a child that somebody ends
-while a group restart counts on it.
+A failure is followed here from the end of the incarnation to the start of the last
+member of its group; OTP has that in one file, too. `_children` below starts and stops
+children and knows nothing of restarts. It leads here when a child ends by itself, and
+when somebody ends a child on which a group restart, or an auto-shutdown, counts.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Supervision(Children):
             for other in self.by_key.values()
         )
 
-    def ask_again(self) -> None:
+    def check_ended_early(self) -> None:
         early = self.ended_early
         if (
             early is not None
