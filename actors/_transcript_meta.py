@@ -94,7 +94,8 @@ class AgentMeta:
     agent_id: str = attrs.field(validator=_text)
     run_id: str = attrs.field(validator=_text)
     status: str = attrs.field(validator=_text)
-    """``running`` also of an agent whose program has ended: it can be resumed."""
+    """``running`` also of an agent that waits for its place, and of one whose program
+    has ended: it can be resumed."""
     type: str = attrs.field(default="general-purpose", validator=_text)
     description: str = attrs.field(default="", validator=_text)
     owner: str | None = attrs.field(default=None, validator=_maybe_text)

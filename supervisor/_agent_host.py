@@ -332,7 +332,7 @@ class RuntimeHost:
             self._breaker.begin_anew()
         task, log, revival = self._task, self._task.transcript, self._task.revival
         if log is not None and not (
-            revival is not None and revival.holds(message, self._record_late)
+            revival is not None and revival.holds(message, self._record_held)
         ):
             log.append(message)
         budget = task.budget
@@ -340,11 +340,12 @@ class RuntimeHost:
             self._used = budget.used
             self._agents.write_spent(task)
 
-    def _record_late(self, message: Message) -> None:
+    def _record_held(self, messages: Sequence[Message]) -> None:
         """Record what was held until the run had begun."""
         assert self._task.transcript is not None
-        self._task.transcript.append(message)
-        # It does not wait any more.
+        for message in messages:
+            self._task.transcript.append(message)
+        # They do not wait any more.
         self._agents.write_meta(self._task)
 
     async def flush(self) -> None:

@@ -16,7 +16,7 @@ from ._record import Task
 
 if TYPE_CHECKING:
     from actors.agent import Agent, AgentEvent, Budget, Message
-    from actors.transcript import TranscriptLog
+    from actors.transcript import AgentMeta, TranscriptLog
 
     from ._revival import Revival
     from ._tree import DynamicSupervisor
@@ -35,6 +35,7 @@ class AgentTask(Task, AgentReport):
       that is gone.
     - ``history``: the messages of the runs before the one that is to come or is
       under way; none for a first run.
+    - ``meta``: what the directory says of it, or is to say next.
     - ``routed``: the notifications for it that are not acknowledged, by id.
     """
 
@@ -48,6 +49,7 @@ class AgentTask(Task, AgentReport):
         "home",
         "is_interrupted",
         "left",
+        "meta",
         "mode",
         "own",
         "own_end",
@@ -82,6 +84,7 @@ class AgentTask(Task, AgentReport):
         self._limit_key = limit_key
         self.takes_messages = takes_messages
         self.history: Sequence[Message] = ()
+        self.meta: AgentMeta | None = None
         self.home: str | None = None
         # How often it was resumed, and the resuming that this record is of.
         self.resumes = 0

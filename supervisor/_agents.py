@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -13,7 +13,7 @@ import trio
 from actors import Stopped, TaskStatus
 from actors.agent import Inbox, Message, UserMessage, settled
 from actors.shell import Shell
-from actors.transcript import AgentMeta, TranscriptStore
+from actors.transcript import AgentMeta, Transcript, TranscriptStore
 from actors.work import Work
 
 from ._agent_host import HostTool, RuntimeHost
@@ -167,12 +167,16 @@ class Agents:
         self, task: AgentTask, *, is_restart: bool
     ) -> AsyncGenerator[RuntimeHost]:
         """Be the host of one run."""
-        agent = task.recipe
+        agent, revival, read = task.recipe, task.revival, None
         if is_restart:
-            task.history = await self._history_of(task)
+            read = await self.transcripts.load(task.task_id)
+            task.history = _history_again(task, read)
+        elif revival is not None:
+            read, revival.transcript = revival.transcript, None
         task.transcript = self.transcripts.open_log(
-            task.task_id, cwd=agent.cwd, session=agent.session
+            task.task_id, cwd=agent.cwd, session=agent.session, after=read
         )
+        # It says which run it is.
         self.write_meta(task)
         hooks = AgentHooks(
             self._hooks_of(task),
@@ -197,21 +201,6 @@ class Agents:
             host.waiting(None)
             self.approvals.close(task.task_id, "the run of the agent has ended")
             task.transcript.close()
-
-    async def _history_of(self, task: AgentTask) -> Sequence[Message]:
-        """Return the conversation with which the next run of ``task`` begins,
-        after one that has failed.
-
-        Raises:
-            OSError, ValueError: if its transcript is there and cannot be read.
-        """
-        transcript = await self.transcripts.load(task.task_id)
-        held = [] if task.revival is None else task.revival.held
-        if transcript is not None:
-            return settled([*transcript.messages, *held])
-        if not held:
-            task.warn("nothing of it is recorded, so it begins with its prompt again")
-        return settled([*task.history, *held])
 
     def _hooks_of(self, task: AgentTask) -> Hooks:
         """Return the hooks of all agents, those before tool calls of the kinds of
@@ -258,7 +247,6 @@ class Agents:
     def parts_of_end(self, task: AgentTask) -> list[Callable[[], object]]:
         """Return what is to be done while its end is being recorded."""
         return [
-            partial(self.approvals.close, task.task_id, "the agent has ended"),
             partial(self._keep_unread, task),
             # It will not read them any more, and nobody else does. Each ack has
             # less to look through then.
@@ -278,8 +266,10 @@ class Agents:
         inbox.on_change = None
 
     def write_meta(self, task: AgentTask) -> None:
-        """Have written what the directory is to say of it now."""
-        self.transcripts.write_meta(self.meta_of(task))
+        """Have written what the directory is to say of it now, if that is news."""
+        before, task.meta = task.meta, self.meta_of(task)
+        if task.meta != before:
+            self.transcripts.write_meta(task.meta)
 
     def write_spent(self, task: AgentTask) -> None:
         """Have written what is left of the budgets that ``task`` counts for. Each
@@ -331,6 +321,15 @@ class Agents:
         )
 
 
+def _history_again(task: AgentTask, read: Transcript | None) -> list[Message]:
+    """Return the conversation with which the next run of ``task`` begins, after one
+    that has failed."""
+    held = [] if task.revival is None else task.revival.held
+    if read is None and not held:
+        task.warn("nothing of it is recorded, so it begins with its prompt again")
+    return settled([*(task.history if read is None else read.messages), *held])
+
+
 def _unread_messages(
     task: AgentTask, messages: Iterable[UserMessage]
 ) -> list[UserMessage]:
@@ -350,9 +349,11 @@ def _warn_of_unread(task: AgentTask) -> None:
 
 
 def _lasting_status(task: AgentTask) -> str:
-    """Return the status that the directory keeps: an agent that the end of the
-    runtime has stopped, and nobody else, is as good as running."""
-    if task.status is TaskStatus.KILLED and task.is_interrupted:
+    """Return the status that the directory keeps: an agent that waits for its place,
+    or that the end of the runtime has stopped, and nobody else, is as good as
+    running."""
+    is_interrupted = task.status is TaskStatus.KILLED and task.is_interrupted
+    if is_interrupted or not task.status.is_terminal:
         return TaskStatus.RUNNING.value
     return task.status.value
 

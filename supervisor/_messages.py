@@ -7,23 +7,34 @@ case the message is in exactly one place after the call, or was refused.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import attrs
+import trio
 
 from actors import TaskStatus
-from actors.agent import InboxFull, UserMessage
+from actors.agent import Agent, InboxClosed, InboxFull, UserMessage
 from actors.lowlevel import check_text
 from actors.text import is_encodable
+from actors.transcript import AgentMeta
 
 from ._agent_task import AgentTask
 from ._errors import MessageRefused, ResumeRefused
+from ._handles import member
+from ._resume import UNFINISHED, Request, Resumes, check_kept
 
 if TYPE_CHECKING:
-    from actors.transcript import AgentMeta
-
+    from ._agents import Agents
+    from ._life import Life
     from ._record import Task
-    from ._resume import Resumes
+
+# Why a message is refused, and then what helps, if anything does.
+Refusal: TypeAlias = tuple[str] | tuple[str, str]
+
+# In seconds: a disk that hangs must not hold up whoever sends.
+_KEPT_WITHIN: Final = 1.0
 
 
 @attrs.frozen
@@ -38,75 +49,198 @@ class Sent:
     the agent had completed, and a new run begins with it."""
 
 
-async def send(
-    resumes: Resumes,
-    task_id: str,
-    text: str,
-    *,
-    sender: str | None,
-    run_id: str | None,
-) -> Sent:
-    """See `supervisor.runtime.Runtime.send`."""
+class Messages:
+    """Lets messages reach the agents of one runtime."""
 
-    def check(task: Task | None, meta: AgentMeta | None) -> None:
-        why = refusal(task, run_id) if meta is None else stored_refusal(meta, run_id)
-        if why is not None:
-            raise MessageRefused(task_id, *why)
+    def __init__(self, life: Life, agents: Agents, resumes: Resumes) -> None:
+        self._life = life
+        self._agents = agents
+        self._resumes = resumes
+        # Held by whoever sends to an agent or resumes it, so that messages come
+        # in the order of the calls, and many calls begin one run.
+        self._locks: dict[str, trio.Lock] = {}
 
-    message = UserMessage(text, origin="message", sender=sender)
-    try:
-        task, how = await resumes.reach(task_id, message, check)
-    except (InboxFull, ResumeRefused) as error:
-        why = error.why if isinstance(error, ResumeRefused) else str(error)
-        raise MessageRefused(task_id, why) from error
-    return Sent(task_id, task.run_id, how)
+    async def send(
+        self, task_id: str, text: str, *, sender: str | None, run_id: str | None
+    ) -> Sent:
+        """See `supervisor.runtime.Runtime.send`."""
+        message = UserMessage(text, origin="message", sender=sender)
+        request = Request(task_id, message, is_resume=False, run_id=run_id)
+        try:
+            task, how = await self._reach(request)
+        except (InboxFull, ResumeRefused) as error:
+            why = error.why if isinstance(error, ResumeRefused) else str(error)
+            raise MessageRefused(task_id, why) from error
+        return Sent(task_id, task.run_id, how)
+
+    async def resume(
+        self,
+        task_id: str,
+        message: UserMessage | None,
+        agent: Agent | None,
+        cwd: str | None,
+    ) -> AgentTask:
+        """See `supervisor.runtime.Runtime.resume`."""
+        try:
+            task, _ = await self._reach(Request(task_id, message, agent, cwd))
+        except InboxFull as error:
+            raise ResumeRefused(task_id, str(error)) from error
+        return task
+
+    async def _reach(
+        self, request: Request
+    ) -> tuple[AgentTask, Literal["queued", "revived"]]:
+        """Put a message where a run will find it, and begin a new one if there is
+        none; without a message only see that one is under way.
+
+        The directory has the message then, too, unless the disk is slow or fails,
+        which is told by a warning: if the host dies before a run has read it, the next
+        runtime's will.
+
+        Raises:
+            UnknownTask: if neither the table nor the directory knows it.
+            InboxFull: if the run, or the agent's file in the directory, has no room
+                for it.
+            MessageRefused, ResumeRefused, BacklogFull, RuntimeStopping,
+            WouldDeadlock: nothing has changed.
+        """
+        await trio.lowlevel.checkpoint()
+        now = self._life.table.find(request.agent_id)
+        if now is not None and _is_ending(_checked(request, now)):
+            # Whoever holds the lock may wait for that end.
+            self._life.refuse_own_end((now,))
+        task, how = await self._alone_reach(request)
+        if request.message is not None:
+            await self._keep(task)
+        return task, how
+
+    async def _alone_reach(
+        self, request: Request
+    ) -> tuple[AgentTask, Literal["queued", "revived"]]:
+        async with self._alone(request.agent_id):
+            while True:
+                # Asked anew after each wait.
+                task = self._find(request)
+                if task is None or task.status.is_terminal:
+                    return await self._resumes.begin(request, task), "revived"
+                if not task.stopping and self._queue(task, request.message):
+                    return task, "queued"
+                await self._life.wait_ended(task)
+
+    async def _keep(self, task: AgentTask) -> None:
+        """Wait until a message to ``task`` is in the directory, or tell that it is
+        not. A disk that hangs is waited for once, and not by everybody who sends."""
+        transcripts = self._agents.transcripts
+        # It is on its way already, and who is cancelled now must know that it was sent.
+        within = max(0.0, _KEPT_WITHIN - transcripts.writing_for)
+        with trio.move_on_after(within, shield=True):
+            await transcripts.flush_meta(task.task_id)
+        if not transcripts.keeps_meta(task.task_id):
+            task.warn(
+                "a message to it is not on the disk yet: if the program ended now, it "
+                "would be lost"
+            )
+
+    def _queue(self, task: AgentTask, message: UserMessage | None) -> bool:
+        """Put a message into the inbox of an agent that has not ended; False if it
+        takes no more because it is ending."""
+        inbox = task.inbox
+        if inbox is None or inbox.closed:
+            return False
+        if message is None:
+            return True
+        assert task.meta is not None
+        check_kept(task.meta, (*task.meta.messages, (message.text, message.sender)))
+        try:
+            inbox.put(message)
+        except InboxClosed:
+            return False
+        return True
+
+    def _find(self, request: Request) -> AgentTask | None:
+        """Return the record of the moment, None if only the directory knows it."""
+        task = self._life.table.find(request.agent_id)
+        if task is not None:
+            return _checked(request, task)
+        meta = self._resumes.stored(request.agent_id)
+        if meta is None:
+            member(self._life, request.agent_id)  # It raises.
+        elif not request.is_resume:
+            _refuse(request, _refusal(meta, request.run_id))
+        return None
+
+    @asynccontextmanager
+    async def _alone(self, task_id: str) -> AsyncGenerator[None]:
+        """Wait for those who came before, in their order."""
+        lock = self._locks.setdefault(task_id, trio.Lock())
+        try:
+            # Whoever has it may be waiting for a place.
+            with self._life.places.lent(
+                self._life.current_task() if lock.locked() else None
+            ):
+                await lock.acquire()
+            try:
+                yield
+            finally:
+                lock.release()
+        finally:
+            if not lock.locked():
+                self._locks.pop(task_id, None)
 
 
-Why: TypeAlias = tuple[str] | tuple[str, str]
-"""The reason, and then what helps, if anything does: to resume it."""
+def _checked(request: Request, task: Task) -> AgentTask:
+    """Return ``task``, if a run of it can come to what is asked for.
+
+    Raises:
+        MessageRefused, ResumeRefused: if none can.
+    """
+    agent = task.as_agent
+    if request.is_resume:
+        if agent is None:
+            raise ResumeRefused(request.agent_id, "it is not an agent")
+        return agent
+    if agent is None:
+        is_shell = task.task_type == "local_bash"
+        why = "it is a shell" if is_shell else "it is not an agent"
+        raise MessageRefused(request.agent_id, why)
+    _refuse(request, _refusal(agent, request.run_id))
+    return agent
 
 
-def refusal(task: Task | None, run_id: str | None) -> Why | None:
-    """Return why no run of ``task`` will read a message, which was meant for the
+def _refuse(request: Request, refusal: Refusal | None) -> None:
+    if refusal is not None:
+        raise MessageRefused(request.agent_id, *refusal)
+
+
+def _refusal(found: AgentTask | AgentMeta, run_id: str | None) -> Refusal | None:
+    """Return why no run of an agent will read a message, which was meant for the
     run ``run_id`` if that is given; None if one will."""
-    if not isinstance(task, AgentTask):
-        if task is not None and task.task_type == "local_bash":
-            return ("it is a shell",)
-        return ("it is no agent",)
-    if run_id is not None and run_id != task.run_id:
-        return _for_another(run_id, task.run_id)
-    if not task.takes_messages:
-        return _ONE_SHOT
-    if task.stopping and not task.status.is_terminal:
+    if isinstance(found, AgentMeta):
+        is_one_shot, status, is_stopping = found.one_shot, found.status, False
+    else:
+        is_one_shot, status = not found.takes_messages, found.status.value
+        is_stopping = found.stopping and not found.status.is_terminal
+    if run_id is not None and run_id != found.run_id:
+        now = found.run_id
+        return (f"the message is for its run {run_id}, and the last one is {now}",)
+    if is_one_shot:
+        return ("it was to give one answer only",)
+    if is_stopping:
         return ("it is being stopped",)
-    return _of_its_end(task.status.value)
-
-
-def stored_refusal(meta: AgentMeta, run_id: str | None) -> Why | None:
-    """Return the same for an agent of which only the directory knows."""
-    if run_id is not None and run_id != meta.run_id:
-        return _for_another(run_id, meta.run_id)
-    if meta.one_shot:
-        return _ONE_SHOT
-    if meta.status in (TaskStatus.PENDING.value, TaskStatus.RUNNING.value):
-        reason = "an earlier runtime has left it unfinished"
-        return reason, "it must be resumed first"
-    return _of_its_end(meta.status)
-
-
-_ONE_SHOT = ("it was to give one answer only",)
-
-
-def _for_another(run_id: str, now: str) -> Why:
-    return (f"the message is for its run {run_id}, and the last one is {now}",)
-
-
-def _of_its_end(status: str) -> Why | None:
+    if isinstance(found, AgentMeta) and status in UNFINISHED:
+        return "an earlier runtime has left it unfinished", "it must be resumed first"
     if status == TaskStatus.FAILED.value:
         return "it has failed", "Runtime.resume goes on with it"
     if status == TaskStatus.KILLED.value:
         return "it was stopped", "Runtime.resume goes on with it"
     return None
+
+
+def _is_ending(task: AgentTask) -> bool:
+    """Whether it has not ended and will take no message any more."""
+    if task.status.is_terminal:
+        return False
+    return task.stopping or task.inbox is None or task.inbox.closed
 
 
 def check_message(text: str) -> str:

@@ -8,7 +8,7 @@ the record before can be put back as if nothing had happened.
 from __future__ import annotations
 
 import types
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trio
@@ -17,8 +17,9 @@ from trio.lowlevel import enable_ki_protection
 from actors import TaskStatus
 
 if TYPE_CHECKING:
-    from actors.agent import AgentContext, AgentEvent, Message, Run
-    from actors.transcript import AgentMeta
+    from actors.agent import AgentContext, AgentEvent, Message
+    from actors.agent import Run as Loop
+    from actors.transcript import AgentMeta, Transcript
 
     from ._agent_task import AgentTask
 
@@ -28,15 +29,18 @@ T = TypeVar("T")
 class Revival:
     """A new run of an agent that had ended, until it has proved to run."""
 
-    def __init__(
-        self, before: AgentTask | None, meta: AgentMeta, *, may_go: bool
-    ) -> None:
-        self.before = before
-        """The record that it replaces; None if the table has none, and once it is
-        decided that the run stays."""
+    loop: Loop
+    """The loop that is watched."""
+
+    def __init__(self, meta: AgentMeta) -> None:
         self.meta = meta
         """What the directory said of it."""
-        self.may_go = may_go
+        self.transcript: Transcript | None = None
+        """What it goes on with, as it was read, until its log follows that."""
+        self.before: AgentTask | None = None
+        """The record that it replaces; None if the table has none, and once it is
+        decided that the run stays."""
+        self.may_go = False
         """Whether that record could be forgotten."""
         self.decided = trio.Event()
         """Whether it is known if the run stays."""
@@ -44,10 +48,12 @@ class Revival:
         """Whether the record before was put back."""
         self.held: list[Message] = []
         """What the run has read so far, until it is decided."""
-        self._keep: Callable[[Message], None] | None = None
+        self._keep: Callable[[Sequence[Message]], None] | None = None
         self._has_failed = False
 
-    def holds(self, message: Message, keep: Callable[[Message], None]) -> bool:
+    def holds(
+        self, message: Message, keep: Callable[[Sequence[Message]], None]
+    ) -> bool:
         """Keep a message from the transcript until it is decided."""
         if self.decided.is_set():
             return False
@@ -62,9 +68,8 @@ class Revival:
             return
         self._decide()
         held, self.held = self.held, []
-        for message in held:
-            assert self._keep is not None
-            self._keep(message)
+        if self._keep is not None:
+            self._keep(held)
 
     def undoes(self, status: TaskStatus) -> bool:
         """Say whether an end with ``status`` is to be as if nothing had begun."""
@@ -80,8 +85,9 @@ class Revival:
             self.before = None
         self.decided.set()
 
-    def watch(self, loop: Run) -> Run:
+    def watch(self, loop: Loop) -> Loop:
         """Return ``loop``, the first step of which decides."""
+        self.loop = loop
 
         def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
             if self.decided.is_set():

@@ -65,8 +65,8 @@ from ._json import from_json as from_json
 from ._json import to_json as to_json
 from ._life import Life
 from ._limits import Limits as Limits
+from ._messages import Messages, check_message
 from ._messages import Sent as Sent
-from ._messages import check_message, send
 from ._notifications import Notifications as Notifications
 from ._opening import RuntimeTree
 from ._orders import as_text, check_order, check_policy
@@ -195,6 +195,7 @@ class Runtime:
             self._life.delivery.outbox, None, everyone=True
         )
         self._resumes = Resumes(self._life, agents)
+        self._messages = Messages(self._life, agents, self._resumes)
         self._launches = 0
         self._parents = Parents(self._life.delivery.outbox)
         self._progress_notes = ProgressNotes(self._life.table, self._life.delivery)
@@ -415,7 +416,7 @@ class Runtime:
         text = check_message(text)
         run_id = as_text("run_id", run_id)
         sender = as_text("sender", sender) or self._calling_agent()
-        return await send(self._resumes, agent_id, text, sender=sender, run_id=run_id)
+        return await self._messages.send(agent_id, text, sender=sender, run_id=run_id)
 
     @fair
     async def resume(
@@ -469,7 +470,7 @@ class Runtime:
         if cwd is not None and not isinstance(cwd, str | os.PathLike):
             raise TypeError(f"cwd must be a path or None, not {cwd!r}")
         place = None if cwd is None else as_text("cwd", os.fspath(cwd))
-        resumed = await self._resumes.resume(agent_id, said, agent, place)
+        resumed = await self._messages.resume(agent_id, said, agent, place)
         return TaskHandle(self._life, resumed)
 
     def _id_of(self, task: TaskHandle | str) -> str:

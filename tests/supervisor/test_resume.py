@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -31,7 +32,7 @@ from actors.agent import (
     ToolUse,
     UserMessage,
 )
-from actors.testing import fake_env
+from actors.testing import FakeFiles, fake_env
 from actors.transcript import AgentMeta
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition, parse_definition
@@ -81,6 +82,102 @@ def texts_of(context: AgentContext) -> list[str]:
 
 def said(runtime: Runtime) -> list[str]:
     return [note.task_id for note in runtime.notifications.drain()]
+
+
+# How often
+
+
+class Counts:
+    """What was done since the last `take`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reads = self.metas = self.agents = 0
+        read_at, replace, init = FakeFiles.read_at, FakeFiles.replace, Agent.__init__
+
+        def counted_read(
+            files: FakeFiles, path: Path, offset: int, limit: int
+        ) -> bytes:
+            data = read_at(files, path, offset, limit)
+            self.reads += path.suffix == ".jsonl" and bool(data)
+            return data
+
+        def counted_replace(files: FakeFiles, path: Path, contents: bytes) -> None:
+            self.metas += path.name.endswith(".meta.json")
+            replace(files, path, contents)
+
+        def counted_init(agent: Agent, *args: Any, **rest: Any) -> None:
+            self.agents += 1
+            init(agent, *args, **rest)
+
+        monkeypatch.setattr(FakeFiles, "read_at", counted_read)
+        monkeypatch.setattr(FakeFiles, "replace", counted_replace)
+        monkeypatch.setattr(Agent, "__init__", counted_init)
+
+    def take(self) -> tuple[int, int, int]:
+        taken = self.reads, self.agents, self.metas
+        self.reads = self.agents = self.metas = 0
+        return taken
+
+
+@pytest.mark.parametrize("message", ["and now this", None])
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_revival_reads_builds_and_writes_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_known: bool,
+    message: str | None,
+) -> None:
+    """TR14, TR15: its transcript is read once, its agent is built once, and its meta
+    is written once, and then without the message that is in the transcript."""
+    runs: list[str] = []
+
+    async def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        runs.append(context.run_id)
+        if len(runs) == 1:
+            yield FinalResult("done")
+        await trio.sleep_forever()
+
+    env, policy = fake_env(), AgentPolicy(run=run)
+    counts = Counts(monkeypatch)
+    async with open_runtime(tmp_path, env=env, agents=policy) as runtime:
+        agent_id = await completed(runtime, run)
+        if is_known:
+            await runtime.transcripts.flush()
+            counts.take()
+            await runtime.resume(agent_id, message)
+            await runtime.transcripts.flush()
+            assert counts.take() == (1, 1, 1 if message is None else 2)
+    if is_known:
+        return
+    async with open_runtime(tmp_path, env=env, agents=policy) as runtime:
+        counts.take()
+        await runtime.resume(agent_id, message)
+        await runtime.transcripts.flush()
+        assert counts.take() == (1, 1, 1 if message is None else 2)
+
+
+async def test_a_run_after_a_failure_reads_the_conversation_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TR14: and goes on in the file behind what it has read."""
+    counts = Counts(monkeypatch)
+
+    async def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        yield AssistantMessage(f"try {len(context.history)}")
+        if len(context.history) == 2:
+            counts.take()
+            raise ValueError("broken")
+        yield FinalResult("done")
+
+    async with open_runtime(tmp_path, env=fake_env()) as runtime:
+        task = await runtime.launch(Agent(run, "go"), restart="transient")
+        assert (await task.wait()).status is COMPLETED
+        await runtime.transcripts.flush()
+        assert counts.take()[:2] == (1, 0)
+        transcript = await runtime.transcripts.load(task.id)
+    assert transcript is not None
+    texts = [getattr(message, "text", "") for message in transcript.messages]
+    assert texts == ["go", "try 1", CONTINUE, "try 3", "done"]
 
 
 # What it keeps, and what is new
@@ -379,7 +476,7 @@ async def test_what_cannot_be_resumed_says_why_and_stays(tmp_path: Path) -> None
     """AG25, AG39."""
     async with open_runtime(tmp_path, env=fake_env()) as runtime:
         job = await runtime.launch(Job(job_forever))
-        with pytest.raises(ResumeRefused, match="it is no agent"):
+        with pytest.raises(ResumeRefused, match="it is not an agent"):
             await runtime.resume(job)
         once = await runtime.launch(Agent(answers, "go", one_shot=True))
         before = await once.wait()
