@@ -107,6 +107,10 @@ class AgentTask(Task, AgentReport):
         self.own_end: trio.Event | None = None
 
     @property
+    def as_agent(self) -> AgentTask:
+        return self
+
+    @property
     def depth(self) -> int:
         return self._depth
 

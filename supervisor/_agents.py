@@ -380,8 +380,8 @@ def _describe(task: Task) -> dict[str, str]:
         "status": task.status.value,
         "description": _shortened(task.description),
     }
-    if isinstance(task, AgentTask):
-        told["agent_type"] = task.recipe.type
+    if task.as_agent is not None:
+        told["agent_type"] = task.as_agent.recipe.type
     elif isinstance(task.work, Shell):
         told["command"] = _shortened(task.work.command)
     return told

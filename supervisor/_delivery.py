@@ -98,7 +98,7 @@ class Delivery:
         note_id = f"n{self._notes:06}"
         self._events.emit(Notified, note_id, task_id, kind)
         reader = None if owner is None else self._table.live.get(owner)
-        parent = reader if isinstance(reader, AgentTask) else None
+        parent = None if reader is None else reader.as_agent
         note = self.outbox.add(
             note_id,
             task_id,
@@ -129,8 +129,8 @@ class Delivery:
             if note.notify != "silent":
                 task.note = None
         reader = None if note.owner is None else self._table.live.get(note.owner)
-        if isinstance(reader, AgentTask):
-            reader.acknowledged(note)
+        if reader is not None and reader.as_agent is not None:
+            reader.as_agent.acknowledged(note)
         self._events.emit(Acked, note.id, note.task_id, how)
 
     def let_go(self, task: Task) -> None:

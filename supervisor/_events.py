@@ -132,7 +132,7 @@ E = TypeVar("E", bound=Event)
 # The kind, the number and the time of an event, and its own fields.
 _Told: TypeAlias = tuple[type[Event], int, float, tuple[object, ...]]
 
-Wait: TypeAlias = Callable[[Callable[[], Awaitable[object]]], Awaitable[object]]
+WaitBy: TypeAlias = Callable[[Callable[[], Awaitable[object]]], Awaitable[object]]
 """Waits by calling what it is given."""
 
 
@@ -158,7 +158,7 @@ class Subscription:
         stream: EventStream,
         capacity: int,
         agent_id: str | None = None,
-        wait: Wait | None = None,
+        wait: WaitBy | None = None,
     ) -> None:
         self._stream = stream
         self._capacity = capacity
@@ -288,7 +288,7 @@ class EventStream:
                 self._listen(subscription)
         return subscription
 
-    def listen(self, agent_id: str, wait: Wait) -> Subscription:
+    def listen(self, agent_id: str, wait: WaitBy) -> Subscription:
         """Return an iterator of what one agent says from now on and of nothing else,
         which waits by calling ``wait``."""
         subscription = Subscription(self, 10_000, agent_id, wait)

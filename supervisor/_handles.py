@@ -78,10 +78,8 @@ class TaskHandle:
         Raises:
             TypeError: if the task is not an agent.
         """
-        from ._agent_task import AgentTask
-
         task, life = self._task, self._life
-        if not isinstance(task, AgentTask):
+        if task.as_agent is None:
             raise TypeError(f"task {self.id} is not an agent: it has no events")
         said = life.events.listen(task.task_id, lambda wait: life.wait_for(wait, task))
         if task.status.is_terminal:

@@ -18,7 +18,7 @@ from ._tool_names import in_both
 def agent_record(table: Table, task_id: str | None) -> AgentTask | None:
     """Return the record of an agent, None if the id is that of something else."""
     record = table.find(task_id)
-    return record if isinstance(record, AgentTask) else None
+    return None if record is None else record.as_agent
 
 
 @attrs.frozen(kw_only=True)

@@ -18,16 +18,13 @@ def parent_of(
     Raises:
         RuntimeStopping: if that agent is stopping.
     """
-    parent: Task | None
-    if owner is not None:
-        parent = table.live.get(owner)
-    elif current is None:
+    named = current if owner is None else table.live.get(owner)
+    if named is None:
         return None
-    else:
-        parent = current if isinstance(current, AgentTask) else current.parent
-    if not isinstance(parent, AgentTask):
-        return None
-    if parent.stopping:
+    parent = named.as_agent
+    if parent is None and owner is None:
+        parent = named.parent
+    if parent is not None and parent.stopping:
         raise RuntimeStopping(
             f"the agent {parent.task_id} is stopping and starts no task"
         )

@@ -171,6 +171,11 @@ class Task(Report):
         return above.task_id if isinstance(above, Task) else above
 
     @property
+    def as_agent(self) -> AgentTask | None:
+        """Itself, if it is an agent."""
+        return None
+
+    @property
     def depth(self) -> int | None:
         """Of an agent: how many agents are above it."""
         return None

@@ -17,8 +17,7 @@ from trio.lowlevel import enable_ki_protection
 from actors import TaskStatus
 
 if TYPE_CHECKING:
-    from actors.agent import AgentContext, AgentEvent, Message
-    from actors.agent import Run as Loop
+    from actors.agent import AgentContext, AgentEvent, Message, Run
     from actors.transcript import AgentMeta, Transcript
 
     from ._agent_task import AgentTask
@@ -29,7 +28,7 @@ T = TypeVar("T")
 class Revival:
     """A new run of an agent that had ended, until it has proved to run."""
 
-    loop: Loop
+    loop: Run
     """The loop that is watched."""
 
     def __init__(self, meta: AgentMeta) -> None:
@@ -85,7 +84,7 @@ class Revival:
             self.before = None
         self.decided.set()
 
-    def watch(self, loop: Loop) -> Loop:
+    def watch(self, loop: Run) -> Run:
         """Return ``loop``, the first step of which decides."""
         self.loop = loop
 

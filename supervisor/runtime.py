@@ -22,7 +22,6 @@ from actors.lowlevel import publish as _publish
 from actors.transcript import TranscriptStore
 from actors.work import Work
 
-from ._agent_task import AgentTask
 from ._agents import Agents
 from ._approvals import Approval as Approval
 from ._approvals import Approvals as Approvals
@@ -479,9 +478,8 @@ class Runtime:
 
     def _calling_agent(self) -> str | None:
         task = self._life.current_task()
-        if task is not None and not isinstance(task, AgentTask):
-            task = task.parent
-        return None if task is None else task.task_id
+        agent = None if task is None else task.as_agent or task.parent
+        return None if agent is None else agent.task_id
 
     def unfinished_agents(self) -> list[AgentMeta]:
         """Return what the directory tells of agents that an earlier runtime left
