@@ -19,7 +19,6 @@ from ._checks import check_text as check_text
 from ._checks import check_type as check_type
 from ._checks import check_whole as check_whole
 from ._checks import is_number as is_number
-from ._checks import is_whole as is_whole
 from ._checks import of as of
 from ._exit import StoppedBy as StoppedBy
 from ._exit import is_normal as is_normal
@@ -47,7 +46,6 @@ __all__ = [
     "current_actor",
     "is_normal",
     "is_number",
-    "is_whole",
     "of",
     "publish",
     "require_trio",

@@ -11,14 +11,23 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, TypeVarTuple, overload
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    TypeVarTuple,
+    get_args,
+    overload,
+)
 
 import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors import Context
-from actors.lowlevel import is_number, is_whole
+from actors.lowlevel import check_number, check_one_of, check_type, check_whole
 
 from ._errors import InvalidChildSpec, InvalidSupervisorFlags
 
@@ -36,14 +45,10 @@ ChildKind: TypeAlias = Literal["worker", "supervisor"]
 Strategy: TypeAlias = Literal["one_for_one", "one_for_all", "rest_for_one"]
 AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
 
-RESTARTS: tuple[Restart, ...] = ("permanent", "transient", "temporary")
-STRATEGIES: tuple[Strategy, ...] = ("one_for_one", "one_for_all", "rest_for_one")
-AUTO_SHUTDOWNS: tuple[AutoShutdown, ...] = (
-    "never",
-    "any_significant",
-    "all_significant",
-)
-KINDS: tuple[ChildKind, ...] = ("worker", "supervisor")
+RESTARTS: tuple[Restart, ...] = get_args(Restart)
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+AUTO_SHUTDOWNS: tuple[AutoShutdown, ...] = get_args(AutoShutdown)
+KINDS: tuple[ChildKind, ...] = get_args(ChildKind)
 
 
 @attrs.frozen
@@ -62,21 +67,16 @@ class Backoff:
     reset_after: float | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        if not is_number(self.min, zero=False):
-            raise InvalidChildSpec(
-                f"backoff min must be seconds above 0, not {self.min!r}"
-            )
-        if not is_number(self.max) or self.max < self.min:
+        try:
+            check_number("min", self.min, "seconds", zero=False)
+            check_number("max", self.max, "seconds")
+            check_number("jitter", self.jitter)
+            check_number("reset_after", self.reset_after, "seconds", none=True)
+        except (TypeError, ValueError) as error:
+            raise InvalidChildSpec(f"backoff {error}") from None
+        if self.max < self.min:
             raise InvalidChildSpec(
                 f"backoff max must be seconds from min on, not {self.max!r}"
-            )
-        if not is_number(self.jitter):
-            raise InvalidChildSpec(
-                f"backoff jitter must be 0 or more, not {self.jitter!r}"
-            )
-        if self.reset_after is not None and not is_number(self.reset_after):
-            raise InvalidChildSpec(
-                f"backoff reset_after must be seconds or None, not {self.reset_after!r}"
             )
 
     def delay(self, failures: int, chance: float) -> float:
@@ -170,37 +170,19 @@ class ChildSpec(ChildTemplate[M_co]):
                 "must be an async function, a partial of one, an object with an async "
                 "__call__, or a function annotated to return an Awaitable"
             )
-        self._check(
-            "restart", self.restart in RESTARTS, f"one of {', '.join(RESTARTS)}"
-        )
-        self._check(
-            "shutdown",
-            self.shutdown in ("brutal_kill", "infinity") or is_number(self.shutdown),
-            "seconds, 'brutal_kill' or 'infinity'",
-        )
-        self._check("kind", self.kind in KINDS, f"one of {', '.join(KINDS)}")
-        self._check("significant", isinstance(self.significant, bool), "True or False")
-        self._check(
-            "wait_started", isinstance(self.wait_started, bool), "True or False"
-        )
-        self._check(
-            "backoff",
-            self.backoff is None or isinstance(self.backoff, Backoff),
-            "a Backoff or None",
-        )
-        self._check("drain", is_number(self.drain), "seconds")
-        self._check(
-            "mailbox",
-            self.mailbox is None or is_whole(self.mailbox, 1),
-            "a positive number of messages or None",
-        )
-
-    def _check(self, field: str, good: bool, wanted: str) -> None:
-        if not good:
-            raise InvalidChildSpec(
-                f"invalid {field} of child {self.id!r}: {getattr(self, field)!r}; "
-                f"it must be {wanted}"
-            )
+        try:
+            check_one_of("restart", self.restart, RESTARTS)
+            if self.shutdown not in ("brutal_kill", "infinity"):
+                what = "'brutal_kill', 'infinity' or seconds"
+                check_number("shutdown", self.shutdown, what)
+            check_one_of("kind", self.kind, KINDS)
+            check_type("significant", self.significant, bool)
+            check_type("wait_started", self.wait_started, bool)
+            check_type("backoff", self.backoff, Backoff | None)
+            check_number("drain", self.drain, "seconds")
+            check_whole("mailbox", self.mailbox, 1, none=True)
+        except (TypeError, ValueError) as error:
+            raise InvalidChildSpec(f"child {self.id!r}: {error}") from None
 
     def as_permanent(self) -> ChildSpec[Any]:
         """Return the same with every end a reason to restart."""
@@ -361,31 +343,14 @@ class Flags:
     max_children: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        self._check(
-            "strategy", self.strategy in STRATEGIES, f"one of {', '.join(STRATEGIES)}"
-        )
-        self._check(
-            "intensity",
-            is_whole(self.intensity),
-            "a whole number of restarts, 0 or more",
-        )
-        self._check("period", is_number(self.period, zero=False), "seconds above 0")
-        self._check(
-            "auto_shutdown",
-            self.auto_shutdown in AUTO_SHUTDOWNS,
-            f"one of {', '.join(AUTO_SHUTDOWNS)}",
-        )
-        self._check(
-            "max_children",
-            self.max_children is None or is_whole(self.max_children),
-            "a whole number, 0 or more, or None",
-        )
-
-    def _check(self, flag: str, good: bool, wanted: str) -> None:
-        if not good:
-            raise InvalidSupervisorFlags(
-                f"invalid {flag}: {getattr(self, flag)!r}; it must be {wanted}"
-            )
+        try:
+            check_one_of("strategy", self.strategy, STRATEGIES)
+            check_whole("intensity", self.intensity)
+            check_number("period", self.period, "seconds", zero=False)
+            check_one_of("auto_shutdown", self.auto_shutdown, AUTO_SHUTDOWNS)
+            check_whole("max_children", self.max_children, none=True)
+        except (TypeError, ValueError) as error:
+            raise InvalidSupervisorFlags(str(error)) from None
 
     def check_child(self, spec: ChildSpec[Any]) -> None:
         """Check what depends on the supervisor and on the child together.
