@@ -8,9 +8,9 @@ and `supervisor.runtime.Limits`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -43,28 +43,11 @@ MAX_OUTPUT_LENGTH: Final = "TRIO_SUPERVISOR_MAX_OUTPUT_LENGTH"
 BASH_DEFAULT_TIMEOUT_MS: Final = "TRIO_SUPERVISOR_BASH_DEFAULT_TIMEOUT_MS"
 BASH_MAX_TIMEOUT_MS: Final = "TRIO_SUPERVISOR_BASH_MAX_TIMEOUT_MS"
 
-VARIABLES: Final = {
-    DISABLE_BACKGROUND_TASKS: "background_tasks",
-    MAX_OUTPUT_LENGTH: "max_output_length",
-    BASH_DEFAULT_TIMEOUT_MS: "bash_default_timeout",
-    BASH_MAX_TIMEOUT_MS: "bash_max_timeout",
-}
-"""Every variable, and the field of `Settings` that it sets."""
-
 MAX_TASKS: Final = "TRIO_SUPERVISOR_MAX_TASKS"
 MAX_SHELLS: Final = "TRIO_SUPERVISOR_MAX_SHELLS"
 MAX_AGENTS: Final = "TRIO_SUPERVISOR_MAX_AGENTS"
 MODEL_LIMITS: Final = "TRIO_SUPERVISOR_MODEL_LIMITS"
 PROVIDER_LIMITS: Final = "TRIO_SUPERVISOR_PROVIDER_LIMITS"
-
-LIMIT_VARIABLES: Final = {
-    MAX_TASKS: "total",
-    MAX_SHELLS: "shells",
-    MAX_AGENTS: "agents",
-    MODEL_LIMITS: "models",
-    PROVIDER_LIMITS: "providers",
-}
-"""Every variable, and the field of `supervisor.runtime.Limits` that it sets."""
 
 _PREFIX: Final = "TRIO_SUPERVISOR_"
 _YES: Final = ("1", "true", "yes", "on")
@@ -77,7 +60,6 @@ _RANGES: Final = {
     "bash_default_timeout": (1, 2**31 - 1),
     "bash_max_timeout": (1, 2**31 - 1),
 }
-_MOST_TASKS: Final = 1_000_000
 
 
 @attrs.frozen(kw_only=True)
@@ -121,28 +103,18 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     Raises:
         ValueError: naming the variable and its value.
     """
-    _check_spelling(environ)
-    found: dict[str, int] = {}
-    for variable, field in VARIABLES.items():
-        value = environ.get(variable, "")
-        if value and field in _RANGES:
-            found[field] = _number(variable, value, *_RANGES[field])
+    found = _read(environ, _SETTINGS)
     settings = Settings()
-    maximum = found.get("bash_max_timeout", settings.bash_max_timeout)
-    default = found.get(
-        "bash_default_timeout", min(settings.bash_default_timeout, maximum)
+    highest = found.get("bash_max_timeout", settings.bash_max_timeout)
+    default = found.setdefault(
+        "bash_default_timeout", min(settings.bash_default_timeout, highest)
     )
-    if default > maximum:
+    if default > highest:
         raise ValueError(
-            f"{BASH_DEFAULT_TIMEOUT_MS} must be at most {maximum}, the maximum that "
+            f"{BASH_DEFAULT_TIMEOUT_MS} must be at most {highest}, the maximum that "
             f"{BASH_MAX_TIMEOUT_MS} sets, not {default}"
         )
-    return Settings(
-        background_tasks=not _switch(environ, DISABLE_BACKGROUND_TASKS),
-        max_output_length=found.get("max_output_length", settings.max_output_length),
-        bash_default_timeout=default,
-        bash_max_timeout=maximum,
-    )
+    return Settings(**found)
 
 
 def read_limits(environ: Mapping[str, str], limits: Limits | None = None) -> Limits:
@@ -161,17 +133,31 @@ def read_limits(environ: Mapping[str, str], limits: Limits | None = None) -> Lim
     Raises:
         ValueError: naming the variable and its value.
     """
-    _check_spelling(environ)
-    found: dict[str, Any] = {}
-    for variable, field in LIMIT_VARIABLES.items():
-        if value := environ.get(variable, ""):
-            read = _caps if variable in (MODEL_LIMITS, PROVIDER_LIMITS) else _cap
-            found[field] = read(variable, value)
-    return attrs.evolve(limits or Limits(), **found)
+    return attrs.evolve(limits or Limits(), **_read(environ, _LIMITS))
 
 
-def _cap(variable: str, value: str) -> int:
-    return _number(variable, value, 1, _MOST_TASKS)
+_Reader: TypeAlias = Callable[[str, str], object]
+"""Makes of a variable and its value what the field is to hold."""
+
+
+def _number(lowest: int, highest: int) -> Callable[[str, str], int]:
+    def read(variable: str, value: str) -> int:
+        if (
+            not _NUMBER.fullmatch(value)
+            # Before it is made a number, which takes long for a long one.
+            or len(value) > len(str(highest))
+            or not lowest <= int(value) <= highest
+        ):
+            raise ValueError(
+                f"{variable} must be a plain whole number from {lowest} to {highest}, "
+                f"not {cut(value, 80)!r}"
+            )
+        return int(value)
+
+    return read
+
+
+_cap: Final = _number(1, 1_000_000)
 
 
 def _caps(variable: str, value: str) -> dict[str, int]:
@@ -184,17 +170,56 @@ def _caps(variable: str, value: str) -> dict[str, int]:
                 f"{variable} must be name=number, each name once, with commas between "
                 f"them, not {cut(value, 80)!r}"
             )
-        caps[name] = _number(
-            f"{variable}, for {cut(name, 80)!r},", number, 1, _MOST_TASKS
-        )
+        caps[name] = _cap(f"{variable}, for {cut(name, 80)!r},", number)
     return caps
+
+
+def _is_off(variable: str, value: str) -> bool:
+    if value.lower() in _YES + _NO:
+        return value.lower() in _NO
+    raise ValueError(
+        f"{variable} must be one of {', '.join(_YES + _NO)}, not {cut(value, 80)!r}"
+    )
+
+
+_SETTINGS: Final[Mapping[str, tuple[str, _Reader]]] = {
+    DISABLE_BACKGROUND_TASKS: ("background_tasks", _is_off),
+    MAX_OUTPUT_LENGTH: ("max_output_length", _number(*_RANGES["max_output_length"])),
+    BASH_DEFAULT_TIMEOUT_MS: (
+        "bash_default_timeout",
+        _number(*_RANGES["bash_default_timeout"]),
+    ),
+    BASH_MAX_TIMEOUT_MS: ("bash_max_timeout", _number(*_RANGES["bash_max_timeout"])),
+}
+VARIABLES: Final = {variable: field for variable, (field, _) in _SETTINGS.items()}
+"""Every variable, and the field of `Settings` that it sets."""
+
+_LIMITS: Final[Mapping[str, tuple[str, _Reader]]] = {
+    MAX_TASKS: ("total", _cap),
+    MAX_SHELLS: ("shells", _cap),
+    MAX_AGENTS: ("agents", _cap),
+    MODEL_LIMITS: ("models", _caps),
+    PROVIDER_LIMITS: ("providers", _caps),
+}
+LIMIT_VARIABLES: Final = {variable: field for variable, (field, _) in _LIMITS.items()}
+"""Every variable, and the field of `supervisor.runtime.Limits` that it sets."""
+
+
+def _read(
+    environ: Mapping[str, str], readers: Mapping[str, tuple[str, _Reader]]
+) -> dict[str, Any]:
+    """Return by field what the environment says."""
+    _check_spelling(environ)
+    return {
+        field: read(variable, value)
+        for variable, (field, read) in readers.items()
+        if (value := environ.get(variable))
+    }
 
 
 def _check_spelling(environ: Mapping[str, str]) -> None:
     # The common start would make any two names look alike.
-    ours = {
-        known.removeprefix(_PREFIX): known for known in (*VARIABLES, *LIMIT_VARIABLES)
-    }
+    ours = {known.removeprefix(_PREFIX): known for known in (*_SETTINGS, *_LIMITS)}
     for name in environ:
         own = name.removeprefix(_PREFIX)
         if own == name or own in ours:
@@ -203,31 +228,6 @@ def _check_spelling(environ: Mapping[str, str]) -> None:
             raise ValueError(
                 f"the variable {name} is unknown; {ours[near[0]]} may be meant"
             )
-
-
-def _switch(environ: Mapping[str, str], variable: str) -> bool:
-    value = environ.get(variable, "")
-    if value.lower() in _YES:
-        return True
-    if not value or value.lower() in _NO:
-        return False
-    raise ValueError(
-        f"{variable} must be one of {', '.join(_YES + _NO)}, not {cut(value, 80)!r}"
-    )
-
-
-def _number(variable: str, value: str, lowest: int, highest: int) -> int:
-    if (
-        not _NUMBER.fullmatch(value)
-        # Before it is made a number, which takes long for a long one.
-        or len(value) > len(str(highest))
-        or not lowest <= int(value) <= highest
-    ):
-        raise ValueError(
-            f"{variable} must be a plain whole number from {lowest} to {highest}, "
-            f"not {cut(value, 80)!r}"
-        )
-    return int(value)
 
 
 _publish(globals())
