@@ -55,7 +55,8 @@ from actors.text import clean_text
 from ._hook_settings import EVENTS, HookReader, near, shown
 from ._hook_settings import Problem as Problem
 from ._path_patterns import home_directory
-from ._rules import doubtful, is_about_paths, is_anchored
+from ._rule_reading import is_anchored
+from ._rules import doubtful, is_about_paths, name_in
 from ._text_file import BadFile, read_text
 from .hooks import Hooks
 from .permissions import Mode, Rule
@@ -316,7 +317,7 @@ class _Reader:
             except (TypeError, ValueError) as error:
                 self._add(where, str(error), is_fatal)
                 continue
-            if effect == "allow" and not is_anchored(rule.text):
+            if effect == "allow" and not is_anchored(name_in(rule)):
                 what = "would allow tools that nobody has named: write one for each"
                 self._add(where, f"the rule {shown(rule.text)} {what}")
                 continue

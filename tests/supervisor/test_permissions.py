@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from actors.agent import ToolUse
 from actors.testing import FakeIds
 from supervisor._approvals import Approvals
+from supervisor._command_patterns import is_simple_command
 from supervisor._errors import AskFailed
 from supervisor._events import EventStream
-from supervisor._rules import is_simple_command
 from supervisor.permissions import (
     MODES,
     Decision,
