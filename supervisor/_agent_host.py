@@ -29,12 +29,13 @@ from ._errors import RuntimeStopping
 from ._foreground import run_in_foreground
 from ._handles import TaskHandle
 from ._idle_guards import idle_guards
+from ._judging import with_input
 from ._orders import check_order
-from ._path_patterns import home_directory
+from ._paths import home_directory
 from ._places import Wait
 from ._tool_names import is_listed, names_tool
 from .hooks import Advice, AgentHooks
-from .permissions import AskFailed, ToolRequest, with_input
+from .permissions import AskFailed, ToolRequest
 
 if TYPE_CHECKING:
     from ._agents import Agents

@@ -14,9 +14,15 @@ import attrs
 from actors.text import one_line
 
 from ._hook_command import PROJECT_DIR
-from ._meant_tools import meant_tool, misspelt_in, rule_for_a_name
 from ._rules import misspelt
-from ._tool_names import KNOWN, is_known, known_spelling
+from ._tool_names import (
+    KNOWN,
+    is_known,
+    known_spelling,
+    meant_tool,
+    misspelt_in,
+    rule_for_a_name,
+)
 from .hooks import NAMES, Hook, Hooks, matcher_for
 from .permissions import Rule
 

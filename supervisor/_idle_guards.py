@@ -14,9 +14,16 @@ from functools import lru_cache
 
 from actors.text import one_line
 
-from ._meant_tools import meant_tool, misspelt_in, rule_for_a_name
 from ._rules import Rule, misspelt, speaks_of_any
-from ._tool_names import KNOWN, all_names, is_of_server, known_spelling
+from ._tool_names import (
+    KNOWN,
+    all_names,
+    is_of_server,
+    known_spelling,
+    meant_tool,
+    misspelt_in,
+    rule_for_a_name,
+)
 from .hooks import NAMES, TOOL_LISTS, Hook, Hooks
 
 _SHOWN = 80

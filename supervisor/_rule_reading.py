@@ -16,9 +16,15 @@ import attrs
 
 from ._command_patterns import is_simple_command
 from ._host_patterns import ascii_host
-from ._meant_tools import meant_tool
 from ._path_patterns import BadPattern, check_pattern
-from ._tool_names import ARGUMENTS, PATH_ARGUMENTS, is_known, known_spelling, newer
+from ._tool_names import (
+    ARGUMENTS,
+    PATH_ARGUMENTS,
+    is_known,
+    known_spelling,
+    meant_tool,
+    newer,
+)
 
 _TEXT_ARGUMENTS: Final = {"Agent": "subagent_type", "SendMessage": "to"}
 _CONTENT: Final = {"Bash": "command", "WebFetch": "url", **PATH_ARGUMENTS}

@@ -14,15 +14,8 @@ from actors.lowlevel import check_one_of, check_type
 from ._command_patterns import allows_command, forbids_command, matches_command
 from ._glob import matches_glob
 from ._host_patterns import matches_domain, plain_host, possible_hosts
-from ._meant_tools import meant_tool
-from ._path_patterns import (
-    Place,
-    anchors,
-    home_directory,
-    is_inside,
-    pattern_allows,
-    pattern_forbids,
-)
+from ._path_patterns import anchors, pattern_allows, pattern_forbids
+from ._paths import Place, home_directory, is_inside
 from ._rule_reading import PARAMETER, ParsedRule, PatternKind, parse_rule
 from ._tool_names import (
     ARGUMENTS,
@@ -33,6 +26,7 @@ from ._tool_names import (
     all_names,
     is_known,
     is_of_server,
+    meant_tool,
     newer,
     newer_arguments,
 )

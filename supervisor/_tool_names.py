@@ -1,11 +1,13 @@
-"""What tools are called, also by older names, and which of them take a path: pure."""
+"""What tools are called, also by older names and by mistake, and what they take: pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from ._glob import matches_glob
+from ._near_names import nearest_name, plain_name
 
 _OLDER: Final[Mapping[str, str]] = {
     "Task": "Agent",
@@ -158,3 +160,60 @@ def in_both(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
         name for name in theirs if not any(newer(it) == newer(name) for it in mine)
     ]
     return (*mine, *theirs)
+
+
+# ---- Names that are no tool's ---------------------------------------------------
+
+_IN_OTHER_WORDS: Final = {
+    **dict.fromkeys(
+        "shell sh zsh terminal exec execute console command cmd localshell"
+        " execcommand runcommand bashtool".split(),
+        "Bash",
+    ),
+    **dict.fromkeys(("readfile", "viewfile", "openfile"), "Read"),
+    **dict.fromkeys(("writefile", "createfile"), "Write"),
+    **dict.fromkeys(("editfile", "applypatch"), "Edit"),
+}
+"""What other programs call these."""
+_WORD: Final = re.compile(r"[A-Za-z0-9_-]{3,}")
+_NO_WORD: Final = re.compile(r"\\.|\[[^\]]*\]|\(\?[A-Za-z]+\)")
+"""What in a regular expression stands for no letters, or for one of several."""
+_RULE: Final = re.compile(r"\s*([A-Za-z]+)\s*\(.*\)\s*", re.DOTALL)
+
+
+def meant_tool(name: str, there: Iterable[str] = ()) -> str | None:
+    """Return the tool whose name is nearest to one that is no tool's, of those that
+    are known and those that are ``there``; None if none is near."""
+    plain = plain_name(name)
+    if plain.startswith("mcp"):
+        # The names of a server's tools are all alike.
+        return next((tool for tool in there if plain_name(tool) == plain), None)
+    known = (*KNOWN, *there)
+    if plain in _IN_OTHER_WORDS and plain not in map(plain_name, known):
+        return _IN_OTHER_WORDS[plain]
+    return nearest_name(name, known)
+
+
+def misspelt_in(
+    expression: re.Pattern[str], there: Iterable[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Return the words in a regular expression that are in no tool's name, each with
+    the tool that may be meant by it and is not matched."""
+    tools = (*KNOWN, *there)
+    for word in _WORD.findall(_NO_WORD.sub(" ", expression.pattern)):
+        if word.startswith("mcp__") or any(word in tool for tool in tools):
+            continue
+        meant = meant_tool(word, there)
+        if meant is not None and not any(map(expression.search, all_names(meant))):
+            yield word, meant
+
+
+def rule_for_a_name(matcher: str) -> tuple[str, str] | None:
+    """Return the tool and the rule about it, rightly spelt, if a text is a rule, such
+    as ``Bash(ls *)``, where the names of tools belong; None if it is none."""
+    rule = _RULE.fullmatch(matcher)
+    if rule is None:
+        return None
+    name = rule[1]
+    tool = known_spelling(name) or (name if is_known(name) else meant_tool(name))
+    return None if tool is None else (tool, matcher.strip().replace(name, tool, 1))

@@ -119,7 +119,9 @@ from actors.text import clean_text, one_line
 
 from ._hook_answer import TAKEN, Answer, Effect, Event, read_object, read_output
 from ._hook_command import CommandEnd, run_hook_command
-from ._path_patterns import home_directory
+from ._judging import look
+from ._modes import CLAUDE_NAMES
+from ._paths import home_directory
 from ._rules import name_in, speaks_of_any
 from ._tool_names import KNOWN, PATH_ARGUMENTS, all_names, newer
 from .permissions import (
@@ -130,7 +132,6 @@ from .permissions import (
     Verdict,
     as_tuple,
     is_async_function,
-    look,
 )
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -161,16 +162,6 @@ TOOL_LISTS: Final = (
     "post_tool",
     "post_tool_failure",
 )
-
-_MODES: Final[Mapping[Mode, str]] = {
-    "deny": "dontAsk",
-    "plan": "plan",
-    "default": "default",
-    "bubble": "default",
-    "accept_edits": "acceptEdits",
-    "bypass": "bypassPermissions",
-}
-"""As Claude Code calls them."""
 
 HookFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Any]]
 """A hook in the program itself; see the module."""
@@ -735,7 +726,7 @@ class AgentHooks:
             "session_id": facts.session,
             "transcript_path": facts.session_transcript or facts.transcript,
             "cwd": facts.cwd,
-            "permission_mode": _MODES[facts.mode],
+            "permission_mode": CLAUDE_NAMES[facts.mode],
             "agent_id": facts.agent_id,
             "agent_type": facts.agent_type,
             "session": facts.session,

@@ -71,45 +71,30 @@ that names it; a function of `Permissions.ask` that raises fails its agent
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Final,
-    Literal,
-    TypeAlias,
-    TypeVar,
-    cast,
-    get_args,
-)
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import attrs
 
-from actors.agent import ToolUse
 from actors.lowlevel import publish as _publish
 from actors.text import one_line
 
 from ._errors import AskFailed as AskFailed
-from ._path_patterns import (
-    Place,
-    home_directory,
-    is_below,
-    is_inside,
-    paths_named,
-    paths_to_follow,
-    stays_below,
-    unknown_arguments,
-)
-from ._protected import protected_part
-from ._rules import Rule
-from ._tool_names import EDITING, PATH_ARGUMENTS, READING, SEARCHING, newer
-
-if TYPE_CHECKING:
-    from ._approvals import Approvals, HostApprovals
+from ._judging import Decision as Decision
+from ._judging import ToolRequest as ToolRequest
+from ._judging import Verdict as Verdict
+from ._judging import decide as decide
+from ._judging import weigh, with_input
+from ._modes import MODES as MODES
+from ._modes import Mode as Mode
+from ._modes import ModeName as ModeName
+from ._modes import read_mode as read_mode
+from ._modes import recheck as recheck
+from ._modes import resolve_mode as resolve_mode
+from ._rules import Rule as Rule
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
@@ -130,296 +115,16 @@ __all__ = [
 
 T = TypeVar("T")
 
-Mode: TypeAlias = Literal["default", "accept_edits", "plan", "bypass", "deny", "bubble"]
-"""What a call may do of which no rule speaks: see the module."""
-MODES: Final[tuple[Mode, ...]] = get_args(Mode)
-
-ModeName: TypeAlias = (
-    Mode | Literal["acceptEdits", "bypassPermissions", "dontAsk", "manual"]
-)
-"""What `Permissions.mode` is given, so that a type checker finds a misspelt one. Of a
-name from elsewhere `read_mode` makes a mode."""
-
-_RANK: Final[Mapping[Mode, int]] = {
-    "deny": 0,
-    "plan": 1,
-    "default": 2,
-    "bubble": 2,  # Who asks a person takes nothing by itself.
-    "accept_edits": 3,
-    "bypass": 4,
-}
-
-_OTHER_MODES: Final[Mapping[str, Mode]] = {
-    "acceptEdits": "accept_edits",
-    "bypassPermissions": "bypass",
-    "dontAsk": "deny",
-    "manual": "default",
-}
-_NOT_HERE: Final[Mapping[str, str]] = {
-    "auto": "no classifier judges calls: write default, accept_edits or bubble",
-    "delegate": "tools are taken away by Agent.tools: write default",
-    "ask": "who is asked says Permissions.ask; or write bubble",
-    "yolo": "write bypass",
-}
-
-TALKING: Final = frozenset(("TaskList", "TaskOutput", "TaskStop", "SendMessage"))
-"""Tools that need no permission: they reach no further than the agent's own tasks
-and messages."""
-
-
-Fill: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-Follow: TypeAlias = Callable[[str], "str | None"]
-
-
-@attrs.frozen(kw_only=True)
-class ToolRequest:
-    """One tool call of an agent that is to be judged."""
-
-    agent_id: str
-    agent_type: str
-    depth: int
-    mode: Mode
-    """The agent's mode, as `resolve_mode` has made it."""
-    tool_use: ToolUse
-    cwd: str | None = None
-    """The agent's directory, absolute."""
-    background: bool = False
-    fill: Fill | None = attrs.field(default=None, eq=False, repr=False)
-    """Returns the arguments of the call with what holds where it leaves something
-    out: what the rules look at. None is the input as it is."""
-    follow: Follow | None = attrs.field(default=None, eq=False, repr=False)
-    """Returns where an absolute path leads if links are followed; None if that cannot
-    be seen. Without it paths are judged by their names."""
-    home: str | None = None
-    """What ``~`` stands for, absolute; None is by the program's own environment."""
-    runtime_directory: str | None = None
-    """That of the runtime, in which no mode but ``bypass`` edits."""
-
-
-@attrs.frozen
-class Decision:
-    """What rules and mode say of a call, or a hook."""
-
-    effect: Literal["allow", "deny", "ask"]
-    reason: str
-    is_wanted: bool = attrs.field(default=False, kw_only=True, eq=False)
-    """Whether a rule or a hook has asked; else it is what is left where none speaks."""
-
-
-@attrs.frozen
-class Verdict:
-    """Whether a call may be made."""
-
-    allowed: bool
-    reason: str
-    """Why, in words for the model if it may not."""
-    by_default: bool = attrs.field(default=False, kw_only=True)
-    """Whether it may not only because nobody has said anything of it."""
-    unasked: bool = attrs.field(default=False, kw_only=True)
-    """Whether it may not only because a rule or a hook asks, and nobody answers."""
-    input: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)
-    """What it is to be made with instead of what the model has asked for; rules
-    that deny or ask are asked about that again. None changes nothing."""
-
-
 Ask: TypeAlias = Callable[[ToolRequest], Awaitable[Verdict | None]]
 """An async function that is asked about a call; None means that it does not know."""
 
 
-def read_mode(value: object, what: str = "mode") -> Mode:
-    """Return the mode that a name means: one of `MODES`, or as Claude Code calls it.
+class Desk(Protocol):
+    """Where calls wait for somebody's answer."""
 
-    Raises:
-        ValueError: naming ``what`` and the value, and saying what to write.
-    """
-    for mode in MODES:
-        if value == mode:
-            return mode
-    if isinstance(value, str):
-        if value in _OTHER_MODES:
-            return _OTHER_MODES[value]
-        plain = value.strip().lower().replace("-", "").replace("_", "")
-        why = _NOT_HERE.get(plain)
-        for name in (*_OTHER_MODES, *MODES):
-            if name.lower().replace("_", "") == plain:
-                why = f"write {name}"
-        if why is not None:
-            raise ValueError(
-                f"{what} must be one of {', '.join(MODES)}, not {value!r}: {why}"
-            )
-    raise ValueError(f"{what} must be one of {', '.join(MODES)}, not {value!r}")
-
-
-def resolve_mode(own: str | None, parent: Mode) -> Mode:
-    """Return the mode of an agent that is to have ``own``, started by one in
-    ``parent``: never one that allows more by itself, in the background or not.
-
-    For an agent that the program itself has started ``parent`` is
-    `Permissions.mode`. None, and a mode that allows more, become ``parent``; below
-    ``plan`` everything is in ``plan``. ``bubble`` counts as ``default``, since what
-    it allows beyond that a person has allowed.
-
-    Raises:
-        ValueError: if ``own`` is no mode.
-    """
-    if own is None:
-        return parent
-    mode = read_mode(own, "permission_mode")
-    if parent == "plan":
-        # Only in it the rules cannot allow editing, so no other is less.
-        return "plan"
-    return mode if _RANK[mode] <= _RANK[parent] else parent
-
-
-def recheck(mode: str | None, allowed: Mode) -> Mode:
-    """Return the mode of a resumed agent that was in ``mode``, if now ``allowed`` is
-    the most. What it may do never grows by a resume; a mode that nobody knows
-    (it may come from a file) allows nothing."""
-    try:
-        return resolve_mode(mode, allowed)
-    except ValueError:
-        return resolve_mode("deny", allowed)
-
-
-def decide(rules: Iterable[Rule], mode: Mode, request: ToolRequest) -> Decision:
-    """Return what the rules and the mode say of a call.
-
-    Pure, after what the request's `fill` and `follow` have told.
-    """
-    rules = tuple(rules)
-    return _decide(rules, mode, request, look(rules, request))
-
-
-@attrs.frozen
-class Seen:
-    """What there is to know of a call."""
-
-    name: str
-    arguments: Mapping[str, Any]
-    cwd: str | None
-    real: Mapping[str, str] | None
-    home: str | None
-
-    @property
-    def place(self) -> Place:
-        """Where the call is made."""
-        return Place(self.cwd, None, self.real, self.home)
-
-    def is_meant_by(self, rule: Rule, *, widely: bool = False) -> bool:
-        """Tell whether one of the rules for which it was looked speaks of it."""
-        return rule.matches(
-            self.name,
-            self.arguments,
-            self.cwd,
-            real=self.real,
-            home=self.home,
-            widely=widely,
-        )
-
-
-def look(rules: Iterable[Rule], request: ToolRequest) -> Seen:
-    """See what a call means, and where the paths lead of which it or a rule speaks."""
-    use, cwd, follow = request.tool_use, request.cwd, request.follow
-    arguments = use.input if request.fill is None else request.fill(use.input)
-    home = request.home or home_directory()
-    real: dict[str, str] | None = None
-    if follow is not None:
-        paths = paths_to_follow(newer(use.name), arguments, cwd, home)
-        if paths:
-            paths += [
-                path for rule in rules for path in rule.places(use.name, cwd, home)
-            ]
-            if request.runtime_directory is not None:
-                paths.append(request.runtime_directory)
-        found = ((path, follow(path)) for path in dict.fromkeys(paths))
-        real = {path: leads for path, leads in found if leads is not None}
-    return Seen(use.name, arguments, cwd, real, home)
-
-
-def _decide(
-    rules: tuple[Rule, ...], mode: Mode, request: ToolRequest, seen: Seen
-) -> Decision:
-    matching = [rule for rule in rules if seen.is_meant_by(rule)]
-    for rule in matching:
-        if rule.effect == "deny":
-            return Decision("deny", f"the rule {rule.text} denies it")
-    if mode == "plan" and seen.name in EDITING:
-        return Decision("deny", "nothing may be changed in the mode plan")
-    for rule in matching:
-        if rule.effect == "ask":
-            if mode == "deny":
-                return Decision("deny", f"the rule {rule.text} asks, and mode deny not")
-            return Decision("ask", f"the rule {rule.text} asks", is_wanted=True)
-    for rule in matching:
-        if rule.effect == "allow" and (rule.text == "*" or not _is_protected(seen)):
-            return Decision("allow", f"the rule {rule.text} allows it")
-    return _decide_by_mode(rules, mode, request, seen)
-
-
-def _decide_by_mode(
-    rules: tuple[Rule, ...], mode: Mode, request: ToolRequest, seen: Seen
-) -> Decision:
-    name = seen.name
-    if newer(name) in TALKING:
-        return Decision("allow", f"{name} needs no permission")
-    if mode == "bypass":
-        return Decision("allow", "the mode bypass allows everything")
-    if mode == "deny":
-        return Decision("deny", "no rule allows it, and the mode is deny")
-    why = "no rule allows it"
-    if name in READING or (name in EDITING and mode == "accept_edits"):
-        elsewhere = _why_not_at_home(request, seen)
-        if elsewhere is None:
-            does = "reads" if name in READING else "edits"
-            return Decision("allow", f"it {does} in the agent's directory")
-        why = f"{why}, and {elsewhere}"
-    near = _nearly(rules, seen)
-    if near is not None:
-        why = f"{why} ({near.text} allows less than this: see Rule)"
-    if mode == "plan":
-        return Decision("deny", f"{why}, and the mode is plan")
-    return Decision("ask", why)
-
-
-def _is_protected(seen: Seen) -> bool:
-    """Tell whether a call edits what no rule for a tool allows to edit."""
-    if seen.name not in EDITING:
-        return False
-    path = seen.arguments.get(PATH_ARGUMENTS[seen.name])
-    return protected_part(path, seen.place) is not None
-
-
-def _nearly(rules: tuple[Rule, ...], seen: Seen) -> Rule | None:
-    """Return a rule that would have matched if it had been one that denies: whoever
-    wrote it may wonder why it does not allow the call."""
-    for rule in rules:
-        if rule.effect == "allow" and seen.is_meant_by(rule, widely=True):
-            return rule
-    return None
-
-
-def _why_not_at_home(request: ToolRequest, seen: Seen) -> str | None:
-    """Return why a call of a tool for files is not known to stay in the agent's
-    directory; None if it is."""
-    name, arguments = seen.name, seen.arguments
-    place = seen.place
-    path = arguments.get(PATH_ARGUMENTS[name])
-    if unknown := unknown_arguments(name, arguments):
-        return f"nobody knows what its argument {one_line(unknown[0], 40)} means"
-    if path is None and name not in SEARCHING:
-        return "it names no path"
-    if paths_named(newer(name), arguments) is None:
-        return "it names more than is looked at"
-    if not stays_below(arguments.get("pattern", "") if name == "Glob" else ""):
-        return "its pattern may lead to other directories"
-    if not is_inside(path, place):
-        return "it is not in the agent's directory"
-    if name in EDITING and (part := protected_part(path, place)) is not None:
-        return f"{one_line(part, 40)} is not edited for being there"
-    own = request.runtime_directory
-    if name in EDITING and own is not None and is_below(path, own, place):
-        return "it is in the runtime's own directory"
-    return None
+    async def wait(self, request: ToolRequest) -> Verdict:
+        """Return the answer."""
+        ...
 
 
 def as_tuple(values: Iterable[T]) -> tuple[T, ...]:
@@ -511,7 +216,7 @@ class Permissions:
     async def judge(
         self,
         request: ToolRequest,
-        approvals: Approvals | HostApprovals,
+        approvals: Desk,
         hooks: Ask | None = None,
         *,
         said: Decision | None = None,
@@ -529,70 +234,36 @@ class Permissions:
             AskFailed: if a function of `ask` has raised, or has returned something
                 else than it may. It names the call and the agent.
         """
-        decision = self._decide(request, said)
-        if decision.effect != "ask":
-            return _verdict(request, decision.effect == "allow", decision.reason)
+        decision = weigh(self.rules, request, said)
         changed: Mapping[str, Any] | None = None
-        for answers in (*self._functions(), *(() if hooks is None else (hooks,))):
+        asked: list[Ask] = [partial(_ask, function) for function in self.ask]
+        for ask in asked if hooks is None else [*asked, hooks]:
+            if decision.effect != "ask":
+                break
             # A copy: what is judged is what is called, whatever they do with it.
-            verdict = await answers(with_input(request, request.tool_use.input))
+            verdict = await ask(with_input(request, request.tool_use.input))
             if verdict is None:
                 continue
             if not verdict.allowed or verdict.input is None:
-                return self._final(request, verdict, changed)
+                return _settled(request, verdict.allowed, verdict.reason, changed)
             # Another call than that of which rules and mode have spoken.
             request = with_input(request, verdict.input)
             changed = request.tool_use.input
-            decision = self._decide(request, Decision("allow", verdict.reason))
-            if decision.effect != "ask":
-                verdict = Verdict(decision.effect == "allow", decision.reason)
-                return self._final(request, verdict, changed)
+            decision = weigh(self.rules, request, Decision("allow", verdict.reason))
+        if decision.effect != "ask":
+            allowed = decision.effect == "allow"
+            return _settled(request, allowed, decision.reason, changed)
         if request.mode == "bubble":
             verdict = await approvals.wait(with_input(request, request.tool_use.input))
-            return self._final(request, verdict, changed)
-        verdict = _verdict(
-            request, False, f"{decision.reason}, and nobody has allowed it"
-        )
+            return _settled(request, verdict.allowed, verdict.reason, changed)
         nothing_said = said is None and changed is None and not decision.is_wanted
         return attrs.evolve(
-            verdict, by_default=nothing_said, unasked=decision.is_wanted
+            _settled(
+                request, False, f"{decision.reason}, and nobody has allowed it", None
+            ),
+            by_default=nothing_said,
+            unasked=decision.is_wanted,
         )
-
-    def _functions(self) -> Iterable[Ask]:
-        return (partial(_ask, function) for function in self.ask)
-
-    def _final(
-        self,
-        request: ToolRequest,
-        verdict: Verdict,
-        changed: Mapping[str, Any] | None,
-    ) -> Verdict:
-        if not verdict.allowed:
-            return _verdict(request, False, verdict.reason)
-        return Verdict(True, verdict.reason, input=changed)
-
-    def _decide(self, request: ToolRequest, said: Decision | None) -> Decision:
-        """Return what rules, mode and hooks say of a call."""
-        if said is not None and said.effect == "deny":
-            return said
-        seen = look(self.rules, request)
-        without = _decide(self.rules, request.mode, request, seen)
-        if said is None:
-            return without
-        rules = (*self.rules, Rule(said.effect, "*"))
-        decision = _decide(rules, request.mode, request, seen)
-        if decision.effect == without.effect:
-            return without
-        if decision.effect == "deny":
-            return Decision("deny", f"{said.reason}, and the mode {request.mode} not")
-        return attrs.evolve(decision, reason=said.reason)
-
-
-def with_input(request: ToolRequest, arguments: Mapping[str, Any]) -> ToolRequest:
-    """Return the request with other arguments."""
-    use = request.tool_use
-    changed = ToolUse(use.id, use.name, copy.deepcopy(dict(arguments)))
-    return attrs.evolve(request, tool_use=changed)
 
 
 async def _ask(function: Ask, request: ToolRequest) -> Verdict | None:
@@ -607,9 +278,14 @@ async def _ask(function: Ask, request: ToolRequest) -> Verdict | None:
         raise AskFailed(request.agent_id, use.name, use.id, error) from error
 
 
-def _verdict(request: ToolRequest, allowed: bool, reason: str) -> Verdict:
+def _settled(
+    request: ToolRequest,
+    allowed: bool,
+    reason: str,
+    changed: Mapping[str, Any] | None,
+) -> Verdict:
     if allowed:
-        return Verdict(True, reason)
+        return Verdict(True, reason, input=changed)
     name = one_line(request.tool_use.name, 80)
     return Verdict(False, f"{name} is not allowed: {reason}.")
 

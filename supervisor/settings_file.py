@@ -54,7 +54,8 @@ from actors.text import clean_text
 
 from ._hook_settings import EVENTS, HookReader, near, shown
 from ._hook_settings import Problem as Problem
-from ._path_patterns import home_directory
+from ._modes import CLAUDE_MODES
+from ._paths import home_directory
 from ._rule_reading import is_anchored
 from ._rules import doubtful, is_about_paths, name_in
 from ._text_file import BadFile, read_text
@@ -64,14 +65,6 @@ from .permissions import Mode, Rule
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["FileSettings", "Problem", "SettingsError", "read_hooks", "read_settings"]
 
-_MODES: Final[Mapping[str, Mode]] = {
-    "default": "default",
-    "manual": "default",
-    "acceptEdits": "accept_edits",
-    "plan": "plan",
-    "dontAsk": "deny",
-    "bypassPermissions": "bypass",
-}
 _EFFECTS: Final = ("deny", "ask", "allow")
 _PERMISSIONS: Final = (
     *(*_EFFECTS, "defaultMode", "additionalDirectories"),
@@ -330,13 +323,13 @@ class _Reader:
         place = "permissions.defaultMode"
         if said is None:
             return None
-        if isinstance(said, str) and said in _MODES:
-            return _MODES[said]
+        if isinstance(said, str) and said in CLAUDE_MODES:
+            return CLAUDE_MODES[said]
         if said == "auto":
             self._add(place, "there is no mode auto: the mode is default")
             return "default"
-        hint = near(said, (*_MODES,)) if isinstance(said, str) else ""
-        wanted = ", ".join(_MODES)
+        hint = near(said, (*CLAUDE_MODES,)) if isinstance(said, str) else ""
+        wanted = ", ".join(CLAUDE_MODES)
         self._bad(place, f"must be one of {wanted}, not {shown(said)}{hint}")
         return None
 

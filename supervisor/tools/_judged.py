@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from actors.agent import ToolUse
 
 from .._inherited import agent_record
-from .._path_patterns import home_directory
+from .._paths import home_directory
 from ..lowlevel import life_of
 from ..permissions import Permissions, ToolRequest, resolve_mode
 from ._arguments import Refused
