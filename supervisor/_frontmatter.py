@@ -13,6 +13,8 @@ from typing import Any, Final, TypeAlias, cast
 
 import attrs
 
+from ._text_file import BadText
+
 HEAD_LIMIT: Final = 65_536
 """Characters that a head may have."""
 
@@ -40,14 +42,6 @@ _DECIMAL: Final = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}")
 _DEPTH: Final = 8
 """How deep a field may be that is no text, and how large."""
 _NODES: Final = 10_000
-
-
-@attrs.define(slots=False)
-class BadHead(Exception):
-    """Raised when a text has no head that can be read: what to do, in which line."""
-
-    line: int
-    text: str
 
 
 @attrs.frozen
@@ -85,13 +79,13 @@ def split_page(text: str) -> Page:
     """Return the head and the body of ``text``.
 
     Raises:
-        BadHead: if there is no head, or one that nobody can read.
+        BadText: if there is no head, or one that nobody can read.
     """
     # Not by splitlines, which also splits where no editor begins a line.
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     first = next((n for n, line in enumerate(lines) if line.strip()), 0)
     if not _is_fence(lines[first]):
-        raise BadHead(
+        raise BadText(
             first + 1,
             "there is no frontmatter: begin the file with a line ---, then the fields, "
             "then another line ---",
@@ -100,14 +94,14 @@ def split_page(text: str) -> Page:
         if _is_fence(lines[number]):
             break
     else:
-        raise BadHead(
+        raise BadText(
             first + 1,
             "the frontmatter is never closed: put a line --- between its last field "
             "and the prompt",
         )
     head = lines[first + 1 : number]
     if sum(map(len, head)) > HEAD_LIMIT:
-        raise BadHead(
+        raise BadText(
             first + 1, f"the frontmatter has more than {HEAD_LIMIT} characters"
         )
     fields = _by_yaml(head, first + 2)
@@ -291,7 +285,7 @@ def _by_line(head: list[str], first: int, why: str) -> list[HeadField]:
         elif found and (line[:1] in (" ", "\t", "") or _is_item(stripped)):
             found[-1].more.append(stripped)
         elif stripped and not stripped.startswith("#"):
-            raise BadHead(
+            raise BadText(
                 number, f"this is no field: write it as 'key: value' (YAML says: {why})"
             )
     return [field.field() for field in found]

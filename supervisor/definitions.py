@@ -64,24 +64,25 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast, get_args
+from typing import Any, Final, TypeAlias
 
 import attrs
 
-from actors.lowlevel import by, check_whole, of
 from actors.lowlevel import publish as _publish
-from actors.text import clean_text, is_encodable
+from actors.text import clean_text
 
-from ._frontmatter import BadHead, HeadField, Value, split_page
+from ._definition import SHOWN, shown
+from ._definition import AgentDefinition as AgentDefinition
+from ._definition import DefinitionError as DefinitionError
+from ._frontmatter import HeadField, Value, split_page
 from ._hook_settings import HookReader
-from ._spec import Restart
-from ._text_file import BadFile, read_text
-from ._tool_names import known_spelling, newer
+from ._modes import MODES_BY_NAME
+from ._text_file import BadText, read_text
+from ._tool_names import known_spelling
 from .hooks import Hooks
-from .permissions import MODES
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
@@ -92,199 +93,15 @@ __all__ = [
     "read_definitions",
 ]
 
-_NAME_LIMIT: Final = 64
-_TEXT_LIMIT: Final = 16_384
-_SHOWN: Final = 80
-
-_MODES: Final[Mapping[str, str]] = {mode.replace("_", ""): mode for mode in MODES} | {
-    # As other programs call them.
-    "bypasspermissions": "bypass",
-    "dontask": "deny",
-}
-_RESTARTS: Final[tuple[Restart, ...]] = get_args(Restart)
 _YES: Final = ("true", "yes", "on", "1")
 _NO: Final = ("false", "no", "off", "0")
 _NUMBER: Final = re.compile("[1-9][0-9]{0,8}")
-# A word begins it: no dash of a list, and no comment.
-_TOOL: Final = re.compile(r"[\w*][^\s,()\[\]{}'\"#]{0,127}")
-_MODEL: Final = re.compile(r"[^\s'\"]{1,256}")
 # Outside of parentheses, in which some write what a tool may be called with.
 _LIST: Final = re.compile(r"(?:\([^()]*\)|[^\s,()])+|[()]")
 
 
-@attrs.define(slots=False)
-class DefinitionError(Exception):
-    """Raised for a file that defines no agent: `str` of it names the file and the
-    line, and says what to do; one line for each thing that is wrong."""
-
-    source: Path | None
-    """The file; None for a text that came from none."""
-    line: int | None
-    """The line, from 1; None where it is the file as a whole."""
-    text: str
-    """What is wrong."""
-    more: tuple[tuple[int | None, str], ...] = ()
-    """What else is: line and text of each."""
-    definition: AgentDefinition | None = None
-    """The agent without all that, if it can only do less; None if it must not be
-    used."""
-
-    def __str__(self) -> str:
-        faults = [(self.line, self.text), *self.more]
-        return "\n".join(self._told(line, text) for line, text in faults)
-
-    def _told(self, line: int | None, text: str) -> str:
-        place = "agent definition" if self.source is None else os.fspath(self.source)
-        if line is not None:
-            place += f":{line}"
-        # A name of a file that is no UTF-8 cannot be told.
-        return clean_text(f"{place}: {text}")
-
-
-def _check_name(value: object) -> None:
-    name = _text(value)
-    if not name:
-        raise ValueError("must not be empty")
-    if len(name) > _NAME_LIMIT:
-        raise ValueError(f"must have at most {_NAME_LIMIT} characters")
-    for character in name:
-        kind = unicodedata.category(character)
-        if not (kind[0] in "LMN" or character in " -_."):
-            raise ValueError(
-                f"may hold letters, digits, spaces and - _ . only, not {character!a}"
-            )
-    # It may come into a path one day, and must not mean another place there.
-    if name[0] in " .-" or name[-1] in " ." or ".." in name or "  " in name:
-        raise ValueError(
-            "must begin with a letter or digit, end with no dot, and hold no two dots "
-            f"or spaces in a row, not be {_shown(name)}"
-        )
-
-
-def _check_text(value: object) -> None:
-    text = _text(value)
-    if not text.strip():
-        raise ValueError("must not be empty")
-    if not is_encodable(text):
-        raise ValueError("holds half a surrogate pair, which is no character")
-
-
-def _check_description(value: object) -> None:
-    _check_text(value)
-    if len(_text(value)) > _TEXT_LIMIT:
-        raise ValueError(f"must have at most {_TEXT_LIMIT} characters")
-
-
-def _check_tools(value: object) -> None:
-    if value is None:
-        return
-    if not isinstance(value, tuple):
-        raise TypeError(f"must be a tuple of names, not {value!r}")
-    for name in cast("tuple[object, ...]", value):
-        if not isinstance(name, str):
-            raise TypeError(f"must be names, not {name!r}")
-        if "(" in name:
-            raise ValueError(
-                f"may hold only names of tools, not {_shown(name)}: {_rather(name)}"
-            )
-        if not _TOOL.fullmatch(name) or not name.isprintable():
-            raise ValueError(f"may hold only names of tools, not {_shown(name)}")
-
-
-def _rather(name: str) -> str:
-    """Return what to write for the name of a tool with an argument."""
-    if newer(name.partition("(")[0]) == "Agent":
-        return (
-            "which types may be launched is said by permission rules: name Agent, and "
-            "deny Agent(TYPE) there for each that may not"
-        )
-    return "name the tool, and restrict its calls by a permission rule"
-
-
-def _check_model(value: object) -> None:
-    if value is None:
-        return
-    model = _text(value)
-    if not _MODEL.fullmatch(model) or not model.isprintable():
-        raise ValueError(
-            f"must be one word, a model or provider/model, not {_shown(model)}"
-        )
-
-
-def _check_known(value: object, known: Collection[str | None]) -> None:
-    if value not in known:
-        words = ", ".join(filter(None, known))
-        raise ValueError(f"must be one of {words}, not {_shown(value)}")
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"must be a str, not {value!r}")
-    return value
-
-
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return repr(text) if len(text) <= _SHOWN else f"{text[:_SHOWN]!r}..."
-
-
-def _by(check: Callable[..., None], *args: object) -> Any:
-    """Return a validator whose errors name the field."""
-
-    def validator(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        try:
-            check(value, *args)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{attribute.name} {error}") from None
-
-    return validator
-
-
-@attrs.frozen(kw_only=True)
-class AgentDefinition:
-    """A kind of agent: what it is for, and what it may do.
-
-    Raises:
-        TypeError, ValueError: naming the field and its value.
-    """
-
-    name: str = attrs.field(validator=_by(_check_name))
-    """What it is called by; letters and digits of any script, spaces, ``- _ .``."""
-    description: str = attrs.field(validator=_by(_check_description))
-    """When to use it, for the model that may."""
-    prompt: str = attrs.field(validator=_by(_check_text), repr=False)
-    """What the agent is told of its work: its system prompt."""
-    tools: tuple[str, ...] | None = attrs.field(
-        default=None, validator=_by(_check_tools)
-    )
-    """The names of the tools that it may use; None is all."""
-    disallowed_tools: tuple[str, ...] = attrs.field(
-        default=(), validator=_by(_check_tools)
-    )
-    """Those that it may not use, whatever `tools` says."""
-    model: str | None = attrs.field(default=None, validator=_by(_check_model))
-    """``model`` or ``provider/model``; None is that of whoever starts it."""
-    background: bool = attrs.field(default=False, validator=of(bool))
-    """Whether it always runs in the background."""
-    permission_mode: str | None = attrs.field(
-        default=None, validator=_by(_check_known, (*MODES, None))
-    )
-    """None is that of whoever starts it."""
-    restart: Restart = attrs.field(
-        default="temporary", validator=_by(_check_known, _RESTARTS)
-    )
-    """Whether it is run again, in the background: see `Runtime.launch`."""
-    max_turns: int | None = attrs.field(
-        default=None, validator=by(check_whole, 1, none=True)
-    )
-    """How many rounds of tool calls it has; None is no limit."""
-    hooks: Hooks | None = attrs.field(
-        default=None,
-        validator=of(Hooks | None),
-    )
-    """What is called round its runs and its calls, besides the hooks of all agents."""
-    source: Path | None = None
-    """The file that it was read from."""
+def _normal(key: str) -> str:
+    return re.sub("[-_ ]", "", unicodedata.normalize("NFKC", key)).lower()
 
 
 def _to_list(value: Value) -> tuple[str, ...]:
@@ -315,7 +132,7 @@ def _check_patterns(names: Iterable[str]) -> None:
         if name == "mcp__" or (is_pattern and not name.startswith("mcp__")):
             raise ValueError(
                 "must name each tool; only for those of MCP servers may there be a "
-                f"pattern, as in mcp__SERVER__* or mcp__*, not {_shown(name)}"
+                f"pattern, as in mcp__SERVER__* or mcp__*, not {shown(name)}"
             )
 
 
@@ -324,7 +141,7 @@ def _to_disallowed(value: Value) -> tuple[str, ...]:
     _check_patterns(names)
     for name in names:
         if (known := known_spelling(name)) is not None:
-            raise ValueError(f"would forbid nothing by {_shown(name)}: write {known}")
+            raise ValueError(f"would forbid nothing by {shown(name)}: write {known}")
     return names
 
 
@@ -332,15 +149,6 @@ def _to_text(value: Value) -> str:
     if not isinstance(value, str):
         raise ValueError("must be text; put it in quotes")
     return value.strip()
-
-
-def _to_name(value: Value) -> str:
-    return unicodedata.normalize("NFC", _to_text(value))
-
-
-def _to_description(value: Value) -> str:
-    # A list by accident: it begins with a bracket.
-    return clean_text(_to_text(value))
 
 
 def _to_model(value: Value) -> str | None:
@@ -354,7 +162,7 @@ def _to_flag(value: Value) -> bool:
         return True
     if text in _NO:
         return False
-    raise ValueError(f"must be true or false, not {_shown(_to_text(value))}")
+    raise ValueError(f"must be true or false, not {shown(_to_text(value))}")
 
 
 def _to_mode(value: Value) -> str | None:
@@ -362,30 +170,29 @@ def _to_mode(value: Value) -> str | None:
     return _MODES.get(_normal(text), text) or None
 
 
-def _to_restart(value: Value) -> str:
-    return _to_text(value).lower()
-
-
 def _to_turns(value: Value) -> int:
     text = _to_text(value)
     if not _NUMBER.fullmatch(text):
         raise ValueError(
-            f"must be a plain whole number, 1 or more, below 1,000,000,000, not {_shown(text)}"
+            f"must be a plain whole number, 1 or more, below 1,000,000,000, not {shown(text)}"
         )
     return int(text)
 
 
 # By the spelling without hyphens, underscores and capitals.
-_FIELDS: Final[Mapping[str, tuple[str, Callable[[Value], object]]]] = {
-    "name": ("name", _to_name),
-    "description": ("description", _to_description),
+_MODES: Final = {_normal(name): mode for name, mode in MODES_BY_NAME.items()}
+_Read: TypeAlias = Callable[[Value], object]
+"""Makes of what stands in a file what `AgentDefinition` then checks."""
+_FIELDS: Final[Mapping[str, tuple[str, _Read]]] = {
+    "name": ("name", lambda value: unicodedata.normalize("NFC", _to_text(value))),
+    "description": ("description", lambda value: clean_text(_to_text(value))),
     "tools": ("tools", _to_tools),
     "allowedtools": ("tools", _to_tools),
     "disallowedtools": ("disallowed_tools", _to_disallowed),
     "model": ("model", _to_model),
     "background": ("background", _to_flag),
     "permissionmode": ("permission_mode", _to_mode),
-    "restart": ("restart", _to_restart),
+    "restart": ("restart", lambda value: _to_text(value).lower()),
     "maxturns": ("max_turns", _to_turns),
     "hooks": ("hooks", lambda value: value),
 }
@@ -424,10 +231,6 @@ _SUSPICIOUS: Final = re.compile(f"{_RESTRICTS}|tool|hook|fork|turns|^mode$")
 _MERGE: Final = "<<"
 
 
-def _normal(key: str) -> str:
-    return re.sub("[-_ ]", "", unicodedata.normalize("NFKC", key)).lower()
-
-
 def parse_definition(text: str, source: Path | None = None) -> AgentDefinition:
     """Return the agent that ``text`` defines.
 
@@ -441,26 +244,30 @@ def parse_definition(text: str, source: Path | None = None) -> AgentDefinition:
     """
     try:
         page = split_page(text.removeprefix("\ufeff"))
-    except BadHead as error:
+    except BadText as error:
         raise DefinitionError(source, error.line, error.text) from None
-    faults = [*_faults_of_keys(page.fields)]
+    faults: list[Fault] = []
     less: list[Fault] = []
     values: dict[str, Any] = {}
     lines: dict[str, int] = {}
     for field in page.fields:
-        normal = _normal(field.key)
-        name, convert = _FIELDS.get(normal, ("", None))
-        if convert is None or name in lines:
+        faults += _indented_guards(field)
+        name, read = _FIELDS.get(_normal(field.key), ("", None))
+        if read is None:
+            faults += _faults_of_unknown(field)
             less += _faults_of_unhonoured(field, _LESS)
-            continue
-        lines[name] = field.line
-        if name == "hooks":
-            values[name] = _read_hooks(field, faults, less)
-            continue
-        try:
-            values[name] = convert(field.value)
-        except ValueError as error:
-            faults.append((field.line, f"{field.key} {error}"))
+        elif name in lines:
+            text = f"{field.key} is given twice, first in line {lines[name]}: "
+            faults.append((field.line, text + "remove one of them"))
+        else:
+            lines[name] = field.line
+            try:
+                if name == "hooks":
+                    values[name] = _read_hooks(field, faults, less)
+                else:
+                    values[name] = read(field.value)
+            except ValueError as error:
+                faults.append((field.line, f"{field.key} {error}"))
     if page.body:
         values["prompt"] = page.body
     faults += _faults_of_values(values, lines)
@@ -488,13 +295,9 @@ def _place(fault: Fault) -> float:
     return fault[0] or math.inf
 
 
-def _read_hooks(
-    field: HeadField, faults: list[Fault], less: list[Fault]
-) -> Hooks | None:
+def _read_hooks(field: HeadField, faults: list[Fault], less: list[Fault]) -> Hooks:
     if field.tree is None:
-        text = f"{field.key} must be a mapping of events, as in a settings file"
-        faults.append((field.line, text))
-        return None
+        raise ValueError("must be a mapping of events, as in a settings file")
     reader = HookReader(in_agent=True)
     hooks = reader.read(field.tree)
     for problem in reader.problems:
@@ -502,28 +305,16 @@ def _read_hooks(
     return hooks
 
 
-def _faults_of_keys(fields: Sequence[HeadField]) -> Iterator[Fault]:
-    seen: dict[str, HeadField] = {}
-    for field in fields:
-        normal = _normal(field.key)
-        for key, line in field.within:
-            if normal not in _NESTED and _may_be_guard(key, is_prose=field.is_prose):
-                text = (
-                    f"{_shown(key)} is indented, so that it belongs to {field.key}: "
-                    "begin the line with it, or write it otherwise"
-                )
-                yield line, text
-        if normal == _MERGE:
-            text = f"{_MERGE} is not read: write the fields themselves"
-            yield field.line, text
-        elif normal in _ANOTHER:
-            yield from _faults_of_unhonoured(field, _ANOTHER)
-        elif normal not in _FIELDS:
-            if normal not in _LESS:
-                yield from _faults_of_unknown(field, normal)
-        elif (first := seen.setdefault(_FIELDS[normal][0], field)) is not field:
-            text = f"{field.key} is given twice, first in line {first.line}: "
-            yield field.line, text + "remove one of them"
+def _indented_guards(field: HeadField) -> Iterator[Fault]:
+    if _normal(field.key) in _NESTED:
+        return
+    for key, line in field.within:
+        if _may_be_guard(key, is_prose=field.is_prose):
+            text = (
+                f"{shown(key)} is indented, so that it belongs to {field.key}: "
+                "begin the line with it, or write it otherwise"
+            )
+            yield line, text
 
 
 def _may_be_guard(key: str, *, is_prose: bool) -> bool:
@@ -555,24 +346,29 @@ def _faults_of_unhonoured(
         yield field.line, f"{field.key} is not honoured: {text}"
 
 
-def _faults_of_unknown(field: HeadField, normal: str) -> Iterator[Fault]:
-    if normal in _MEANINGLESS:
+def _faults_of_unknown(field: HeadField) -> Iterator[Fault]:
+    normal = _normal(field.key)
+    if normal == _MERGE:
+        yield field.line, f"{_MERGE} is not read: write the fields themselves"
+    elif normal in _ANOTHER:
+        yield from _faults_of_unhonoured(field, _ANOTHER)
+    if normal in (_MERGE, *_ANOTHER, *_LESS, *_MEANINGLESS):
         return
     # Without a name or a description it is no agent anyway.
     known = [key for key in (*_FIELDS, *_ANOTHER, *_LESS) if key not in _REQUIRED]
     restricts = _SUSPICIOUS.search(normal) is not None
     cutoff = 0.6 if restricts else 0.8
-    near = get_close_matches(normal[:_SHOWN], known, n=1, cutoff=cutoff)
+    near = get_close_matches(normal[:SHOWN], known, n=1, cutoff=cutoff)
     if near:
         meant = _FIELDS.get(near[0], (near[0],))[0]
         text = (
-            f"{_shown(field.key)} is unknown, and {meant} may be meant, "
+            f"{shown(field.key)} is unknown, and {meant} may be meant, "
             "without which the agent may do more: correct the name or remove the line"
         )
         yield field.line, text
     elif restricts:
         text = (
-            f"{_shown(field.key)} is unknown, and looks as if it was to restrict the "
+            f"{shown(field.key)} is unknown, and looks as if it was to restrict the "
             "agent: write tools, disallowed-tools or permission-mode, or remove the line"
         )
         yield field.line, text
@@ -602,7 +398,7 @@ def read_definition(path: str | os.PathLike[str]) -> AgentDefinition:
     source = Path(path)
     try:
         text = read_text(source)
-    except BadFile as error:
+    except BadText as error:
         raise DefinitionError(source, error.line, error.text) from error.__cause__
     return parse_definition(text, source)
 
@@ -640,7 +436,7 @@ def read_definitions(
                 DefinitionError(
                     path,
                     None,
-                    f"the name {_shown(definition.name)} is taken by {first.source}: "
+                    f"the name {shown(definition.name)} is taken by {first.source}: "
                     "rename one of the two",
                 )
             )

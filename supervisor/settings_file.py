@@ -58,7 +58,7 @@ from ._modes import CLAUDE_MODES
 from ._paths import home_directory
 from ._rule_reading import is_anchored
 from ._rules import doubtful, is_about_paths, name_in
-from ._text_file import BadFile, read_text
+from ._text_file import BadText, read_text
 from .hooks import Hooks
 from .permissions import Mode, Rule
 
@@ -166,7 +166,7 @@ def _parse(source: Path) -> Mapping[str, Any]:
         value: object = json.loads(
             text, object_pairs_hook=_once_each, parse_constant=_no_constant
         )
-    except BadFile as error:
+    except BadText as error:
         place = "" if error.line is None else f"line {error.line}"
         problem = Problem(place, error.text, is_fatal=True)
     except json.JSONDecodeError as error:

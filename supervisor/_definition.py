@@ -1,0 +1,206 @@
+"""What an agent that is defined in a file is."""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, cast, get_args
+
+import attrs
+
+from actors.lowlevel import by, check_whole, of
+from actors.text import clean_text, is_encodable
+
+from ._modes import MODES
+from ._spec import Restart
+from ._tool_names import newer
+from .hooks import Hooks
+
+_NAME_LIMIT: Final = 64
+_TEXT_LIMIT: Final = 16_384
+SHOWN: Final = 80
+"""Characters of a value that errors show."""
+# A word begins it: no dash of a list, and no comment.
+_TOOL: Final = re.compile(r"[\w*][^\s,()\[\]{}'\"#]{0,127}")
+_MODEL: Final = re.compile(r"[^\s'\"]{1,256}")
+
+
+@attrs.define(slots=False)
+class DefinitionError(Exception):
+    """Raised for a file that defines no agent: `str` of it names the file and the
+    line, and says what to do; one line for each thing that is wrong."""
+
+    source: Path | None
+    """The file; None for a text that came from none."""
+    line: int | None
+    """The line, from 1; None where it is the file as a whole."""
+    text: str
+    """What is wrong."""
+    more: tuple[tuple[int | None, str], ...] = ()
+    """What else is: line and text of each."""
+    definition: AgentDefinition | None = None
+    """The agent without all that, if it can only do less; None if it must not be
+    used."""
+
+    def __str__(self) -> str:
+        faults = [(self.line, self.text), *self.more]
+        return "\n".join(self._told(line, text) for line, text in faults)
+
+    def _told(self, line: int | None, text: str) -> str:
+        place = "agent definition" if self.source is None else os.fspath(self.source)
+        if line is not None:
+            place += f":{line}"
+        # A name of a file that is no UTF-8 cannot be told.
+        return clean_text(f"{place}: {text}")
+
+
+def _check_name(value: object) -> None:
+    name = _text(value)
+    if not name:
+        raise ValueError("must not be empty")
+    if len(name) > _NAME_LIMIT:
+        raise ValueError(f"must have at most {_NAME_LIMIT} characters")
+    for character in name:
+        kind = unicodedata.category(character)
+        if not (kind[0] in "LMN" or character in " -_."):
+            raise ValueError(
+                f"may hold letters, digits, spaces and - _ . only, not {character!a}"
+            )
+    # It may come into a path one day, and must not mean another place there.
+    if name[0] in " .-" or name[-1] in " ." or ".." in name or "  " in name:
+        raise ValueError(
+            "must begin with a letter or digit, end with no dot, and hold no two dots "
+            f"or spaces in a row, not be {shown(name)}"
+        )
+
+
+def _check_text(value: object) -> None:
+    text = _text(value)
+    if not text.strip():
+        raise ValueError("must not be empty")
+    if not is_encodable(text):
+        raise ValueError("holds half a surrogate pair, which is no character")
+
+
+def _check_description(value: object) -> None:
+    _check_text(value)
+    if len(_text(value)) > _TEXT_LIMIT:
+        raise ValueError(f"must have at most {_TEXT_LIMIT} characters")
+
+
+def _check_tools(value: object) -> None:
+    if not isinstance(value, tuple):
+        raise TypeError(f"must be a tuple of names, not {value!r}")
+    for name in cast("tuple[object, ...]", value):
+        if not isinstance(name, str):
+            raise TypeError(f"must be names, not {name!r}")
+        if "(" in name:
+            raise ValueError(
+                f"may hold only names of tools, not {shown(name)}: {_rather(name)}"
+            )
+        if not _TOOL.fullmatch(name) or not name.isprintable():
+            raise ValueError(f"may hold only names of tools, not {shown(name)}")
+
+
+def _rather(name: str) -> str:
+    """Return what to write for the name of a tool with an argument."""
+    if newer(name.partition("(")[0]) == "Agent":
+        return (
+            "which types may be launched is said by permission rules: name Agent, and "
+            "deny Agent(TYPE) there for each that may not"
+        )
+    return "name the tool, and restrict its calls by a permission rule"
+
+
+def _check_model(value: object) -> None:
+    model = _text(value)
+    if not _MODEL.fullmatch(model) or not model.isprintable():
+        raise ValueError(
+            f"must be one word, a model or provider/model, not {shown(model)}"
+        )
+
+
+def _one_of(*choices: str) -> Callable[[object], None]:
+    def check(value: object) -> None:
+        if value not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}, not {shown(value)}")
+
+    return check
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"must be a str, not {value!r}")
+    return value
+
+
+def shown(value: object) -> str:
+    """Return a value as errors show it."""
+    text = value if isinstance(value, str) else repr(value)
+    return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}..."
+
+
+def _by(check: Callable[[object], None], *, optional: bool = False) -> Any:
+    """Return a validator whose errors name the field."""
+
+    def validator(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        if optional and value is None:
+            return
+        try:
+            check(value)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{attribute.name} {error}") from None
+
+    return validator
+
+
+@attrs.frozen(kw_only=True)
+class AgentDefinition:
+    """A kind of agent: what it is for, and what it may do.
+
+    Raises:
+        TypeError, ValueError: naming the field and its value.
+    """
+
+    name: str = attrs.field(validator=_by(_check_name))
+    """What it is called by; letters and digits of any script, spaces, ``- _ .``."""
+    description: str = attrs.field(validator=_by(_check_description))
+    """When to use it, for the model that may."""
+    prompt: str = attrs.field(validator=_by(_check_text), repr=False)
+    """What the agent is told of its work: its system prompt."""
+    tools: tuple[str, ...] | None = attrs.field(
+        default=None, validator=_by(_check_tools, optional=True)
+    )
+    """The names of the tools that it may use; None is all."""
+    disallowed_tools: tuple[str, ...] = attrs.field(
+        default=(), validator=_by(_check_tools)
+    )
+    """Those that it may not use, whatever `tools` says."""
+    model: str | None = attrs.field(
+        default=None, validator=_by(_check_model, optional=True)
+    )
+    """``model`` or ``provider/model``; None is that of whoever starts it."""
+    background: bool = attrs.field(default=False, validator=of(bool))
+    """Whether it always runs in the background."""
+    permission_mode: str | None = attrs.field(
+        default=None, validator=_by(_one_of(*MODES), optional=True)
+    )
+    """None is that of whoever starts it."""
+    restart: Restart = attrs.field(
+        default="temporary", validator=_by(_one_of(*get_args(Restart)))
+    )
+    """Whether it is run again, in the background: see `Runtime.launch`."""
+    max_turns: int | None = attrs.field(
+        default=None, validator=by(check_whole, 1, none=True)
+    )
+    """How many rounds of tool calls it has; None is no limit."""
+    hooks: Hooks | None = attrs.field(
+        default=None,
+        validator=of(Hooks | None),
+    )
+    """What is called round its runs and its calls, besides the hooks of all agents."""
+    source: Path | None = None
+    """The file that it was read from."""
