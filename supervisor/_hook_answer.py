@@ -1,97 +1,24 @@
 """What a hook says, and what it means: pure.
 
 Hooks are written for several programs, and in several ways: with exit codes, with
-JSON in the shape of the day, with an older one. Whatever has one meaning is read.
-Of what has none nothing follows but a warning; only a denial counts all the same,
-since who prints one wanted to forbid something.
+JSON in the shape of the day, with an older one, or as functions.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
-from typing import Any, Final, Literal, NoReturn, TypeAlias, cast
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
 import attrs
 
-from actors.envelope import CUT, truncate_head
-from actors.text import clean_text, one_line
+from ._hook_command import CommandEnd
+from ._hook_object import TAKEN, TOP, Answer, Event, as_text, read_object, shown
+from ._judging import Decision, Verdict
+from ._text_file import BadText, read_json
 
-Event: TypeAlias = Literal[
-    "SubagentStart",
-    "SubagentStop",
-    "Stop",
-    "PreToolUse",
-    "PermissionRequest",
-    "PostToolUse",
-    "PostToolUseFailure",
-]
-Effect: TypeAlias = Literal["allow", "deny", "ask"]
-
-TEXT_LIMIT: Final = 10_000
-"""Characters kept of a text of a hook, from the start."""
-
-TAKEN: Final = "; it is taken for a denial"
-"""What is said of an answer that is not understood, and can mean nothing else."""
-
-_SHOWN: Final = 80
-_JUDGES: Final = ("PreToolUse", "PermissionRequest")
-_STOPS: Final = ("SubagentStop", "Stop")
-
-_TOP: Final = (
-    *("continue", "stopReason", "suppressOutput", "systemMessage", "decision"),
-    *("reason", "hookSpecificOutput", "async", "asyncTimeout", "terminalSequence"),
-)
-_SPECIFIC: Final[Mapping[str, tuple[str, ...]]] = {
-    "SubagentStart": ("additionalContext",),
-    "SubagentStop": ("additionalContext",),
-    "Stop": ("additionalContext",),
-    "PreToolUse": (
-        *("permissionDecision", "permissionDecisionReason"),
-        *("updatedInput", "additionalContext"),
-    ),
-    "PermissionRequest": ("decision",),
-    "PostToolUse": (
-        *("additionalContext", "updatedToolOutput"),
-        *("updatedMCPToolOutput", "classifierContext"),
-    ),
-    "PostToolUseFailure": ("additionalContext",),
-}
-_DECISION: Final = (
-    *("behavior", "message", "interrupt", "updatedInput", "updatedPermissions"),
-)
-
-# The values that each place has, and what they mean for a call, for a stop, or for
-# an answer that is there already.
-_OLD: Final[Mapping[str, Effect | None]] = {"approve": "allow", "block": "deny"}
-_EFFECTS: Final[Mapping[str, Effect | None]] = {
-    "allow": "allow",
-    "deny": "deny",
-    "ask": "ask",
-}
-_BLOCKS: Final[Mapping[str, Effect | None]] = {"block": "deny", "approve": None}
-
-# In other words, or in a place where nobody looks for it.
-_DENIALS: Final = frozenset(
-    "deny denied block blocked reject rejected refuse refused forbid forbidden"
-    " disallow prevent no false".split()
-)
-_POSITIVE: Final = frozenset(
-    "allow allowed approve approved permit permitted permission proceed ok".split()
-)
-_NEGATIVE: Final = frozenset(
-    "deny denied block blocked reject rejected refuse refused".split()
-)
-# Under a key that nobody knows these mean something, unless it holds what the tool
-# was called with, and a denial, unless it is a text for people.
-_REFUSALS: Final = _NEGATIVE | frozenset(
-    ("forbid", "forbidden", "disallow", "disallowed")
-)
-_ECHOES: Final = frozenset("toolinput toolresponse input updatedinput".split())
-_TEXTS: Final = frozenset("message note comment log description details".split())
-_DECIDING: Final = _POSITIVE | _NEGATIVE | {"decision", "verdict", "action", "effect"}
+_BLOCKED: Final = 2
+"""The exit code of a denial."""
 _IN_BROKEN: Final = re.compile(
     r"""(?:decision|behavior) ["']? \s*[:=]\s* ["']? (?:deny|denied|block|blocked) \b
       | continue ["']? \s*[:=]\s* ["']? false \b""",
@@ -105,26 +32,63 @@ _ANSWERS: Final = re.compile(
 )
 
 
-@attrs.frozen(kw_only=True)
-class Answer:
-    """What one hook has said, as far as it is understood."""
+def understood(event: Event, said: object) -> Answer:
+    """Return what a hook has said, in whatever way."""
+    if said is None:
+        return Answer()
+    if isinstance(said, CommandEnd):
+        return _printed(event, said)
+    if isinstance(said, Mapping):
+        return read_object(event, cast("Mapping[str, Any]", said))
+    if event in ("PreToolUse", "PermissionRequest"):
+        if isinstance(said, Verdict):
+            return Answer(
+                effect="allow" if said.allowed else "deny",
+                reason=said.reason,
+                input=said.input,
+            )
+        if isinstance(said, Decision):
+            return Answer(effect=said.effect, reason=said.reason)
+        return Answer(faults=(f"it returned {said!r}, no Verdict",))
+    if not isinstance(said, str):
+        return Answer(faults=(f"it returned {said!r}, no text",))
+    if event in ("SubagentStop", "Stop"):
+        return Answer(effect="deny", reason=said) if said else Answer()
+    return Answer(context=said)
 
-    effect: Effect | None = None
-    """What is to become of a call; ``deny`` of a stop is to go on, and of an answer
-    that is there already that something is wrong with it."""
-    reason: str | None = None
-    input: Mapping[str, Any] | None = None
-    """What the call is to be made with instead."""
-    context: str | None = None
-    """What the model is to know."""
-    output: str | None = None
-    """What the model is to see instead of the answer of the tool."""
-    ends: str | None = None
-    """Why the agent is to end altogether."""
-    message: str | None = None
-    """What people are to know."""
-    faults: tuple[str, ...] = ()
-    """What is not understood, or not done."""
+
+def _printed(event: Event, end: CommandEnd) -> Answer:
+    answer = read_output(event, end.stdout, is_cut=end.is_cut)
+    if isinstance(answer, str):
+        context = answer if event == "SubagentStart" else None
+        answer = Answer(context=context)
+    code = end.exit.code
+    if code == 0:
+        return answer
+    if code == _BLOCKED:
+        if event == "SubagentStart":
+            return Answer(message=answer.message)
+        reason = answer.reason if answer.effect == "deny" else None
+        return attrs.evolve(
+            answer, effect="deny", reason=reason or end.stderr or None, input=None
+        )
+    if answer.effect == "deny" and event in ("PreToolUse", "PermissionRequest"):
+        faults = (f"{_describe(end)}; its denial counts", *answer.faults)
+        return Answer(effect="deny", reason=answer.reason, faults=faults)
+    # Whatever it has said, nothing follows from it.
+    said = (fault.removesuffix(TAKEN) for fault in answer.faults)
+    return Answer(faults=(*said, _describe(end)))
+
+
+def _describe(end: CommandEnd) -> str:
+    exit = end.exit
+    if exit.lost is not None:
+        what = exit.lost
+    elif exit.signal is not None:
+        what = f"ended by signal {exit.signal}"
+    else:
+        what = f"exit code {exit.code}"
+    return f"{what}: {end.stderr}" if end.stderr else what
 
 
 def read_output(event: Event, printed: bytes, *, is_cut: bool = False) -> Answer | str:
@@ -161,26 +125,26 @@ def _read_text(event: Event, text: str, size: int, is_cut: bool) -> Answer | str
             return as_text(text)
         return _broken(text, "it printed something else before its JSON")
     try:
-        value = _loads(text)
-    except (ValueError, RecursionError) as error:
+        value = read_json(text, strict=False)
+    except BadText as error:
         if is_cut:
             return _broken(text, f"it printed more than {size} bytes of JSON")
         if event == "SubagentStart" and _ANSWERS.search(text) is None:
             return as_text(text)
-        return _broken(text, f"it printed broken JSON ({_why(error)}): {_shown(text)}")
-    if event == "SubagentStart" and not set(value) & set(_TOP):
+        return _broken(text, f"it printed broken JSON ({error}): {shown(text)}")
+    if event == "SubagentStart" and not set(value) & set(TOP):
         return as_text(text)
     try:
         return read_object(event, value)
-    except RecursionError as error:
+    except RecursionError:
         # What is nested as deep as can just be read may be too deep to be told.
-        return _broken(text, f"its JSON cannot be used ({_why(error)})")
+        return _broken(text, "its JSON cannot be used (it is nested too deeply)")
 
 
 def _is_async(line: str) -> bool:
     try:
-        return _loads(line).get("async") is True
-    except (ValueError, RecursionError):
+        return read_json(line, strict=False).get("async") is True
+    except BadText:
         return False
 
 
@@ -193,324 +157,8 @@ def _after_async(event: Event, rest: str) -> Answer:
     return Answer(context=said.context, message=said.message, faults=said.faults)
 
 
-def _loads(text: str) -> dict[str, Any]:
-    # Not strict: a shell script may have put a line break, or an ESC, into a text.
-    value: object = json.loads(
-        text, strict=False, object_pairs_hook=_once_each, parse_constant=_no_constant
-    )
-    if not isinstance(value, dict):
-        raise ValueError("it is no object")
-    return cast("dict[str, Any]", value)
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # A shell script may have put a text of the model between quotes.
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg}, line {error.lineno}"
-    return str(error) if isinstance(error, ValueError) else "it is nested too deeply"
-
-
 def _broken(text: str, fault: str) -> Answer:
     start = text.find("{")
     if start == -1 or _IN_BROKEN.search(text, start) is None:
         return Answer(faults=(fault,))
     return Answer(effect="deny", faults=(fault + TAKEN,))
-
-
-def read_object(event: Event, said: Mapping[str, Any]) -> Answer:
-    """Return what a JSON object means, as a command prints or a function returns it."""
-    return _Reader(event).read(said)
-
-
-class _Reader:
-    def __init__(self, event: Event) -> None:
-        self._event = event
-        self._effects: list[Effect] = []
-        self._faults: list[str] = []
-        """Because of these nothing else counts."""
-        self._notes: list[str] = []
-        self._denies = False
-        """Whether something that is not understood is a denial."""
-        self._reasons: dict[Effect, str] = {}
-        self._found: dict[str, Any] = {}
-        self._interrupts = False
-
-    def read(self, said: Mapping[str, Any]) -> Answer:
-        self._read_top(said)
-        effect = self._effect()
-        message = self._found.get("message")
-        if self._faults:
-            if effect == "deny":
-                self._faults[-1] += TAKEN
-            faults = tuple(self._faults + self._notes)
-            return Answer(
-                effect="deny" if effect == "deny" else None,
-                reason=self._reasons.get("deny"),
-                ends=self._found.get("ends"),
-                message=message,
-                faults=faults,
-            )
-        if self._interrupts and effect == "deny":
-            self._found["ends"] = self._reasons.get("deny", "a hook has ended it")
-        reason = None if effect is None else self._reasons.get(effect)
-        return Answer(
-            effect=effect, reason=reason, faults=tuple(self._notes), **self._found
-        )
-
-    def _effect(self) -> Effect | None:
-        if self._denies:
-            return "deny"
-        strictest: tuple[Effect, ...] = ("deny", "ask", "allow")
-        return next((it for it in strictest if it in self._effects), None)
-
-    # The three levels
-
-    def _read_top(self, said: Mapping[str, Any]) -> None:
-        self._check_keys(said, _TOP, "")
-        if self._flag(said, "continue", default=True) is False:
-            why = self._text(said, "stopReason")
-            self._found["ends"] = why or "a hook has ended it"
-        elif "continue" in self._bad:
-            self._deny_if(said["continue"])
-        self._text(said, "stopReason")
-        self._flag(said, "suppressOutput")
-        self._set("message", self._text(said, "systemMessage"))
-        reason = self._text(said, "reason")
-        if said.get("decision") is not None:
-            self._decide("decision", said["decision"], self._old_values(), reason)
-        specific = said.get("hookSpecificOutput")
-        if isinstance(specific, Mapping):
-            self._read_specific(cast("Mapping[str, Any]", specific))
-        elif specific is not None:
-            self._fault(f"hookSpecificOutput must be an object, not {_shown(specific)}")
-            self._deny_if(specific)
-
-    def _old_values(self) -> Mapping[str, Effect | None]:
-        if self._event == "SubagentStart":
-            return {}
-        return {**_EFFECTS, **_OLD} if self._event in _JUDGES else _BLOCKS
-
-    def _read_specific(self, said: Mapping[str, Any]) -> None:
-        event = self._event
-        named: object = said.get("hookEventName")
-        same = (event, *_STOPS) if event in _STOPS else (event,)
-        if named is not None and named not in same:
-            self._fault(f"hookEventName must be {event}, not {_shown(named)}")
-        known = ("hookEventName", "reason", *_SPECIFIC[event])
-        self._check_keys(said, known, "in hookSpecificOutput ")
-        if event == "PermissionRequest":
-            self._read_decision(said.get("decision"))
-            return
-        if event == "PreToolUse" and said.get("permissionDecision") is not None:
-            value = said["permissionDecision"]
-            reason = self._text(said, "permissionDecisionReason")
-            if reason is None and (reason := self._text(said, "reason")) is not None:
-                self._notes.append("reason should be permissionDecisionReason")
-            if value == "defer":
-                self._notes.append("defer is not there: it is taken for ask")
-                value = "ask"
-            self._decide("permissionDecision", value, _EFFECTS, reason)
-        if event == "PreToolUse":
-            self._input(said)
-        self._set("context", self._text(said, "additionalContext"))
-        for name in ("updatedMCPToolOutput", "updatedToolOutput"):
-            if event == "PostToolUse" and said.get(name) is not None:
-                self._found["output"] = _as_output(said[name])
-
-    def _read_decision(self, decision: object) -> None:
-        if decision is None:
-            return
-        if not isinstance(decision, Mapping):
-            what = f"must be an object, not {_shown(decision)}"
-            self._fault(f"hookSpecificOutput.decision {what}")
-            self._deny_if(decision)
-            return
-        said = cast("Mapping[str, Any]", decision)
-        self._check_keys(said, _DECISION, "in decision ")
-        values: Mapping[str, Effect | None] = {"allow": "allow", "deny": "deny"}
-        if said.get("behavior") is None:
-            self._fault("decision says no behavior, allow or deny")
-        else:
-            message = self._text(said, "message")
-            self._decide("behavior", said["behavior"], values, message)
-        self._interrupts = self._flag(said, "interrupt") is True
-        self._input(said)
-        if said.get("updatedPermissions"):
-            note = "updatedPermissions is not there: only this call is decided"
-            self._notes.append(note)
-
-    # Single values
-
-    _bad: tuple[str, ...] = ()
-
-    def _decide(
-        self,
-        name: str,
-        value: object,
-        values: Mapping[str, Effect | None],
-        reason: str | None,
-    ) -> None:
-        if isinstance(value, str) and value in values:
-            effect = values[value]
-            if effect is not None:
-                self._effects.append(effect)
-                if reason:
-                    self._reasons.setdefault(effect, reason)
-            return
-        if reason:
-            self._reasons.setdefault("deny", reason)
-        if values:
-            wanted = f"must be one of {', '.join(values)}, not {_shown(value)}"
-        else:
-            wanted = f"decides nothing of a {self._event}"
-        self._fault(f"{name} {wanted}")
-        if values:
-            self._deny_if(value)
-
-    def _input(self, said: Mapping[str, Any]) -> None:
-        changed: object = said.get("updatedInput")
-        if changed is None:
-            return
-        if not isinstance(changed, Mapping):
-            self._fault(f"updatedInput must be an object, not {_shown(changed)}")
-            return
-        try:
-            # What a tool takes is what JSON can hold, in characters that there are.
-            text = json.dumps(changed, ensure_ascii=False, allow_nan=False)
-            text.encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            self._fault(f"updatedInput cannot be used: {one_line(str(error), _SHOWN)}")
-            return
-        self._found["input"] = json.loads(text)
-
-    def _flag(
-        self, said: Mapping[str, Any], name: str, default: object = None
-    ) -> object:
-        value: object = said.get(name)
-        if value is None or isinstance(value, bool):
-            return default if value is None else value
-        self._bad = (*self._bad, name)
-        self._fault(f"{name} must be true or false, not {_shown(value)}")
-        return default
-
-    def _text(self, said: Mapping[str, Any], name: str) -> str | None:
-        value: object = said.get(name)
-        if value is None:
-            return None
-        if isinstance(value, str):
-            return as_text(value) or None
-        if name not in self._bad:
-            self._bad = (*self._bad, name)
-            self._fault(f"{name} must be text, not {_shown(value)}")
-        return None
-
-    def _check_keys(
-        self, said: Mapping[str, Any], known: Sequence[str], where: str
-    ) -> None:
-        """Complain of keys that look as if they were to mean something."""
-        for key, value in said.items():
-            if key in known:
-                continue
-            name = re.sub("[-_ ]", "", str(key)).casefold()
-            if key in _PLACES:
-                what = f"{_PLACES[key]} is where {key} belongs"
-            elif name in _DECIDING:
-                what = "it decides nothing"
-            elif near := get_close_matches(name, _BY_NAME, n=1, cutoff=0.75):
-                what = f"{_BY_NAME[near[0]]} may be meant"
-            elif name not in _ECHOES and _refuses(value):
-                self._fault(f"{where}{_shown(key)} is unknown, and says a denial")
-                self._denies |= name not in _TEXTS
-                continue
-            else:
-                continue
-            self._fault(f"{where}{_shown(key)} is unknown: {what}")
-            if name not in _NEGATIVE:
-                self._deny_if(value)
-            elif value is True:
-                self._denies = True
-
-    def _deny_if(self, value: object) -> None:
-        """Take for a denial what can mean nothing else."""
-        if isinstance(value, Mapping):
-            inner = cast("Mapping[str, object]", value)
-            for key in ("behavior", "permissionDecision", "decision"):
-                self._deny_if(inner.get(key))
-            self._denies |= _refuses(inner)
-        else:
-            word = value.strip().casefold() if isinstance(value, str) else None
-            self._denies |= value is False or word in _DENIALS
-
-    def _set(self, name: str, value: object) -> None:
-        if value is not None:
-            self._found[name] = value
-
-    def _fault(self, text: str) -> None:
-        self._faults.append(text)
-
-
-def _refuses(value: object) -> bool:
-    """Tell whether this is a denying word, or holds one as a value."""
-    waiting = [value]
-    # Not by recursion: it may be nested deeper than there are frames.
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, Mapping):
-            inner = cast("Mapping[object, object]", value)
-            names = [(re.sub("[-_ ]", "", str(key)).casefold(), key) for key in inner]
-            waiting += [inner[key] for name, key in names if name not in _ECHOES]
-            for name, key in names:
-                no = inner[key] is False and (name in _POSITIVE or name == "continue")
-                if no or (inner[key] is True and name in _NEGATIVE):
-                    return True
-        elif isinstance(value, (list, tuple)):
-            waiting += cast("Sequence[object]", value)
-        elif isinstance(value, str) and value.strip().casefold() in _REFUSALS:
-            return True
-    return False
-
-
-_PLACES: Final = {
-    "permissionDecision": "hookSpecificOutput of PreToolUse",
-    "permissionDecisionReason": "hookSpecificOutput of PreToolUse",
-    "updatedInput": "hookSpecificOutput",
-    "additionalContext": "hookSpecificOutput",
-    "hookEventName": "hookSpecificOutput",
-    "updatedToolOutput": "hookSpecificOutput of PostToolUse",
-    "decision": "the object itself, or hookSpecificOutput of PermissionRequest,",
-    "behavior": "hookSpecificOutput.decision of PermissionRequest",
-    **dict.fromkeys(("continue", "stopReason", "systemMessage"), "the object itself"),
-}
-_BY_NAME: Final = {
-    name.casefold(): name
-    for name in (*_TOP, *_DECISION, *_PLACES, "permissionDecision")
-    if name not in ("message", "async", "reason")
-}
-
-
-def as_text(text: str) -> str:
-    """Return a text of a hook clean, and cut if it is too long."""
-    text, is_cut = truncate_head(clean_text(text).strip(), TEXT_LIMIT)
-    return text + CUT if is_cut else text
-
-
-def _as_output(value: object) -> str:
-    # Whatever shape it has: what is to be hidden must not be shown instead.
-    if isinstance(value, str):
-        return clean_text(value)
-    return clean_text(json.dumps(value, ensure_ascii=False, default=str))
-
-
-def _shown(value: object) -> str:
-    return one_line(value if isinstance(value, str) else repr(value), _SHOWN)

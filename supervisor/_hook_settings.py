@@ -6,14 +6,15 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Final, cast
 
 import attrs
 
 from actors.text import one_line
 
+from ._hook import TOOL_LISTS, Hook, Hooks, is_for_all, matcher_for, names_in
 from ._hook_command import PROJECT_DIR
+from ._near_names import nearest_name
 from ._rules import misspelt
 from ._tool_names import (
     KNOWN,
@@ -23,7 +24,6 @@ from ._tool_names import (
     misspelt_in,
     rule_for_a_name,
 )
-from .hooks import NAMES, Hook, Hooks, matcher_for
 from .permissions import Rule
 
 TIMEOUT: Final = 600.0
@@ -40,9 +40,6 @@ _LISTS: Final[Mapping[str, str]] = {
 }
 EVENTS: Final = (*_LISTS,)
 """Those for which hooks are called."""
-_OF_CALLS: Final = (
-    *("PreToolUse", "PermissionRequest", "PostToolUse", "PostToolUseFailure"),
-)
 _NEVER: Final = frozenset(
     """
     SessionStart SessionEnd Setup UserPromptSubmit UserPromptExpansion PermissionDenied
@@ -53,10 +50,15 @@ _NEVER: Final = frozenset(
 )
 """What Claude Code calls hooks for, and nobody here does."""
 _KINDS: Final = ("command", "http", "prompt", "agent", "mcp_tool")
-_HANDLER: Final = (
-    *("type", "command", "args", "if", "timeout", "shell", "async", "asyncRewake"),
-    *("once", "statusMessage", "commandWindows"),
-)
+_UNHEEDED: Final[Mapping[str, str]] = {
+    "async": "it is waited for all the same",
+    "asyncRewake": "it is waited for all the same",
+    "statusMessage": "it is not shown anywhere",
+    "commandWindows": "hooks run under bash: command is called",
+    "once": "it is called each time all the same",
+}
+"""What changes nothing in a handler, and why."""
+_HANDLER: Final = ("type", "command", "args", "if", "timeout", "shell", *_UNHEEDED)
 _REMARKS: Final = frozenset(("description", "name", "id", "comment", "$comment"))
 _PLACEHOLDER: Final = re.compile(rf"\$\{{{PROJECT_DIR}\}}|\${PROJECT_DIR}\b")
 
@@ -84,21 +86,44 @@ def shown(value: object) -> str:
 
 def near(name: str, known: Sequence[str]) -> str:
     """Return a hint at what may be meant, if something may."""
-    by_name = {re.sub("[-_ ]", "", one).casefold(): one for one in known}
-    plain = re.sub("[-_ ]", "", name).casefold()
-    found = get_close_matches(plain[:80], by_name, n=1, cutoff=0.75)
-    return f"; {by_name[found[0]]} may be meant" if found else ""
+    meant = nearest_name(name, known)
+    return "" if meant is None else f"; {meant} may be meant"
 
 
-class HookReader:
-    """Reads one object of hooks; what it cannot read is a problem.
+class ProblemReader:
+    """Reads values of a file; what it cannot read is a problem."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def _note(self, place: str, text: str, is_fatal: bool = False) -> None:
+        self.problems.append(Problem(place, text, is_fatal=is_fatal))
+
+    def _refuse(self, place: str, text: str) -> None:
+        self._note(place, text, True)
+
+    def _object(self, value: object, place: str) -> Mapping[str, Any]:
+        if isinstance(value, Mapping):
+            return cast("Mapping[str, Any]", value)
+        self._refuse(place, f"must be an object, not {shown(value)}")
+        return {}
+
+    def _list(self, value: object, place: str) -> Sequence[object]:
+        if isinstance(value, list):
+            return cast("list[object]", value)
+        self._refuse(place, f"must be a list, not {shown(value)}")
+        return []
+
+
+class HookReader(ProblemReader):
+    """Reads one object of hooks.
 
     Args:
         in_agent: whether they are those of one kind of agents.
     """
 
     def __init__(self, *, in_agent: bool = False) -> None:
-        self.problems: list[Problem] = []
+        super().__init__()
         self._in_agent = in_agent
 
     def read(self, value: object, place: str = "hooks") -> Hooks:
@@ -112,7 +137,7 @@ class HookReader:
                 )
             elif event not in _LISTS:
                 known = (*_LISTS, *_NEVER)
-                self._bad(where, f"there is no such event{near(event, known)}")
+                self._refuse(where, f"there is no such event{near(event, known)}")
             else:
                 name = _LISTS[event]
                 if self._in_agent and event == "Stop":
@@ -129,15 +154,15 @@ class HookReader:
             fields = self._object(group, where)
             if "hooks" not in fields:
                 shape = '{"matcher": ..., "hooks": [{"type": "command", ...}]}'
-                self._bad(where, f"there is no list 'hooks': write {shape}")
+                self._refuse(where, f"there is no list 'hooks': write {shape}")
             for key in fields:
                 if key not in ("matcher", "hooks") and not _is_remark(key):
                     hint = near(key, ("matcher", "hooks"))
-                    self._bad(f"{where}.{key}", f"there is no such key{hint}")
+                    self._refuse(f"{where}.{key}", f"there is no such key{hint}")
             matcher = fields.get("matcher")
             if matcher is None or event == "Stop":
                 matcher = "*"
-            if event in _OF_CALLS:
+            if _LISTS[event] in TOOL_LISTS:
                 self._check_matcher(matcher, f"{where}.matcher")
             handlers = self._list(fields.get("hooks", []), f"{where}.hooks")
             if fields.get("hooks") == []:
@@ -150,17 +175,16 @@ class HookReader:
 
     def _check_matcher(self, matcher: object, place: str) -> None:
         """Refuse the names of tools that nothing is called by."""
-        if not isinstance(matcher, str) or matcher.strip() in ("", "*"):
+        if not isinstance(matcher, str) or is_for_all(matcher):
             return
-        if not NAMES.fullmatch(matcher):
+        if (names := names_in(matcher)) is None:
             self._check_expression(matcher, place)
-            return
-        for name in (one.strip() for one in re.split("[|,]", matcher)):
+        for name in names or ():
             right = known_spelling(name)
             if name.startswith("mcp__") and "__" not in name.removeprefix("mcp__"):
                 right = f"{name}__.*"
             if right is not None:
-                self._bad(place, f"no tool is called {shown(name)}: write {right}")
+                self._refuse(place, f"no tool is called {shown(name)}: write {right}")
             elif name and not name.startswith("mcp__") and not is_known(name):
                 self._note(place, f"no known tool is called {shown(name)}{_hint(name)}")
 
@@ -180,7 +204,7 @@ class HookReader:
         rule = rule_for_a_name(matcher)
         if rule is not None and rule[1].casefold() == matcher.strip().casefold():
             what = f'write "matcher": "{rule[0]}", and "if": {json.dumps(rule[1])}'
-            self._bad(
+            self._refuse(
                 place, f"a rule matches no tool's name: {what} beside the command"
             )
         else:
@@ -201,26 +225,20 @@ class HookReader:
                 what = 'there is none: write {"type": "command", "command": ...}'
             elif kind not in _KINDS:
                 what = f"must be command, not {shown(kind)}"
-            self._bad(f"{place}.type", what)
+            self._refuse(f"{place}.type", what)
             return None
         for key in fields:
             if key not in _HANDLER and not _is_remark(key):
                 hint = near(key, _HANDLER)
                 # It may say when the hook is called, or with what.
-                self._add(f"{place}.{key}", f"there is no such key{hint}", bool(hint))
+                self._note(f"{place}.{key}", f"there is no such key{hint}", bool(hint))
         if fields.get("shell", "bash") != "bash":
-            self._bad(f"{place}.shell", f"must be bash, not {shown(fields['shell'])}")
-        for key in ("async", "asyncRewake"):
-            if fields.get(key):
-                self._note(f"{place}.{key}", "it is waited for all the same")
-        if "statusMessage" in fields:
-            self._note(f"{place}.statusMessage", "it is not shown anywhere")
-        if "commandWindows" in fields:
-            self._note(
-                f"{place}.commandWindows", "hooks run under bash: command is called"
+            self._refuse(
+                f"{place}.shell", f"must be bash, not {shown(fields['shell'])}"
             )
-        if fields.get("once"):
-            self._note(f"{place}.once", "it is called each time all the same")
+        for key, text in _UNHEEDED.items():
+            if fields.get(key):
+                self._note(f"{place}.{key}", text)
         command = self._command(fields, place)
         only = self._only(event, matcher, fields.get("if"), f"{place}.if")
         if any(it.is_fatal for it in self.problems[before:]) or command is None:
@@ -228,20 +246,20 @@ class HookReader:
         try:
             return Hook(command, matcher, timeout=fields.get("timeout"), only=only)
         except (TypeError, ValueError) as error:
-            self._bad(place, str(error).replace("run must", "command must"))
+            self._refuse(place, str(error).replace("run must", "command must"))
             return None
 
     def _command(self, fields: Mapping[str, Any], place: str) -> str | None:
         command, args = fields.get("command"), fields.get("args")
         if not isinstance(command, str):
             what = f"must be the text of a command, not {shown(command)}"
-            self._bad(f"{place}.command", what)
+            self._refuse(f"{place}.command", what)
             return None
         if args is None:
             return command
         words = [command, *self._list(args, f"{place}.args")]
         if not all(isinstance(word, str) for word in words):
-            self._bad(f"{place}.args", f"must be a list of texts, not {shown(args)}")
+            self._refuse(f"{place}.args", f"must be a list of texts, not {shown(args)}")
             return None
         return " ".join(_quoted(word) for word in cast("list[str]", words))
 
@@ -250,8 +268,10 @@ class HookReader:
     ) -> Rule | None:
         if text is None:
             return None
-        if event not in _OF_CALLS:
-            self._bad(place, f"a {event} is no tool call, of which a rule could speak")
+        if _LISTS[event] not in TOOL_LISTS:
+            self._refuse(
+                place, f"a {event} is no tool call, of which a rule could speak"
+            )
             return None
         try:
             only = Rule("deny", cast("str", text))
@@ -261,10 +281,10 @@ class HookReader:
         except re.error:
             return None  # Likewise.
         except (TypeError, ValueError) as error:
-            self._bad(place, str(error))
+            self._refuse(place, str(error))
             return None
         if right is not None:
-            self._bad(
+            self._refuse(
                 place,
                 f"the matcher {shown(matcher)} excludes all of which it speaks, so that"
                 f' the hook is never called: write "matcher": {json.dumps(right)}',
@@ -273,27 +293,6 @@ class HookReader:
             what = f"the rule {shown(only.text)} speaks of no tool that is known"
             self._note(place, f"{what}; {meant} may be meant")
         return only
-
-    def _object(self, value: object, place: str) -> Mapping[str, Any]:
-        if isinstance(value, Mapping):
-            return cast("Mapping[str, Any]", value)
-        self._bad(place, f"must be an object, not {shown(value)}")
-        return {}
-
-    def _list(self, value: object, place: str) -> Sequence[object]:
-        if isinstance(value, list):
-            return cast("list[object]", value)
-        self._bad(place, f"must be a list, not {shown(value)}")
-        return []
-
-    def _note(self, place: str, text: str) -> None:
-        self._add(place, text, False)
-
-    def _bad(self, place: str, text: str) -> None:
-        self._add(place, text, True)
-
-    def _add(self, place: str, text: str, is_fatal: bool) -> None:
-        self.problems.append(Problem(place, text, is_fatal=is_fatal))
 
 
 def _hint(name: str) -> str:

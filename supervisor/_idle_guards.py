@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from actors.text import one_line
 
+from ._hook import TOOL_LISTS, Hook, Hooks, is_for_all, names_in
 from ._rules import Rule, misspelt, speaks_of_any
 from ._tool_names import (
     KNOWN,
@@ -24,7 +25,6 @@ from ._tool_names import (
     misspelt_in,
     rule_for_a_name,
 )
-from .hooks import NAMES, TOOL_LISTS, Hook, Hooks
 
 _SHOWN = 80
 
@@ -40,7 +40,8 @@ def idle_guards(
         (field, hook)
         for field in TOOL_LISTS
         for hook in getattr(hooks, field)
-        if not hook.is_for_all or (hook.only is not None and _is_suspect(hook.only))
+        if not is_for_all(hook.matcher)
+        or (hook.only is not None and _is_suspect(hook.only))
     ]
     if not suspects and not called:
         return
@@ -63,11 +64,11 @@ def _is_suspect(rule: Rule) -> bool:
 
 
 def _why_idle(hook: Hook, there: Sequence[str]) -> Iterator[str]:
-    if NAMES.fullmatch(hook.matcher):
-        for name in hook.names:
+    if (names := names_in(hook.matcher)) is not None:
+        for name in names:
             if (right := _right(name, there)) is not None:
                 yield f"no tool is called {_shown(name)}; {right}"
-    elif not hook.is_for_all:
+    elif not is_for_all(hook.matcher):
         yield from _why_no_match(hook, there)
     if hook.only is not None and (meant := misspelt(hook.only, there)) is not None:
         yield (

@@ -41,24 +41,23 @@ none that an agent can write.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, cast
 
 import attrs
 
 from actors.lowlevel import publish as _publish
 from actors.text import clean_text
 
-from ._hook_settings import EVENTS, HookReader, near, shown
+from ._hook_settings import EVENTS, HookReader, ProblemReader, near, shown
 from ._hook_settings import Problem as Problem
 from ._modes import CLAUDE_MODES
 from ._paths import home_directory
 from ._rule_reading import is_anchored
 from ._rules import doubtful, is_about_paths, name_in
-from ._text_file import BadText, read_text
+from ._text_file import BadText, read_json, read_text
 from .hooks import Hooks
 from .permissions import Mode, Rule
 
@@ -161,39 +160,15 @@ def _parse(source: Path) -> Mapping[str, Any]:
     if source.suffix in (".toml", ".rules"):
         what = f"a {source.suffix} file is one of Codex: only JSON is read, as settings"
         raise SettingsError(source, [Problem("", f"{what} or hooks", is_fatal=True)])
+    what = ""
     try:
         text = read_text(source)
-        value: object = json.loads(
-            text, object_pairs_hook=_once_each, parse_constant=_no_constant
-        )
+        what = "this is no JSON object (no comments, no comma after the last): "
+        return read_json(text)
     except BadText as error:
         place = "" if error.line is None else f"line {error.line}"
-        problem = Problem(place, error.text, is_fatal=True)
-    except json.JSONDecodeError as error:
-        what = f"this is no JSON: {error.msg} (no comments, no comma after the last)"
-        problem = Problem(f"line {error.lineno}", what, is_fatal=True)
-    except (ValueError, RecursionError) as error:
-        why = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
-        problem = Problem("", f"this is no JSON: {why}", is_fatal=True)
-    else:
-        if isinstance(value, dict):
-            return cast("dict[str, Any]", value)
-        problem = Problem("", f"must be an object, not {shown(value)}", is_fatal=True)
+        problem = Problem(place, what + error.text, is_fatal=True)
     raise SettingsError(source, [problem])
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            # One of the two would be passed over, and it may be one that denies.
-            raise ValueError(f"the key {shown(key)} stands twice in one object")
-        found[key] = value
-    return found
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
 
 
 def _root(source: Path) -> str | None:
@@ -230,10 +205,10 @@ def _unbound(rules: Sequence[Rule], mode: Mode | None) -> str | None:
     )
 
 
-class _Reader:
+class _Reader(ProblemReader):
     def __init__(self, root: str | None) -> None:
+        super().__init__()
         self._root = root
-        self.problems: list[Problem] = []
 
     def read(self, source: Path, value: Mapping[str, Any]) -> FileSettings:
         rules: tuple[Rule, ...] = ()
@@ -255,7 +230,7 @@ class _Reader:
         if (off := value.get("disableAllHooks")) is True:
             hooks = Hooks()
         elif off not in (None, False):
-            self._add("disableAllHooks", f"must be true or false, not {shown(off)}")
+            self._note("disableAllHooks", f"must be true or false, not {shown(off)}")
         return FileSettings(
             source=source,
             rules=rules,
@@ -268,7 +243,7 @@ class _Reader:
     def _permissions(self, said: object) -> tuple[tuple[Rule, ...], Mode | None, bool]:
         rules: list[Rule] = []
         if not isinstance(said, Mapping):
-            self._bad("permissions", f"must be an object, not {shown(said)}")
+            self._refuse("permissions", f"must be an object, not {shown(said)}")
             return (), None, False
         fields = cast("Mapping[str, Any]", said)
         for key, value in fields.items():
@@ -276,31 +251,31 @@ class _Reader:
             if key in _EFFECTS:
                 rules += self._rules(cast("Any", key), value, place)
             elif key not in _PERMISSIONS:
-                self._bad(place, f"there is no such key{near(key, _PERMISSIONS)}")
+                self._refuse(place, f"there is no such key{near(key, _PERMISSIONS)}")
             elif key == "additionalDirectories" and value:
                 text = "they are not added: allow what may be done there by rules"
-                self._add(place, text)
+                self._note(place, text)
         forbids_bypass = self._forbids_bypass(fields)
         mode = self._mode(fields.get("defaultMode"))
         if forbids_bypass and mode == "bypass":
             text = "disableBypassPermissionsMode forbids it: the mode is default"
-            self._add("permissions.defaultMode", text)
+            self._note("permissions.defaultMode", text)
             mode = "default"
         if unbound := _unbound(rules, mode):
-            self._add("permissions", unbound)
+            self._note("permissions", unbound)
         return tuple(rules), mode, forbids_bypass
 
     def _forbids_bypass(self, fields: Mapping[str, Any]) -> bool:
         key = "disableBypassPermissionsMode"
         said: object = fields.get(key)
         if said is not None and said != "disable":
-            self._bad(f"permissions.{key}", f"must be 'disable', not {shown(said)}")
+            self._refuse(f"permissions.{key}", f"must be 'disable', not {shown(said)}")
         return said is not None
 
     def _rules(self, effect: Any, texts: object, place: str) -> list[Rule]:
         is_fatal = effect != "allow"
         if not isinstance(texts, list):
-            self._add(place, f"must be a list of rules, not {shown(texts)}", is_fatal)
+            self._note(place, f"must be a list of rules, not {shown(texts)}", is_fatal)
             return []
         rules: list[Rule] = []
         for number, text in enumerate(cast("list[object]", texts)):
@@ -308,15 +283,15 @@ class _Reader:
             try:
                 rule = Rule(effect, cast("str", text), root=self._root)
             except (TypeError, ValueError) as error:
-                self._add(where, str(error), is_fatal)
+                self._note(where, str(error), is_fatal)
                 continue
             if effect == "allow" and not is_anchored(name_in(rule)):
                 what = "would allow tools that nobody has named: write one for each"
-                self._add(where, f"the rule {shown(rule.text)} {what}")
+                self._note(where, f"the rule {shown(rule.text)} {what}")
                 continue
             rules.append(rule)
             if (doubt := doubtful(rule)) is not None:
-                self._add(where, doubt)
+                self._note(where, doubt)
         return rules
 
     def _mode(self, said: object) -> Mode | None:
@@ -326,11 +301,11 @@ class _Reader:
         if isinstance(said, str) and said in CLAUDE_MODES:
             return CLAUDE_MODES[said]
         if said == "auto":
-            self._add(place, "there is no mode auto: the mode is default")
+            self._note(place, "there is no mode auto: the mode is default")
             return "default"
         hint = near(said, (*CLAUDE_MODES,)) if isinstance(said, str) else ""
         wanted = ", ".join(CLAUDE_MODES)
-        self._bad(place, f"must be one of {wanted}, not {shown(said)}{hint}")
+        self._refuse(place, f"must be one of {wanted}, not {shown(said)}{hint}")
         return None
 
     def _other(self, key: str) -> None:
@@ -338,32 +313,26 @@ class _Reader:
             return
         if key in EVENTS:
             text = f'it belongs into hooks: write {{"hooks": {{"{key}": [...]}}}}'
-            self._bad(key, text)
+            self._refuse(key, text)
         elif key in ("permissionMode", "permission_mode", "mode"):
-            self._bad(key, "write it as permissions.defaultMode")
+            self._refuse(key, "write it as permissions.defaultMode")
         elif key in _PERMISSIONS and key not in _EFFECTS:
-            self._bad(
+            self._refuse(
                 key, f'write {{"permissions": {{"{key}": ...}}}}: it belongs there'
             )
         elif key in (*_PERMISSIONS, *_ELSEWHERE):
             text = "it belongs into permissions, as a list deny, ask or allow of rules"
-            self._bad(key, text)
+            self._refuse(key, text)
         elif hint := near(key, _OURS):
-            self._bad(key, f"there is no such key{hint}")
+            self._refuse(key, f"there is no such key{hint}")
         else:
-            self._add(key, "it is not honoured")
+            self._note(key, "it is not honoured")
 
     def _text(self, said: object, place: str) -> str | None:
         if isinstance(said, str) and said:
             return said
-        self._add(place, f"must be text, not {shown(said)}")
+        self._note(place, f"must be text, not {shown(said)}")
         return None
-
-    def _bad(self, place: str, text: str) -> None:
-        self._add(place, text, True)
-
-    def _add(self, place: str, text: str, is_fatal: bool = False) -> None:
-        self.problems.append(Problem(place, text, is_fatal=is_fatal))
 
 
 _publish(globals())

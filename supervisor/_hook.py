@@ -1,0 +1,230 @@
+"""What a host declares: hooks, and what each of them is for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
+
+import attrs
+
+from actors.lowlevel import by, check_number, check_type
+from actors.text import one_line
+
+from ._rules import name_in, speaks_of_any
+from ._tool_names import KNOWN, all_names
+from .permissions import Rule, as_tuple, is_async_function
+
+_NAMES: Final = re.compile(r"[A-Za-z0-9_ ,|-]*")
+TOOL_LISTS: Final = (
+    "pre_tool",
+    "permission_request",
+    "post_tool",
+    "post_tool_failure",
+)
+"""The lists of hooks round tool calls."""
+
+HookFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Any]]
+"""A hook in the program itself; see the module."""
+
+
+@attrs.frozen
+class Hook:
+    """One hook.
+
+    Args:
+        run: a command for bash, or an async function.
+        matcher: for which types of agents it is, and round tool calls for which
+            tools: ``*`` or nothing for all; a name, or several with ``|`` or ``,``
+            between them; or else a regular expression that is found anywhere in
+            the name.
+        timeout: the seconds that it may take; None for `Hooks.timeout`.
+        only: round tool calls, of which of them it is called: of those that this
+            rule would speak of if it denied them, whatever its effect is. One of
+            which ``matcher`` excludes all is refused.
+
+    A matcher that no tool is called by may be for one that comes later. If it is
+    like the name of a tool, or a rule, a warning says so when an agent begins.
+
+    Raises:
+        TypeError, ValueError: naming the argument and its value.
+    """
+
+    run: str | HookFunction
+    matcher: str = "*"
+    timeout: float | None = attrs.field(default=None, kw_only=True)
+    only: Rule | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.run, str):
+            if not self.run.strip() or "\0" in self.run:
+                raise ValueError(f"run must be a command, not {self.run!r}")
+        elif not is_async_function(self.run):
+            raise TypeError(
+                "run must be a command or an async function (async def), not"
+                f" {self.run!r}"
+            )
+        check_type("matcher", self.matcher, str)
+        try:
+            re.compile("" if self.matcher == "*" else self.matcher)
+        except re.error as error:
+            raise ValueError(
+                f"matcher must be names or a regular expression ({error}),"
+                f" not {self.matcher!r}"
+            ) from None
+        check_number("timeout", self.timeout, "seconds", zero=False, none=True)
+        check_type("only", self.only, Rule | None)
+        # What cannot deny is refused here, and not at the first call.
+        rule = self.speaks_of
+        if rule is not None and (right := matcher_for(rule, self.matcher)) is not None:
+            raise ValueError(
+                f"only must be a rule about tools that matcher is for: the rule"
+                f" {rule.text!r} speaks of none that {self.matcher!r} matches, and the"
+                f" hook would never be called; write the matcher {right!r}"
+            )
+
+    @property
+    def name(self) -> str:
+        """What it is called in warnings."""
+        if isinstance(self.run, str):
+            return one_line(self.run, 80)
+        return one_line(getattr(self.run, "__qualname__", repr(self.run)), 80)
+
+    def matches(self, name: str) -> bool:
+        """Tell whether it is for this type of agent, or this tool."""
+        return _matches(self.matcher, name)
+
+    @property
+    def speaks_of(self) -> Rule | None:
+        """The rule for the calls that it is for, None for all."""
+        # As wide as a denial: rather once too often than once too seldom.
+        return None if self.only is None else attrs.evolve(self.only, effect="deny")
+
+
+def is_for_all(matcher: str) -> bool:
+    """Tell whether it is no matcher, and matches whatever there is."""
+    return matcher.strip() in ("", "*")
+
+
+def names_in(matcher: str) -> Sequence[str] | None:
+    """Return the names in a matcher; None if it is a regular expression."""
+    if not _NAMES.fullmatch(matcher):
+        return None
+    return [one.strip() for one in re.split("[|,]", matcher)]
+
+
+def _matches(matcher: str, name: str) -> bool:
+    if is_for_all(matcher):
+        return True
+    names = names_in(matcher)
+    return re.search(matcher, name) is not None if names is None else name in names
+
+
+def matcher_for(only: Rule, matcher: str) -> str | None:
+    """Return the matcher that a hook for the calls of which ``only`` speaks needs, if
+    ``matcher`` excludes all of them; None if it does not."""
+    name = name_in(only)
+    if is_for_all(matcher):
+        return None
+    if (tools := names_in(matcher)) is not None:
+        pass
+    elif "*" in name or name.startswith("mcp__"):
+        # Nobody knows the names of all tools of a server.
+        return None
+    else:
+        tools = [
+            tool
+            for tool in (*KNOWN, name)
+            if any(_matches(matcher, one) for one in all_names(tool))
+        ]
+    if speaks_of_any(only, tools):
+        return None
+    if name.startswith("mcp__") and "__" not in name.removeprefix("mcp__"):
+        return f"{name}__.*"
+    return "*" if "*" in name else name
+
+
+def _check_hooks(_: object, field: Any, hooks: object) -> None:
+    name = field.name
+    if not isinstance(hooks, tuple):
+        inner = repr(hooks) if isinstance(hooks, Hook) else f"Hook({hooks!r})"
+        raise TypeError(
+            f"{name} must be a list of Hook objects, not {hooks!r}: write"
+            f" {name}=[{inner}]"
+        )
+    for hook in cast("tuple[object, ...]", hooks):
+        if not isinstance(hook, Hook):
+            raise TypeError(
+                f"{name} must be Hook objects, not {hook!r}: write"
+                f" {name}=[Hook({hook!r})]"
+            )
+        if hook.only is not None and name not in TOOL_LISTS:
+            raise ValueError(
+                f"{name} is not about tool calls, so its hooks have no only: {hook!r}"
+            )
+
+
+def _as_hooks(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
+    return as_tuple(hooks)
+
+
+@attrs.frozen(kw_only=True)
+class Hooks:
+    """The hooks of all agents of a runtime, or of one kind of them.
+
+    Args:
+        start: called before the first prompt of a run (``SubagentStart``).
+        stop: called when a run ends (``SubagentStop``); they can make it go on.
+        main_stop: likewise, of agents that the program itself has started
+            (``Stop``), besides ``stop``.
+        pre_tool: called before every tool call (``PreToolUse``); they can deny it,
+            have it asked about, allow it, and change it.
+        permission_request: asked about a tool call that neither a rule nor the mode
+            decides (``PermissionRequest``).
+        post_tool: called after a tool call that has succeeded (``PostToolUse``);
+            they can tell the agent something of it, and replace its answer.
+        post_tool_failure: called after one that has failed (``PostToolUseFailure``).
+        timeout: the seconds that a hook may take that says nothing else.
+
+    Raises:
+        TypeError, ValueError: naming the argument and its value.
+    """
+
+    start: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
+    stop: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
+    main_stop: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
+    pre_tool: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
+    permission_request: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
+    post_tool: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
+    post_tool_failure: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
+    timeout: float = attrs.field(
+        default=60.0, validator=by(check_number, "seconds", zero=False)
+    )
+
+    def with_more(self, more: Hooks) -> Hooks:
+        """Return these and then ``more``, each with the time that it has now."""
+        lists: dict[str, Any] = {}
+        for name in (field.name for field in attrs.fields(Hooks)):
+            if name != "timeout":
+                lists[name] = (
+                    *getattr(self, name),
+                    *(
+                        attrs.evolve(hook, timeout=hook.timeout or more.timeout)
+                        for hook in getattr(more, name)
+                    ),
+                )
+        return attrs.evolve(self, **lists)
