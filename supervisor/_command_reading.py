@@ -111,6 +111,14 @@ def read_command(command: str) -> Reading:
     )
 
 
+def plain_commands(command: str) -> list[list[str]]:
+    """Return the words of each command in a text that a shell runs itself, as far as
+    it can be read."""
+    reader = _PlainReader(0)
+    reader.read(command, 0)
+    return reader.commands
+
+
 class _Reader:
     def __init__(self, budget: int) -> None:
         self._budget = budget
@@ -176,6 +184,14 @@ class _Reader:
                 # Behind another one, too: `sudo bash`, `env -i sh`.
                 found = [_base(word) for word in _run_by(words)]
                 self.reads_others = not _SHELLS.isdisjoint(found)
+
+
+class _PlainReader(_Reader):
+    """Reads no more than a shell does."""
+
+    def read(self, text: str, depth: int) -> None:
+        if depth <= _DEPTH:
+            _Shell(self, text, depth).read_all()
 
 
 def _needs_reading(word: str) -> bool:
@@ -315,8 +331,8 @@ class _Shell:
                 end_command()
                 self._read_documents(depth)
             elif sign == "#" and word is None:
-                end = text.find("\n", self._at)
-                self._at = len(text) if end < 0 else end
+                self._until("\n")
+                self._at -= 1
             elif turn := _REDIRECTION.match(text, self._at - 1):
                 if text.startswith("(", turn.end()) and turn[0] in "<>":
                     self._at = turn.end() + 1
@@ -343,6 +359,18 @@ class _Shell:
                 put(self._read_quoted(sign, depth))
         end_command()
 
+    def _next(self) -> str:
+        """Return the next character, nothing at the end, and stand behind it."""
+        self._at += 1
+        return self._text[self._at - 1 : self._at]
+
+    def _until(self, sign: str) -> str:
+        """Return what stands before the next ``sign``, and stand behind that."""
+        start, end = self._at, self._text.find(sign, self._at)
+        end = len(self._text) if end < 0 else end
+        self._at = end + 1
+        return self._text[start:end]
+
     def _read_inner(self, closer: str, depth: int) -> None:
         self._read_list(closer, depth + 1)
         self._at += 1
@@ -350,16 +378,11 @@ class _Shell:
     def _read_quoted(self, sign: str, depth: int) -> str:
         """Read on behind a sign that quotes or stands for something; return what it
         comes to, nothing for what the shell puts there: it may be nothing."""
-        text = self._text
         if sign == "\\":
-            following = text[self._at : self._at + 1]
-            self._at += 1
+            following = self._next()
             return "" if following == "\n" else following
         if sign == "'":
-            end = text.find("'", self._at)
-            end = len(text) if end < 0 else end
-            quoted, self._at = text[self._at : end], end + 1
-            return quoted
+            return self._until("'")
         if sign == '"':
             return self._read_double(depth)
         if sign == "`":
@@ -380,8 +403,7 @@ class _Shell:
             if sign == '"':
                 break
             if sign == "\\":
-                following = text[self._at : self._at + 1]
-                self._at += 1
+                following = self._next()
                 if following == "\n":
                     continue
                 pieces.append(following if following in '$`"\\' else sign + following)
@@ -448,14 +470,11 @@ class _Shell:
 
     def _read_documents(self, depth: int) -> None:
         """Read the here-documents that begin here: a shell may run them."""
-        text = self._text
         documents, self._documents = self._documents, []
         for ending in documents:
             lines: list[str] = []
-            while self._at < len(text):
-                end = text.find("\n", self._at)
-                end = len(text) if end < 0 else end
-                line, self._at = text[self._at : end], end + 1
+            while self._at < len(self._text):
+                line = self._until("\n")
                 if line.lstrip("\t") == ending:
                     break
                 lines.append(line)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import attrs
@@ -16,7 +15,7 @@ import attrs
 from actors.envelope import CUT, truncate_head
 from actors.text import clean_text, one_line
 
-from ._near_names import plain_name
+from ._near_names import nearest_name, plain_name
 from ._rules import Effect
 
 Event: TypeAlias = Literal[
@@ -123,7 +122,7 @@ def read_object(event: Event, said: Mapping[str, Any]) -> Answer:
 class _Reader:
     def __init__(self, event: Event) -> None:
         self._event = event
-        self._effects: list[Effect] = []
+        self._effects: set[Effect] = set()
         self._faults: list[str] = []
         """Because of these nothing else counts."""
         self._notes: list[str] = []
@@ -165,14 +164,13 @@ class _Reader:
 
     def _read_top(self, said: Mapping[str, Any]) -> None:
         self._check_keys(said, TOP, "")
-        if self._flag(said, "continue", default=True) is False:
-            why = self._text(said, "stopReason")
+        why = self._text(said, "stopReason")
+        if self._flag(said, "continue") is False:
             self._found["ends"] = why or "a hook has ended it"
-        elif "continue" in self._bad:
-            self._deny_if(said["continue"])
-        self._text(said, "stopReason")
+        else:
+            self._deny_if(said.get("continue"))
         self._flag(said, "suppressOutput")
-        self._set("message", self._text(said, "systemMessage"))
+        self._found["message"] = self._text(said, "systemMessage")
         reason = self._text(said, "reason")
         if said.get("decision") is not None:
             self._decide("decision", said["decision"], self._old_values(), reason)
@@ -210,7 +208,7 @@ class _Reader:
             self._decide("permissionDecision", value, _EFFECTS, reason)
         if event == "PreToolUse":
             self._input(said)
-        self._set("context", self._text(said, "additionalContext"))
+        self._found["context"] = self._text(said, "additionalContext")
         for name in ("updatedMCPToolOutput", "updatedToolOutput"):
             if event == "PostToolUse" and said.get(name) is not None:
                 self._found["output"] = _as_output(said[name])
@@ -239,8 +237,6 @@ class _Reader:
 
     # Single values
 
-    _bad: tuple[str, ...] = ()
-
     def _decide(
         self,
         name: str,
@@ -251,7 +247,7 @@ class _Reader:
         if isinstance(value, str) and value in values:
             effect = values[value]
             if effect is not None:
-                self._effects.append(effect)
+                self._effects.add(effect)
                 if reason:
                     self._reasons.setdefault(effect, reason)
             return
@@ -281,25 +277,18 @@ class _Reader:
             return
         self._found["input"] = json.loads(text)
 
-    def _flag(
-        self, said: Mapping[str, Any], name: str, default: object = None
-    ) -> object:
+    def _flag(self, said: Mapping[str, Any], name: str) -> bool | None:
         value: object = said.get(name)
         if value is None or isinstance(value, bool):
-            return default if value is None else value
-        self._bad = (*self._bad, name)
+            return value
         self._fault(f"{name} must be true or false, not {shown(value)}")
-        return default
+        return None
 
     def _text(self, said: Mapping[str, Any], name: str) -> str | None:
         value: object = said.get(name)
-        if value is None:
-            return None
-        if isinstance(value, str):
-            return as_text(value) or None
-        if name not in self._bad:
-            self._bad = (*self._bad, name)
-            self._fault(f"{name} must be text, not {shown(value)}")
+        if value is None or isinstance(value, str):
+            return as_text(value or "") or None
+        self._fault(f"{name} must be text, not {shown(value)}")
         return None
 
     def _check_keys(
@@ -314,8 +303,8 @@ class _Reader:
                 what = f"{_PLACES[key]} is where {key} belongs"
             elif name in _DECIDING:
                 what = "it decides nothing"
-            elif near := get_close_matches(name, _BY_NAME, n=1, cutoff=0.75):
-                what = f"{_BY_NAME[near[0]]} may be meant"
+            elif meant := nearest_name(name, _KEYS):
+                what = f"{meant} may be meant"
             elif name not in _ECHOES and _refuses(value):
                 self._fault(f"{where}{shown(key)} is unknown, and says a denial")
                 self._denies |= name not in _TEXTS
@@ -338,10 +327,6 @@ class _Reader:
         else:
             word = value.strip().casefold() if isinstance(value, str) else None
             self._denies |= value is False or word in _DENIALS
-
-    def _set(self, name: str, value: object) -> None:
-        if value is not None:
-            self._found[name] = value
 
     def _fault(self, text: str) -> None:
         self._faults.append(text)
@@ -379,11 +364,9 @@ _PLACES: Final = {
     "behavior": "hookSpecificOutput.decision of PermissionRequest",
     **dict.fromkeys(("continue", "stopReason", "systemMessage"), "the object itself"),
 }
-_BY_NAME: Final = {
-    name.casefold(): name
-    for name in (*TOP, *_DECISION, *_PLACES, "permissionDecision")
-    if name not in ("message", "async", "reason")
-}
+_KEYS: Final = sorted(
+    {*TOP, *_DECISION, *_PLACES, "permissionDecision"} - {"message", "async", "reason"}
+)
 
 
 def as_text(text: str) -> str:

@@ -90,40 +90,15 @@ def near(name: str, known: Sequence[str]) -> str:
     return "" if meant is None else f"; {meant} may be meant"
 
 
-class ProblemReader:
-    """Reads values of a file; what it cannot read is a problem."""
-
-    def __init__(self) -> None:
-        self.problems: list[Problem] = []
-
-    def _note(self, place: str, text: str, is_fatal: bool = False) -> None:
-        self.problems.append(Problem(place, text, is_fatal=is_fatal))
-
-    def _refuse(self, place: str, text: str) -> None:
-        self._note(place, text, True)
-
-    def _object(self, value: object, place: str) -> Mapping[str, Any]:
-        if isinstance(value, Mapping):
-            return cast("Mapping[str, Any]", value)
-        self._refuse(place, f"must be an object, not {shown(value)}")
-        return {}
-
-    def _list(self, value: object, place: str) -> Sequence[object]:
-        if isinstance(value, list):
-            return cast("list[object]", value)
-        self._refuse(place, f"must be a list, not {shown(value)}")
-        return []
-
-
-class HookReader(ProblemReader):
-    """Reads one object of hooks.
+class HookReader:
+    """Reads one object of hooks; what it cannot read is a problem.
 
     Args:
         in_agent: whether they are those of one kind of agents.
     """
 
     def __init__(self, *, in_agent: bool = False) -> None:
-        super().__init__()
+        self.problems: list[Problem] = []
         self._in_agent = in_agent
 
     def read(self, value: object, place: str = "hooks") -> Hooks:
@@ -293,6 +268,24 @@ class HookReader(ProblemReader):
             what = f"the rule {shown(only.text)} speaks of no tool that is known"
             self._note(place, f"{what}; {meant} may be meant")
         return only
+
+    def _note(self, place: str, text: str, is_fatal: bool = False) -> None:
+        self.problems.append(Problem(place, text, is_fatal=is_fatal))
+
+    def _refuse(self, place: str, text: str) -> None:
+        self._note(place, text, True)
+
+    def _object(self, value: object, place: str) -> Mapping[str, Any]:
+        if isinstance(value, Mapping):
+            return cast("Mapping[str, Any]", value)
+        self._refuse(place, f"must be an object, not {shown(value)}")
+        return {}
+
+    def _list(self, value: object, place: str) -> Sequence[object]:
+        if isinstance(value, list):
+            return cast("list[object]", value)
+        self._refuse(place, f"must be a list, not {shown(value)}")
+        return []
 
 
 def _hint(name: str) -> str:

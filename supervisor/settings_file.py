@@ -51,7 +51,7 @@ import attrs
 from actors.lowlevel import publish as _publish
 from actors.text import clean_text
 
-from ._hook_settings import EVENTS, HookReader, ProblemReader, near, shown
+from ._hook_settings import EVENTS, HookReader, near, shown
 from ._hook_settings import Problem as Problem
 from ._modes import CLAUDE_MODES
 from ._paths import home_directory
@@ -131,11 +131,10 @@ def read_settings(path: str | os.PathLike[str]) -> FileSettings:
         SettingsError: if the file cannot be read, or must not be used in part.
     """
     source = Path(path)
-    reader = _Reader(_root(source))
-    found = reader.read(source, _parse(source))
-    if any(problem.is_fatal for problem in reader.problems):
-        raise SettingsError(source, reader.problems)
-    return attrs.evolve(found, problems=tuple(reader.problems))
+    reader = _SettingsReader(_root(source))
+    found = reader.read_all(source, _parse(source))
+    _fail_if_fatal(source, reader.problems)
+    return found
 
 
 def read_hooks(path: str | os.PathLike[str]) -> tuple[Hooks, list[Problem]]:
@@ -151,9 +150,13 @@ def read_hooks(path: str | os.PathLike[str]) -> tuple[Hooks, list[Problem]]:
         text = f"there is no object 'hooks'{near(next(iter(value), ''), ('hooks',))}"
         raise SettingsError(source, [Problem("", text, is_fatal=True)])
     hooks = reader.read(value["hooks"])
-    if any(problem.is_fatal for problem in reader.problems):
-        raise SettingsError(source, reader.problems)
+    _fail_if_fatal(source, reader.problems)
     return hooks, reader.problems
+
+
+def _fail_if_fatal(source: Path, problems: Sequence[Problem]) -> None:
+    if any(problem.is_fatal for problem in problems):
+        raise SettingsError(source, problems)
 
 
 def _parse(source: Path) -> Mapping[str, Any]:
@@ -205,47 +208,31 @@ def _unbound(rules: Sequence[Rule], mode: Mode | None) -> str | None:
     )
 
 
-class _Reader(ProblemReader):
+class _SettingsReader(HookReader):
     def __init__(self, root: str | None) -> None:
         super().__init__()
         self._root = root
 
-    def read(self, source: Path, value: Mapping[str, Any]) -> FileSettings:
-        rules: tuple[Rule, ...] = ()
-        mode: Mode | None = None
-        forbids_bypass = False
-        hooks = Hooks()
-        model: str | None = None
+    def read_all(self, source: Path, value: Mapping[str, Any]) -> FileSettings:
+        found: dict[str, Any] = {}
         for key, said in value.items():
             if key == "permissions":
-                rules, mode, forbids_bypass = self._permissions(said)
+                found |= self._permissions(said)
             elif key == "hooks":
-                reader = HookReader()
-                hooks = reader.read(said)
-                self.problems += reader.problems
+                found["hooks"] = self.read(said)
             elif key == "model":
-                model = self._text(said, "model")
+                found["model"] = self._text(said, "model")
             elif key != "disableAllHooks":
                 self._other(key)
         if (off := value.get("disableAllHooks")) is True:
-            hooks = Hooks()
+            found.pop("hooks", None)
         elif off not in (None, False):
             self._note("disableAllHooks", f"must be true or false, not {shown(off)}")
-        return FileSettings(
-            source=source,
-            rules=rules,
-            mode=mode,
-            forbids_bypass=forbids_bypass,
-            hooks=hooks,
-            model=model,
-        )
+        return FileSettings(source=source, problems=tuple(self.problems), **found)
 
-    def _permissions(self, said: object) -> tuple[tuple[Rule, ...], Mode | None, bool]:
+    def _permissions(self, said: object) -> dict[str, Any]:
         rules: list[Rule] = []
-        if not isinstance(said, Mapping):
-            self._refuse("permissions", f"must be an object, not {shown(said)}")
-            return (), None, False
-        fields = cast("Mapping[str, Any]", said)
+        fields = self._object(said, "permissions")
         for key, value in fields.items():
             place = f"permissions.{key}"
             if key in _EFFECTS:
@@ -263,7 +250,7 @@ class _Reader(ProblemReader):
             mode = "default"
         if unbound := _unbound(rules, mode):
             self._note("permissions", unbound)
-        return tuple(rules), mode, forbids_bypass
+        return {"rules": tuple(rules), "mode": mode, "forbids_bypass": forbids_bypass}
 
     def _forbids_bypass(self, fields: Mapping[str, Any]) -> bool:
         key = "disableBypassPermissionsMode"

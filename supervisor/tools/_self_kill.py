@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
+
+from .._command_reading import plain_commands
 
 _KILLERS: Final = frozenset({"pkill", "killall"})
 # What may stand before a command.
 _PREFIXES: Final = frozenset(
     "sudo doas env command exec nohup nice setsid time then do else ! { (".split()
 )
-_ENDS_A_COMMAND: Final = frozenset(";|&()\n")
-# Taking a command apart is slow; nobody writes such a line as this by hand.
-_READ: Final = 20_000
 _TAKES_A_VALUE: Final = frozenset(
     "-u -U -g -G -P -s -t -o -y -F --signal --user --session --terminal".split()
 )
@@ -30,7 +28,7 @@ def ends_host(command: str, programs: Iterable[str]) -> str | None:
     if not any(killer in command for killer in _KILLERS):
         return None
     names = tuple(programs)
-    for words in _commands(command[:_READ]):
+    for words in plain_commands(command):
         for pattern in _patterns(_without_prefixes(words)):
             for name in names:
                 if _matches(pattern, name):
@@ -49,7 +47,7 @@ def killed_process(
     """
     if "kill" not in command:
         return None
-    for words in _commands(command[:_READ]):
+    for words in plain_commands(command):
         targets = list(_targets(_without_prefixes(words)))
         if -1 in targets:
             return -1
@@ -77,26 +75,6 @@ def _targets(words: list[str]) -> Iterator[int]:
     for word in words:
         if re.fullmatch(r"-?[0-9]{1,10}", word):
             yield int(word)
-
-
-def _commands(command: str) -> Iterator[list[str]]:
-    """Yield the words of each simple command."""
-    lexer = shlex.shlex(command, posix=True, punctuation_chars=";|&()\n")
-    lexer.whitespace = " \t\r"
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    words: list[str] = []
-    try:
-        for word in lexer:
-            if word and set(word) <= _ENDS_A_COMMAND:
-                yield words
-                words = []
-            else:
-                words.append(word)
-    except ValueError:
-        # An open quotation mark: the shell will say so.
-        return
-    yield words
 
 
 def _without_prefixes(words: list[str]) -> list[str]:
