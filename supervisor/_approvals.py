@@ -209,7 +209,7 @@ class Approvals:
                 request.agent_id,
                 request.agent_type,
                 use,
-                _describe(use),
+                _in_a_line(use),
                 trio.current_time(),
             ),
             agent,
@@ -278,7 +278,7 @@ class HostApprovals:
         return await self.approvals.wait_of_host(self.owner, request)
 
 
-def _describe(use: ToolUse) -> str:
+def _in_a_line(use: ToolUse) -> str:
     """Return a call in one line, with what it does before what it says of itself."""
     name = one_line(use.name, _NAME_SHOWN)
     command = use.input.get("command")

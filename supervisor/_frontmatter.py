@@ -8,6 +8,7 @@ JSON would have.
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any, Final, TypeAlias, cast
 
@@ -176,7 +177,7 @@ def _by_yaml(head: list[str], first: int) -> list[HeadField] | str:
             ):
                 return "a quote that is never closed runs over the next field"
             plain = _plain(value)
-            tree = _Tree().of(value) if plain is None else None
+            tree = _tree(value) if plain is None else None
             known[id(value)] = plain, tree
         plain, tree = known[id(value)]
         line = first + cast("int", key.start_mark.line)
@@ -197,39 +198,35 @@ def _plain(node: object) -> Value:
     return None
 
 
-class _Tree:
-    """Makes of one node what JSON would have for it, as far as that is bounded."""
+def _tree(node: object) -> object:
+    """Return what JSON would have for a node; None if it has nothing for it, or it is
+    too large: an alias may lead back to where it stands, or stand in place of very
+    much."""
+    import yaml
 
-    def __init__(self) -> None:
-        self._nodes = 0
+    count = itertools.count(1)
 
-    def of(self, node: object) -> object:
-        """Return it; None if JSON has nothing for it, or it is too large: an alias
-        may lead back to where it stands, or stand in place of very much."""
-        try:
-            return self._of(node, 0)
-        except _NoTree:
-            return None
-
-    def _of(self, node: object, depth: int) -> object:
-        import yaml
-
-        self._nodes += 1
-        if depth == _DEPTH or self._nodes > _NODES:
+    def tree(node: object, depth: int) -> object:
+        if depth == _DEPTH or next(count) > _NODES:
             raise _NoTree
         if isinstance(node, yaml.ScalarNode):
             text = str(node.value)
             return _scalar(text) if node.style is None else text
         if isinstance(node, yaml.SequenceNode):
             items = cast("list[object]", node.value)
-            return [self._of(item, depth + 1) for item in items]
-        tree: dict[str, object] = {}
+            return [tree(item, depth + 1) for item in items]
+        found: dict[str, object] = {}
         assert isinstance(node, yaml.MappingNode)
         for key, value in cast("list[tuple[Any, object]]", node.value):
-            if not isinstance(key, yaml.ScalarNode) or key.value in tree:
+            if not isinstance(key, yaml.ScalarNode) or key.value in found:
                 raise _NoTree
-            tree[str(key.value)] = self._of(value, depth + 1)
-        return tree
+            found[str(key.value)] = tree(value, depth + 1)
+        return found
+
+    try:
+        return tree(node, 0)
+    except _NoTree:
+        return None
 
 
 class _NoTree(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -13,7 +13,7 @@ from actors.text import one_line
 
 from ._rules import name_in, speaks_of_any
 from ._tool_names import KNOWN, all_names
-from .permissions import Rule, as_tuple, is_async_function
+from .permissions import Rule, as_tuple, is_async_function, list_of
 
 _NAMES: Final = re.compile(r"[A-Za-z0-9_ ,|-]*")
 TOOL_LISTS: Final = (
@@ -144,23 +144,16 @@ def matcher_for(only: Rule, matcher: str) -> str | None:
     return "*" if "*" in name else name
 
 
-def _check_hooks(_: object, field: Any, hooks: object) -> None:
-    name = field.name
-    if not isinstance(hooks, tuple):
-        inner = repr(hooks) if isinstance(hooks, Hook) else f"Hook({hooks!r})"
-        raise TypeError(
-            f"{name} must be a list of Hook objects, not {hooks!r}: write"
-            f" {name}=[{inner}]"
-        )
-    for hook in cast("tuple[object, ...]", hooks):
-        if not isinstance(hook, Hook):
-            raise TypeError(
-                f"{name} must be Hook objects, not {hook!r}: write"
-                f" {name}=[Hook({hook!r})]"
-            )
-        if hook.only is not None and name not in TOOL_LISTS:
+_are_hooks: Final = list_of(Hook, lambda value: f"Hook({value!r})")
+
+
+def _check_hooks(instance: object, field: attrs.Attribute[Any], hooks: Any) -> None:
+    _are_hooks(instance, field, hooks)
+    for hook in hooks:
+        if hook.only is not None and field.name not in TOOL_LISTS:
             raise ValueError(
-                f"{name} is not about tool calls, so its hooks have no only: {hook!r}"
+                f"{field.name} is not about tool calls, so its hooks have no only:"
+                f" {hook!r}"
             )
 
 
@@ -217,14 +210,14 @@ class Hooks:
 
     def with_more(self, more: Hooks) -> Hooks:
         """Return these and then ``more``, each with the time that it has now."""
-        lists: dict[str, Any] = {}
-        for name in (field.name for field in attrs.fields(Hooks)):
-            if name != "timeout":
-                lists[name] = (
-                    *getattr(self, name),
-                    *(
-                        attrs.evolve(hook, timeout=hook.timeout or more.timeout)
-                        for hook in getattr(more, name)
-                    ),
-                )
+        lists: dict[str, Any] = {
+            name: (
+                *getattr(self, name),
+                *(
+                    attrs.evolve(hook, timeout=hook.timeout or more.timeout)
+                    for hook in getattr(more, name)
+                ),
+            )
+            for name in (*TOOL_LISTS, "start", "stop", "main_stop")
+        }
         return attrs.evolve(self, **lists)

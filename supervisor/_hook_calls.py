@@ -8,7 +8,7 @@ import math
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 import attrs
 import trio
@@ -26,6 +26,8 @@ from ._paths import home_directory
 from ._rules import Effect
 from ._tool_names import PATH_ARGUMENTS, all_names, newer
 from .permissions import Decision, ToolRequest, Verdict
+
+T = TypeVar("T")
 
 STOP_BLOCKS: Final = 5
 """How many times in a row stop hooks can make an agent go on."""
@@ -131,7 +133,6 @@ class AgentHooks:
         """
         self._started = self._owes_stop = True
         answers = await self._ask("SubagentStart", self._of_type(self.hooks.start))
-        _end_if_told(answers)
         return _joined(answer.context for answer in answers)
 
     async def on_stop(self, answer: str) -> str | None:
@@ -176,7 +177,6 @@ class AgentHooks:
                 reason = f"its arguments cannot be told to the hooks ({why})"
                 return Advice(decision=Decision("deny", reason))
         answers = await self._ask("PreToolUse", chosen, told)
-        _end_if_told(answers)
         decision = _decision(answers)
         changed = [answer.input for answer in answers if answer.input is not None]
         if any(one != changed[0] for one in changed):
@@ -186,7 +186,7 @@ class AgentHooks:
             )
         return Advice(
             decision=decision,
-            input=changed[-1] if changed else None,
+            input=_last(changed),
             text=_joined(answer.context for answer in answers),
         )
 
@@ -197,16 +197,13 @@ class AgentHooks:
         if not chosen:
             return None
         answers = await self._ask("PermissionRequest", chosen, _of_use(request))
-        _end_if_told(answers)
         decision = _decision(answers)
         if decision is None or decision.effect == "ask":
             return None
         if decision.effect == "deny":
             return Verdict(False, decision.reason)
-        changed = [
-            it.input for it in answers if it.effect == "allow" and it.input is not None
-        ]
-        return Verdict(True, decision.reason, input=changed[-1] if changed else None)
+        changed = _last(it.input for it in answers if it.effect == "allow")
+        return Verdict(True, decision.reason, input=changed)
 
     async def after_tool(
         self,
@@ -235,14 +232,10 @@ class AgentHooks:
             told["tool_response"] = {**data, "text": text}
         event: Event = "PostToolUseFailure" if is_error else "PostToolUse"
         answers = await self._ask(event, chosen, told)
-        _end_if_told(answers)
-        outputs = [answer.output for answer in answers if answer.output is not None]
-        said: list[str | None] = []
-        for answer in answers:
-            if answer.effect == "deny":
-                said.append(answer.reason or "A hook has found fault with it.")
-            said.append(answer.context)
-        return Comment(text=_joined(said), output=outputs[-1] if outputs else None)
+        return Comment(
+            text=_objections(answers, "A hook has found fault with it."),
+            output=_last(answer.output for answer in answers),
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -282,13 +275,7 @@ class AgentHooks:
         answers = await self._ask_all(jobs, most)
         if any(answer.ends is not None for answer in answers):
             return None
-        said: list[str | None] = []
-        for answer in answers:
-            if answer.effect == "deny":
-                default = "A stop hook has found that it is not done."
-                said.append(answer.reason or default)
-            said.append(answer.context)
-        return _joined(said)
+        return _objections(answers, "A stop hook has found that it is not done.")
 
     async def _ask(
         self,
@@ -296,7 +283,11 @@ class AgentHooks:
         hooks: Sequence[Hook],
         told: Mapping[str, Any] | None = None,
     ) -> list[Answer]:
-        return await self._ask_all(_jobs(hooks, event, told or {}))
+        answers = await self._ask_all(_jobs(hooks, event, told or {}))
+        for answer in answers:
+            if answer.ends is not None:
+                raise AgentFailed("error", f"a hook has ended the agent: {answer.ends}")
+        return answers
 
     async def _ask_all(
         self, jobs: Sequence[_Job], most: float = math.inf
@@ -438,6 +429,22 @@ def _as_json(told: Mapping[str, Any]) -> bytes:
     return json.dumps(told, default=str, allow_nan=False).encode()
 
 
+def _last(values: Iterable[T | None]) -> T | None:
+    found = [value for value in values if value is not None]
+    return found[-1] if found else None
+
+
+def _objections(answers: Iterable[Answer], default: str) -> str | None:
+    """Return what hooks have to say of what is over; ``default`` is for one that
+    gives no reason."""
+    said: list[str | None] = []
+    for answer in answers:
+        if answer.effect == "deny":
+            said.append(answer.reason or default)
+        said.append(answer.context)
+    return _joined(said)
+
+
 def _joined(texts: Iterable[str | None]) -> str | None:
     return "\n\n".join(text for text in texts if text) or None
 
@@ -457,9 +464,3 @@ _BY_DEFAULT: Final[Sequence[tuple[Effect, str]]] = (
     ("allow", "a hook allows it"),
 )
 """What counts more stands before what counts less."""
-
-
-def _end_if_told(answers: Iterable[Answer]) -> None:
-    for answer in answers:
-        if answer.ends is not None:
-            raise AgentFailed("error", f"a hook has ended the agent: {answer.ends}")

@@ -41,14 +41,10 @@ class _Anchored:
     """One for each name of a path; None is any number of them."""
 
     def matches(self, path: str, place: Place, *, widely: bool) -> bool:
-        directories = [self.directory]
-        real = place.follow(self.directory)
-        if real is not None:
-            directories.append(real)
         return any(
             (names := below(path, directory)) is not None
             and _match_names(self.names, names, widely=widely)
-            for directory in directories
+            for directory in place.ways(self.directory)
         )
 
 
@@ -274,11 +270,9 @@ def pattern_allows(
         named = named[:1]
     if place.real is not None and not all(one in place.real for one in named):
         return False
-    places = {resolve(one, None) for one in named}
-    for one in [*named, *places]:
-        if (real := place.follow(one)) is not None:
-            places.add(real)
-    return all(_covers(found, one, tool, place) for one in places)
+    plain = {resolve(one, None) for one in named}
+    real = {it for one in (*named, *plain) if (it := place.follow(one)) is not None}
+    return all(_covers(found, one, tool, place) for one in plain | real)
 
 
 def _covers(patterns: Iterable[_Anchored], path: str, tool: str, place: Place) -> bool:

@@ -49,6 +49,11 @@ class Place:
         """Return where a path leads; None if that is not known."""
         return None if self.real is None else self.real.get(path)
 
+    def ways(self, path: str) -> list[str]:
+        """Return a path, and where it leads, if that is known."""
+        real = self.follow(path)
+        return [path] if real is None else [path, real]
+
 
 def resolve(path: str, cwd: str | None) -> str:
     """Return ``path`` in ``cwd`` without ``.`` and ``..``; links are not followed.
@@ -172,12 +177,8 @@ def every_place(path: str, place: Place) -> list[str] | None:
     named = meanings(path, place.cwd, place.home)
     if named is None:
         return None
-    places = [*named, *(resolve(one, None) for one in named)]
-    for one in [*places]:
-        real = place.follow(one)
-        if real is not None:
-            places.append(real)
-    return [*dict.fromkeys(places)]
+    every = [*named, *(resolve(one, None) for one in named)]
+    return [*dict.fromkeys(it for one in every for it in place.ways(one))]
 
 
 def paths_to_follow(
@@ -215,7 +216,7 @@ def is_inside(path: Any, place: Place) -> bool:
     home = resolve(".", place.cwd)
     if place.real is None:
         return below(named, home) is not None
-    homes = [home, *(it for it in [place.follow(home)] if it is not None)]
+    homes = place.ways(home)
     real = [place.follow(whole), place.follow(named)]
     return any(below(named, one) is not None for one in homes) and all(
         one is not None and below(one, homes[-1]) is not None for one in real
@@ -227,9 +228,8 @@ def is_below(path: Any, directory: str, place: Place) -> bool:
     if not isinstance(path, str):
         return True
     places = every_place(path, place)
-    directories = [directory, place.follow(directory) or directory]
     return places is None or any(
-        below(one, it) is not None for one in places for it in directories
+        below(one, it) is not None for one in places for it in place.ways(directory)
     )
 
 
@@ -264,9 +264,7 @@ def protected_part(path: object, place: Place) -> str | None:
     where it leads; None if there is none."""
     if not isinstance(path, str):
         return None
-    homes = [resolve(place.cwd or ".", None)]
-    if (real := place.follow(homes[0])) is not None:
-        homes.append(real)
+    homes = place.ways(resolve(place.cwd or ".", None))
     for one in every_place(path, place) or []:
         inside = [names for home in homes if (names := below(one, home)) is not None]
         # An agent may itself live in such a directory, in a worktree of it.

@@ -93,8 +93,10 @@ __all__ = [
     "read_definitions",
 ]
 
-_YES: Final = ("true", "yes", "on", "1")
-_NO: Final = ("false", "no", "off", "0")
+_FLAGS: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
 _NUMBER: Final = re.compile("[1-9][0-9]{0,8}")
 # Outside of parentheses, in which some write what a tool may be called with.
 _LIST: Final = re.compile(r"(?:\([^()]*\)|[^\s,()])+|[()]")
@@ -157,12 +159,10 @@ def _to_model(value: Value) -> str | None:
 
 
 def _to_flag(value: Value) -> bool:
-    text = _to_text(value).lower()
-    if text in _YES:
-        return True
-    if text in _NO:
-        return False
-    raise ValueError(f"must be true or false, not {shown(_to_text(value))}")
+    text = _to_text(value)
+    if text.lower() not in _FLAGS:
+        raise ValueError(f"must be true or false, not {shown(text)}")
+    return _FLAGS[text.lower()]
 
 
 def _to_mode(value: Value) -> str | None:

@@ -155,22 +155,29 @@ def is_async_function(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-def _check_rules(_: object, __: object, rules: object) -> None:
-    if not isinstance(rules, tuple):
-        inner = repr(rules) if isinstance(rules, Rule) else _as_rule(rules)
-        raise TypeError(
-            f"rules must be a list of Rule objects, not {rules!r}: write rules=[{inner}]"
-        )
-    for rule in cast("tuple[object, ...]", rules):
-        if not isinstance(rule, Rule):
+def list_of(kind: type, suggest: Callable[[object], str]) -> Any:
+    """Return a validator for a list of these; ``suggest`` returns what to write in
+    the place of something else."""
+
+    def check(_: object, field: attrs.Attribute[Any], values: object) -> None:
+        name, what = field.name, f"{kind.__name__} objects"
+        if not isinstance(values, tuple):
+            inner = repr(values) if isinstance(values, kind) else suggest(values)
             raise TypeError(
-                f"rules must be Rule objects, not {rule!r}: write"
-                f" rules=[{_as_rule(rule)}]"
+                f"{name} must be a list of {what}, not {values!r}: write"
+                f" {name}=[{inner}]"
             )
+        for value in cast("tuple[object, ...]", values):
+            if not isinstance(value, kind):
+                raise TypeError(
+                    f"{name} must be {what}, not {value!r}: write"
+                    f" {name}=[{suggest(value)}]"
+                )
+
+    return check
 
 
 def _as_rule(value: object) -> str:
-    """Return what to write in the place of ``value``."""
     text = value if isinstance(value, str) else "Bash(ls *)"
     return f'Rule("allow", {json.dumps(text, ensure_ascii=False)})'
 
@@ -206,7 +213,7 @@ class Permissions:
     """
 
     rules: tuple[Rule, ...] = attrs.field(
-        default=(), converter=_as_rules, validator=_check_rules
+        default=(), converter=_as_rules, validator=list_of(Rule, _as_rule)
     )
     mode: Mode = attrs.field(default="default", converter=_as_mode)
     ask: tuple[Ask, ...] = attrs.field(
