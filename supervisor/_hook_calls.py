@@ -18,8 +18,9 @@ from actors.env import Env
 from actors.text import clean_text, one_line
 
 from ._hook import Hook, Hooks
-from ._hook_answer import Answer, Event, understood
+from ._hook_answer import understood
 from ._hook_command import run_hook_command
+from ._hook_object import Answer, Event
 from ._judging import look
 from ._modes import CLAUDE_NAMES, Mode
 from ._paths import home_directory

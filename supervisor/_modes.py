@@ -40,8 +40,7 @@ MODES_BY_NAME: Final[Mapping[str, Mode]] = {
     **{mode: mode for mode in MODES},
 }
 CLAUDE_NAMES: Final[Mapping[Mode, str]] = {
-    # Of two names the first.
-    **{mode: name for name, mode in reversed(CLAUDE_MODES.items())},
+    **{mode: name for name, mode in CLAUDE_MODES.items() if name != "manual"},
     "bubble": "default",
 }
 """What Claude Code calls each."""
