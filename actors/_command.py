@@ -1,19 +1,22 @@
-"""One run of a shell command: from its start until nothing of it is left."""
+"""One run of a shell command: from its start until nothing of it is left.
+
+`run_command` owns all of it, from opening the log of the output to the verdict. The
+output is copied by a task of its own, which notices a prompt in it.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import signal as signals
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import trio
 
-from ._capture import Capture
-from ._exit import Completed, Exit, Failed
-from ._script import in_foreground
+from ._exit import Completed, Failed
+from ._progress import Progress
 from .env import Process, ProcessExit, Terminal
-from .output import OutputLog
+from .output import OutputLog, QuotaExceeded
 from .work import Report, WorkFailed
 
 if TYPE_CHECKING:
@@ -32,6 +35,10 @@ _QUIET = {
     "LANG": "C.UTF-8",
     "LC_ALL": "C.UTF-8",
 }
+_BLANK = " \t\n"
+# An ampersand after one of these is a part of an operator, or a mistake that
+# the shell itself should name.
+_OPERATORS = "&|;<>("
 
 
 class CommandFailed(WorkFailed):
@@ -80,23 +87,62 @@ class CommandInput:
         return self._process
 
 
-async def run_command(shell: Shell, report: Report, log: OutputLog) -> ProcessExit:
-    """Run the command of ``shell`` until none of its processes is left.
+async def run_command(shell: Shell, report: Report) -> str:
+    """Run the command of ``shell`` until none of its processes is left, and return
+    the tail of its output.
 
     Cancelled, it ends every process first: SIGTERM, ``grace`` seconds or less if
     there is a hurry, SIGKILL until none is left.
 
     Raises:
         OSError: if it cannot be started or its output cannot be kept.
+        CommandFailed: if it did not exit with 0.
         QuotaExceeded: if it wrote more than its quota.
     """
+    assert report.output_file is not None
+    log = OutputLog(
+        report.env.files.open_output(report.output_file),
+        quota=shell.quota,
+        used=report.output_bytes - report.output_dropped,
+        older=report.output_start - report.output_dropped,
+        raw=shell.raw,
+        rotate=shell.rotate,
+        disk=report.disk,
+        on_warning=report.warn,
+        on_rotate=report.output_rotated,
+        on_output=report.output_changed,
+    )
+    report.log = log
+    # Before the first await, so that a host can write at once.
+    stdin = CommandInput() if shell.takes_input else None
+    report.input = stdin
+    failure: Exception | None = None
+    try:
+        exit = await _run(shell, report, log, stdin)
+    finally:
+        report.input = None
+        if stdin is not None:
+            stdin.end()
+        # What it printed is there before the end is recorded. The log has its own
+        # deadline for closing.
+        with trio.CancelScope(shield=True):
+            failure = await _close(log, report)
+    failure = failure or _verdict(exit, shell.command)
+    if failure is not None:
+        raise failure
+    return report.output_tail or ""
+
+
+async def _run(
+    shell: Shell, report: Report, log: OutputLog, stdin: CommandInput | None
+) -> ProcessExit:
     report.cpu_seconds = None
     process = await _spawn(shell, report)
     report.pid = process.pid
     report.measure = process.usage
-    capture = Capture(process, log, report, prompt_after=shell.prompt_after)
-    if isinstance(report.input, CommandInput):
-        report.input.begin(process, capture.answered)
+    capture = _Capture(process, log, report, prompt_after=shell.prompt_after)
+    if stdin is not None:
+        stdin.begin(process, capture.answered)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(capture.run)
@@ -113,10 +159,11 @@ async def run_command(shell: Shell, report: Report, log: OutputLog) -> ProcessEx
                     exit = await _end(process, shell, report)
                     _note(report, process, exit)
                     # Its own end counts if it came first.
+                    if failure is None and not exit.after_stop:
+                        report.own_exit = Completed(None)
+                        failure = _verdict(exit, shell.command)
                     if failure is not None:
                         report.own_exit = Failed(failure)
-                    elif not exit.after_stop:
-                        report.own_exit = _own_exit(exit)
                 raise
             finally:
                 # Nothing of the command is left, so the end of its output
@@ -135,31 +182,51 @@ async def run_command(shell: Shell, report: Report, log: OutputLog) -> ProcessEx
     return exit
 
 
+async def _close(log: OutputLog, report: Report) -> OSError | None:
+    """Close the log, report the end of the output, and return what went wrong."""
+    written = log.bytes_written
+    failure = None
+    try:
+        await log.aclose()
+    except OSError as error:
+        report.warn(f"the end of the output could not be kept: {error}")
+        failure = error
+    report.log = None
+    report.output_bytes += log.bytes_written - written
+    tail, report.output_truncated = log.tail()
+    if log.lost:
+        report.output_lost = True
+    report.output_tail = tail.decode("utf-8", "replace")
+    return failure
+
+
 def _first(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = cast("ExceptionGroup[Exception]", error).exceptions[0]
     return error
 
 
-def raise_for(exit: ProcessExit, command: str = "") -> None:
-    """Raise `CommandFailed` unless that is an exit with 0 of ``command``."""
-    why = _what_failed(exit)
-    if why is not None:
-        failure = CommandFailed(why)
-        failure.subject = command
-        raise failure
+def _verdict(exit: ProcessExit, command: str) -> CommandFailed | None:
+    """Return what failed; None if that is an exit with 0 of ``command``."""
+    if exit.code == 0 and exit.lost is None:
+        return None
+    failure = CommandFailed(
+        exit_words(exit.code, exit.signal)
+        if exit.lost is None
+        else f"the exit code could not be read: {exit.lost}"
+    )
+    failure.subject = command
+    return failure
 
 
-def _what_failed(exit: ProcessExit) -> str | None:
-    if exit.lost is not None:
-        return f"the exit code could not be read: {exit.lost}"
-    if exit.signal is not None:
-        with contextlib.suppress(ValueError):
-            return (
-                f"ended by signal {exit.signal} ({signals.Signals(exit.signal).name})"
-            )
-        return f"ended by signal {exit.signal}"
-    return f"exit code {exit.code}" if exit.code != 0 else None
+def exit_words(code: int | None, signal: int | None) -> str:
+    """Return how a command ended: ``exit code 1``, ``ended by signal 9 (SIGKILL)``."""
+    if signal is None:
+        return f"exit code {code}"
+    try:
+        return f"ended by signal {signal} ({signals.Signals(signal).name})"
+    except ValueError:  # a real-time signal
+        return f"ended by signal {signal}"
 
 
 async def _spawn(shell: Shell, report: Report) -> Process:
@@ -169,22 +236,66 @@ async def _spawn(shell: Shell, report: Report) -> Process:
     if shell.pty:
         rows, columns = shell.size
         terminal = Terminal(rows=rows, columns=columns)
-    for program in ("bash", "sh"):
-        try:
-            return await processes.spawn(
-                [program, "-c", in_foreground(shell.command)],
-                cwd=shell.cwd,
-                env=environment,
-                marker=report.run_id,
-                stdin=shell.stdin or "null",
-                terminal=terminal,
-                nice=shell.nice,
-                rlimits=shell.rlimits,
-            )
-        except FileNotFoundError as error:
-            if program == "sh" or error.filename != program:
-                raise
-    raise AssertionError("unreachable")
+    spawn = partial(
+        processes.spawn,
+        cwd=shell.cwd,
+        env=environment,
+        marker=report.run_id,
+        stdin=shell.stdin or "null",
+        terminal=terminal,
+        nice=shell.nice,
+        rlimits=shell.rlimits,
+    )
+    return await spawn_shell(spawn, in_foreground(shell.command))
+
+
+async def spawn_shell(
+    spawn: Callable[[Sequence[str]], Awaitable[Process]], command: str
+) -> Process:
+    """Start ``command`` by ``spawn`` for ``bash -c``, or for ``sh -c`` where there is
+    no bash.
+
+    Raises:
+        OSError: if it cannot be started.
+    """
+    try:
+        return await spawn(["bash", "-c", command])
+    except FileNotFoundError as error:
+        if error.filename != "bash":
+            raise
+    return await spawn(["sh", "-c", command])
+
+
+def in_foreground(command: str) -> str:
+    """Return ``command`` without the one bare ``&`` that ends it, if one does.
+
+    Models write it out of habit. A command that puts itself into the background
+    ends at once, and with it the task, before what it started.
+
+    Bare is an ``&`` that is last but for blanks and newlines, that no backslash
+    escapes, and before which stands something other than an operator: ``&&``,
+    ``\\&``, ``|&``, ``>&`` and ``; &`` stay, and so does every ``&`` further in.
+    Nothing is parsed. That is safe for quotes, as a quote that is closed ends
+    with its mark and not with ``&``, and for a comment, where the ``&`` means
+    nothing; the exception is a here-document whose last line ends with ``&``,
+    which no delimiter follows. An ``&`` with a comment behind it stays.
+
+    Linear in the length of the command.
+    """
+    end = len(command.rstrip(_BLANK))
+    if not command.endswith("&", 0, end) or _is_escaped(command, end - 1):
+        return command
+    kept = command[: end - 1]
+    before = kept.rstrip(_BLANK)
+    last = len(before) - 1
+    if not before or (before[last] in _OPERATORS and not _is_escaped(before, last)):
+        return command
+    return kept
+
+
+def _is_escaped(text: str, index: int) -> bool:
+    """Whether an odd number of backslashes stands before ``index``."""
+    return (index - len(text[:index].rstrip("\\"))) % 2 == 1
 
 
 async def _end_leftovers(process: Process, shell: Shell, report: Report) -> None:
@@ -241,9 +352,92 @@ def _note(report: Report, process: Process, exit: ProcessExit) -> None:
     report.cpu_seconds = max((it for it in known if it is not None), default=None)
 
 
-def _own_exit(exit: ProcessExit) -> Exit[object]:
-    try:
-        raise_for(exit)
-    except CommandFailed as error:
-        return Failed(error)
-    return Completed(None)
+class _Capture:
+    """Copies the output of a process to its log until no more can come.
+
+    A command that has begun a line, has been silent since for ``prompt_after``
+    seconds and still runs is told of as one that probably waits for an answer,
+    once. This costs nothing for output that comes in whole lines.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        log: OutputLog,
+        report: Report,
+        *,
+        prompt_after: float | None,
+    ) -> None:
+        self._process = process
+        self._log = log
+        self._report = report
+        # None once there is no more to tell.
+        self._prompt_after = prompt_after
+        self._line_is_open = False
+        self._bytes_before = report.output_bytes
+        # Cancelling the task does not end the copying: the last words of the
+        # command count, and unread output would block it.
+        self.scope = trio.CancelScope(shield=True)
+        self.failure: Exception | None = None
+
+    async def run(self) -> None:
+        """Copy until the end of the output, or of `scope`."""
+        with self.scope:
+            while chunk := await self._receive_some():
+                self._report.prompt = None
+                if self.failure is None:
+                    await self._keep(chunk)
+                # After a carriage return comes a redraw: that is no question.
+                self._line_is_open = not chunk.endswith((b"\n", b"\r"))
+
+    def answered(self) -> None:
+        """Somebody has written to the command: it waits for nothing now."""
+        self._line_is_open = False
+        self._report.prompt = None
+
+    def command_ended(self) -> None:
+        """The command has ended or is being ended: it waits for no answer."""
+        self._prompt_after = None
+        self._report.prompt = None
+
+    async def _receive_some(self) -> bytes:
+        try:
+            return await self._receive()
+        except OSError as error:
+            # The rest cannot be kept either: see `_keep`.
+            self.failure = self.failure or error
+            self._process.kill()
+            return b""
+
+    async def _receive(self) -> bytes:
+        if self._line_is_open and self._prompt_after is not None:
+            with trio.move_on_after(self._prompt_after):
+                return await self._process.receive()
+            self._report_prompt()
+        return await self._process.receive()
+
+    def _report_prompt(self) -> None:
+        # What it was may have been answered, or ended, meanwhile.
+        if (
+            not self._line_is_open
+            or self._prompt_after is None
+            or self.failure is not None
+        ):
+            return
+        tail, _ = self._log.tail()
+        line = tail[tail.rfind(b"\n") + 1 :].decode("utf-8", "replace").rstrip()
+        # Only escape sequences, for instance, came after the last newline.
+        if line:
+            self._prompt_after = None
+            self._report.report_prompt(line)
+
+    async def _keep(self, chunk: bytes) -> None:
+        # Output that cannot be kept ends the command; what it still prints is
+        # read and dropped.
+        try:
+            await self._log.write(chunk)
+        except (QuotaExceeded, OSError) as error:
+            self.failure = error
+            self._process.kill()
+        self._report.output_bytes = self._bytes_before + self._log.bytes_written
+        self._report.say(Progress(bytes_written=self._report.output_bytes))

@@ -285,7 +285,7 @@ class OutputLog:
         the file is `lost`, with a line that says so.
         """
         end = self._tail
-        if self._cleaner is not None:
+        if self._cleaner is not None and not self._closed:
             end += self._cleaner.unfinished
         before = self._seen - len(self._tail)
         kept = _end_of(end, self._tail_bytes)

@@ -12,10 +12,11 @@ from trio.lowlevel import enable_ki_protection
 
 from ._actor import Context
 from ._checks import check_number, check_one_of, check_type, check_whole, is_whole
-from ._command import REPORT_SURVIVORS_EVERY, CommandInput, raise_for, run_command
+from ._command import REPORT_SURVIVORS_EVERY, run_command
 from ._command import CommandFailed as CommandFailed
+from ._command import exit_words as exit_words
+from ._command import spawn_shell as spawn_shell
 from ._public import publish as _publish
-from .output import OutputLog
 from .text import first_line
 from .work import Report
 
@@ -23,6 +24,8 @@ from .work import Report
 __all__ = [
     "CommandFailed",
     "Shell",
+    "exit_words",
+    "spawn_shell",
 ]
 
 _LIMITS = tuple(
@@ -175,58 +178,9 @@ class Shell:
             CommandFailed: if it did not exit with 0.
             QuotaExceeded: if it wrote more than its quota.
         """
-        assert report.output_file is not None
         if self.deadline is not None:
             ctx.deadline = trio.current_time() + self.deadline
-        log = OutputLog(
-            report.env.files.open_output(report.output_file),
-            quota=self.quota,
-            used=report.output_bytes - report.output_dropped,
-            older=report.output_start - report.output_dropped,
-            raw=self.raw,
-            rotate=self.rotate,
-            disk=report.disk,
-            on_warning=report.warn,
-            on_rotate=report.output_rotated,
-            on_output=report.output_changed,
-        )
-        report.log = log
-        # Before the first await, so that a host can write at once.
-        stdin = CommandInput() if self.takes_input else None
-        report.input = stdin
-        failure: OSError | None = None
-        try:
-            exit = await run_command(self, report, log)
-        finally:
-            report.input = None
-            if stdin is not None:
-                stdin.end()
-            # What it printed is there before the end is recorded. The log has
-            # its own deadline for closing.
-            with trio.CancelScope(shield=True):
-                failure = await _close(log, report)
-        if failure is not None:
-            raise failure
-        raise_for(exit, self.command)
-        return report.output_tail or ""
-
-
-async def _close(log: OutputLog, report: Report) -> OSError | None:
-    """Close the log, report the end of the output, and return what went wrong."""
-    written = log.bytes_written
-    failure = None
-    try:
-        await log.aclose()
-    except OSError as error:
-        report.warn(f"the end of the output could not be kept: {error}")
-        failure = error
-    report.log = None
-    report.output_bytes += log.bytes_written - written
-    tail, report.output_truncated = log.tail()
-    if log.lost:
-        report.output_lost = True
-    report.output_tail = tail.decode("utf-8", "replace")
-    return failure
+        return await run_command(self, report)
 
 
 def _check_given(name: str, value: object) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import attrs
 import trio
 
 from actors.env import Env, Process, ProcessExit
+from actors.shell import spawn_shell
 
 from ._hook_object import as_text
 
@@ -72,20 +74,15 @@ async def _spawn(
     variables = env.processes.environment()
     if project is not None:
         variables[PROJECT_DIR] = project
-    for program in ("bash", "sh"):
-        try:
-            return await env.processes.spawn(
-                [program, "-c", command],
-                cwd=cwd,
-                env=variables,
-                marker=env.ids.hex(16),
-                stdin="pipe",
-                stderr="pipe",
-            )
-        except FileNotFoundError as error:
-            if program == "sh" or error.filename != program:
-                raise
-    raise AssertionError("unreachable")
+    spawn = partial(
+        env.processes.spawn,
+        cwd=cwd,
+        env=variables,
+        marker=env.ids.hex(16),
+        stdin="pipe",
+        stderr="pipe",
+    )
+    return await spawn_shell(spawn, command)
 
 
 async def _feed(process: Process, data: bytes) -> None:

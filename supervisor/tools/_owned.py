@@ -6,10 +6,10 @@ their own tasks, and so on. These are told of to the agent that has started them
 
 from __future__ import annotations
 
-import signal as signals
 from typing import TYPE_CHECKING, Final
 
 from actors import TaskStatus
+from actors.shell import exit_words
 from actors.text import one_line
 
 from .._errors import UnknownTask
@@ -190,22 +190,11 @@ def ending(task: TaskSnapshot) -> str:
     """Return in a few words how an ended task did."""
     if task.status is TaskStatus.KILLED:
         return "was stopped"
-    if task.exit_code is not None and _tells_all(task, f"exit code {task.exit_code}"):
-        return f"exit code {task.exit_code}"
-    if task.signal is not None and _tells_all(task, f"ended by signal {task.signal}"):
-        return f"ended by signal {_signal_name(task.signal)}"
+    if task.exit_code is not None or task.signal is not None:
+        words = exit_words(task.exit_code, task.signal)
+        # It may have failed for another reason: its quota.
+        if task.error is None or task.error.message.startswith(words):
+            return words
     if task.error is not None:
         return one_line(f"{task.error.type}: {task.error.message}", _ERROR_SHOWN)
     return _ENDED
-
-
-def _tells_all(task: TaskSnapshot, words: str) -> bool:
-    # A task with an exit code may have failed for another reason: its quota.
-    return task.error is None or task.error.message.startswith(words)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return f"{number} ({signals.Signals(number).name})"
-    except ValueError:
-        return str(number)
