@@ -465,7 +465,7 @@ async def test_stderr_is_stdout_unless_it_was_asked_for(kind: str) -> None:
 @pytest.mark.parametrize(
     ("how", "named"),
     [
-        ({"stderr": "file"}, "stderr must be 'stdout' or 'pipe', not 'file'"),
+        ({"stderr": "file"}, "stderr must be one of stdout, pipe, not 'file'"),
         ({"stderr": "pipe", "terminal": Terminal()}, "on a terminal"),
     ],
 )
