@@ -105,6 +105,29 @@ def check_one_of(name: str, value: object, known: Collection[str | None]) -> Non
         raise ValueError(_said(name, f"one of {', '.join(map(str, known))}", value))
 
 
+def check_spawn(
+    stdin: str,
+    stderr: str,
+    size: tuple[int, int] | None,
+    nice: int | None,
+    rlimits: Mapping[str, int],
+    is_limit: Callable[[str], bool],
+) -> None:
+    """Refuse with a ValueError what `actors.env.Processes.spawn` cannot be given;
+    ``size`` is that of the terminal."""
+    check_one_of("stdin", stdin, ("null", "pipe"))
+    check_one_of("stderr", stderr, ("stdout", "pipe"))
+    if stderr == "pipe" and size is not None:
+        raise ValueError("stderr must be 'stdout' on a terminal, not 'pipe'")
+    for what, number in zip(("rows", "columns"), size or (), strict=False):
+        check_whole(f"terminal.{what}", number, 1, 0xFFFF, wrong=ValueError)
+    check_whole("nice", nice, -20, 19, none=True, wrong=ValueError)
+    for name, limit in rlimits.items():
+        if not is_limit(name):
+            raise ValueError(f"rlimits has an unknown name: {name!r}")
+        check_whole(f"rlimits[{name!r}]", limit, -1, 2**63 - 1, wrong=ValueError)
+
+
 def check_all(name: str, values: object, kind: type | UnionType) -> None:
     """Refuse what is not a tuple of values of this type."""
     if not isinstance(values, tuple):

@@ -17,7 +17,7 @@ from ._exit import Completed, Failed
 from ._progress import Progress
 from .env import Process, ProcessExit, Terminal
 from .output import OutputLog, QuotaExceeded
-from .work import Report, WorkFailed
+from .work import Input, Report, WorkFailed
 
 if TYPE_CHECKING:
     from .shell import Shell
@@ -45,7 +45,7 @@ class CommandFailed(WorkFailed):
     """Raised for a command that did not exit with 0."""
 
 
-class CommandInput:
+class CommandInput(Input):
     """The input of one run: see `actors.work.Input`.
 
     There from the first step of the run; what is written before the command has
@@ -69,13 +69,11 @@ class CommandInput:
         self._begun.set()
 
     async def write(self, data: bytes) -> None:
-        """See `actors.work.Input.write`."""
         process = await self._wait_begun()
         self._on_write()
         await process.send(data)
 
     async def close(self) -> None:
-        """See `actors.work.Input.close`."""
         process = await self._wait_begun()
         self._on_write()
         await process.send_eof()

@@ -25,7 +25,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-from .env import OutputFile
+from .env import Files, OutputFile, Share
 from .text import whole_characters
 
 # On Windows they do not exist, or only O_BINARY does.
@@ -73,20 +73,13 @@ _CHECKPOINT_EVERY: Final = 8
 _THREADS: Final = 4
 
 
-class PosixFiles:
+class PosixFiles(Files):
     """The operating system's files, as `Files`."""
 
     def __init__(self) -> None:
         self._threads = trio.CapacityLimiter(_THREADS)
 
     def make_directory(self, path: Path) -> Path:
-        """Make ``path`` (mode 0700) and its parents; return it absolute.
-
-        A directory that is there already keeps its mode.
-
-        Raises:
-            OSError: if it cannot be made or is not a directory one can write to.
-        """
         path = path.absolute()
         try:
             path.mkdir(0o700, parents=True, exist_ok=True)
@@ -97,24 +90,12 @@ class PosixFiles:
         return path
 
     def create_output(self, path: Path) -> OutputFile:
-        """Create ``path`` exclusively (mode 0600), following no link.
-
-        Raises:
-            FileExistsError: if anything is there already, be it a dangling link.
-            OSError: if it cannot be created.
-        """
         return AppendedFile(path, os.open(path, _CREATE, 0o600))
 
     def reserve(self, path: Path) -> None:
-        """Create ``path`` as `create_output` does and leave it empty, closed."""
         os.close(os.open(path, _CREATE, 0o600))
 
     def open_output(self, path: Path) -> OutputFile:
-        """Open the regular file at ``path`` for appending, following no link.
-
-        Raises:
-            OSError: if it is not there, or cannot be opened.
-        """
         fd = os.open(path, _APPEND)
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -125,16 +106,6 @@ class PosixFiles:
         return AppendedFile(path, fd)
 
     def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
-        """Return the last ``limit`` bytes of a regular file, and whether bytes
-        precede them.
-
-        When bytes precede, the rest of a UTF-8 character that was cut is left
-        out. What is not there, or is no regular file, reads as ``(b"", False)``;
-        nothing blocks.
-
-        Raises:
-            OSError: if it is there and cannot be read, with ``path`` as its filename.
-        """
         limit = max(0, limit)
         fd = _open_regular(path)
         if fd is None:
@@ -145,14 +116,6 @@ class PosixFiles:
         return (whole_characters(data), True) if start else (data, False)
 
     def read_at(self, path: Path, offset: int, limit: int) -> bytes:
-        """Return at most ``limit`` bytes of a regular file from ``offset`` on.
-
-        Fewer, or none, at its end; ``b""`` for what `read_tail` reads as empty.
-        Nothing blocks.
-
-        Raises:
-            OSError: as for `read_tail`.
-        """
         fd = _open_regular(path)
         if fd is None:
             return b""
@@ -160,12 +123,6 @@ class PosixFiles:
             return _read(fd, max(0, offset), max(0, limit))
 
     def size(self, path: Path) -> int | None:
-        """Return the size of a regular file in bytes, and None for what
-        `read_tail` reads as empty because it is no such file.
-
-        Raises:
-            OSError: as for `read_tail`.
-        """
         fd = _open_regular(path)
         if fd is None:
             return None
@@ -173,35 +130,15 @@ class PosixFiles:
             return os.fstat(fd).st_size
 
     def remove(self, path: Path) -> None:
-        """Remove a file; one that is gone already is fine.
-
-        Raises:
-            OSError: if it is there and cannot be removed.
-        """
         path.unlink(missing_ok=True)
 
     def names(self, directory: Path) -> list[str]:
-        """Return the names of what is in a directory, sorted; none if it is not
-        there.
-
-        Raises:
-            OSError: if it cannot be read.
-        """
         try:
             return sorted(os.listdir(directory))
         except FileNotFoundError:
             return []
 
     def append_lines(self, path: Path, lines: bytes, *, durable: bool = False) -> None:
-        """Append whole lines to the regular file at ``path``, all or none of them.
-
-        A missing file is created (mode 0600), no link is followed, and a line that
-        was left unfinished there is ended first. With ``durable`` it returns once
-        the disk has the lines, and the name of a new file.
-
-        Raises:
-            OSError: with ``path`` as its filename; the file is as long as before.
-        """
         try:
             fd = os.open(path, _LINES, 0o600)
             try:
@@ -216,13 +153,6 @@ class PosixFiles:
             raise
 
     def replace(self, path: Path, contents: bytes) -> None:
-        """Give ``path`` a new file (mode 0600) with these contents, in one step.
-
-        A link that is there is replaced, not followed.
-
-        Raises:
-            OSError: with ``path`` as its filename; what was there is as before.
-        """
 
         def make(new: Path) -> None:
             fd = os.open(new, _CREATE, 0o600)
@@ -234,16 +164,9 @@ class PosixFiles:
         _put_in_place(path, make)
 
     def link(self, path: Path, target: str) -> None:
-        """Make ``path`` a symbolic link to ``target``, in one step.
-
-        Raises:
-            OSError: with ``path`` as its filename; what was there is as before.
-        """
         _put_in_place(path, lambda new: os.symlink(target, new))
 
     def is_within(self, path: str, directory: str | None) -> bool:
-        """Whether ``path`` is ``directory`` or below it, once all links are followed;
-        None is where the host runs. False of what cannot be looked at."""
         try:
             outer = os.path.realpath(directory or os.curdir)
             return os.path.commonpath([os.path.realpath(path), outer]) == outer
@@ -251,8 +174,6 @@ class PosixFiles:
             return False
 
     def follow(self, path: str) -> str | None:
-        """Return where ``path`` leads once all links are followed, absolute; None if
-        that cannot be told, as of links that lead round in a circle."""
         try:
             where = os.path.realpath(path)
         except (OSError, ValueError):
@@ -266,19 +187,16 @@ class PosixFiles:
             return None
 
     def share(self, directory: Path) -> SharedDirectory:
-        """Say, until that is closed, that the directory is in use."""
         return SharedDirectory(directory)
 
     async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
-        """Return ``fn(*args)``, called in a worker thread, of which a few run at a
-        time. A cancellation is met by the caller's next checkpoint."""
         results: list[T] = []
         with trio.CancelScope(shield=True):
             results.append(await _in_thread(partial(fn, *args), self._threads))
         return results[0]
 
 
-class AppendedFile:
+class AppendedFile(OutputFile):
     """An `OutputFile` on a descriptor, which it owns.
 
     Writes are made inline, since that costs a tenth of a thread. After a slow
@@ -299,17 +217,9 @@ class AppendedFile:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
         return self._path
 
     async def append(self, data: bytes) -> None:
-        """Append all of ``data``.
-
-        Raises:
-            OSError: if not all of it could be written, for instance because the
-                disk is full; a part of it may have been.
-            trio.ClosedResourceError: if the file was closed.
-        """
         if self._threaded_left == 0 and not self._turn.locked():
             began = trio.current_time()
             try:
@@ -330,7 +240,6 @@ class AppendedFile:
                     self._judge(began)
 
     def size(self) -> int:
-        """Return how many bytes the file has."""
         return os.fstat(self._open_fd()).st_size
 
     def is_in_place(self) -> bool:
@@ -343,17 +252,6 @@ class AppendedFile:
         return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
     def rotate(self, older: Path) -> int:
-        """Move the file to ``older``, replacing what is there, and begin it
-        again; return the size of the file that was replaced, 0 if none was.
-
-        It is made inline on a slow disk, too, so that nobody reads the one file
-        for the other. After an error the old file is written to as before.
-
-        Raises:
-            OSError: if it could not be done.
-            trio.BusyResourceError: while `append` is under way.
-            trio.ClosedResourceError: if the file was closed.
-        """
         if self._turn.locked():
             raise trio.BusyResourceError(f"{self._path} is being written to")
         before = self._open_fd()
@@ -377,13 +275,6 @@ class AppendedFile:
         return replaced
 
     async def aclose(self) -> None:
-        """Close the file, after the writes under way. A second call does nothing.
-
-        On a slow disk a cancellation leaves the closing to its thread.
-
-        Raises:
-            OSError: if the system tells only now that data was lost.
-        """
         with trio.CancelScope(shield=True):
             await self._turn.acquire()
         try:
@@ -391,6 +282,7 @@ class AppendedFile:
             if fd < 0:
                 return
             if self._threaded_left:
+                # A cancellation leaves the closing to its thread.
                 await _in_thread(partial(os.close, fd), self._thread, abandon=True)
             else:
                 os.close(fd)
@@ -509,7 +401,7 @@ _NAMES: Final = 2**62
 _held: set[tuple[int, int, int]] = set()
 
 
-class SharedDirectory:
+class SharedDirectory(Share):
     """A directory in use: everybody who has it so holds a shared lock of it, which
     the kernel takes back at any death. Nobody waits for one.
 
@@ -535,7 +427,6 @@ class SharedDirectory:
             pass  # It is tried again. Till then it cannot be told who else is there.
 
     def is_alone(self) -> bool:
-        """Whether nobody else has it in use now."""
         try:
             self._open()
         except OSError as error:
@@ -582,7 +473,6 @@ class SharedDirectory:
         return None
 
     def claim(self, name: str) -> str | None:
-        """Have ``name`` alone; or return who has it: see `Share`."""
         if _SET_BYTE is None or self._is_closed:
             return None
         self._open()
@@ -620,7 +510,6 @@ class SharedDirectory:
         return None
 
     def holder(self, name: str) -> str | None:
-        """Return who else has ``name``: see `Share`."""
         if name in self._claims:
             return None
         if _SET_BYTE is not None and not self._is_closed:
@@ -638,7 +527,6 @@ class SharedDirectory:
         return None if self.is_alone() else "another runtime on the directory"
 
     def release(self, name: str) -> None:
-        """Let others have ``name``. More than once is fine."""
         byte = _byte_of(name)
         if name in self._claims:
             self._claims.discard(name)
@@ -713,7 +601,6 @@ class SharedDirectory:
         return None
 
     def close(self) -> None:
-        """Have it in use no longer. More than once is fine."""
         for name in [*self._claims, *self._unlocked]:
             self.release(name)
         self._is_closed = True

@@ -26,15 +26,16 @@ from typing import Literal
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from ._checks import check_one_of, check_whole
+from ._checks import check_spawn
 from ._process import (
     GUARDIAN_DIED,
     PATIENCE,
+    Guardian,
     PosixProcess,
     wait_process_end,
 )
 from ._process_output import OutputTurns
-from .env import Terminal
+from .env import Clock, Ids, Processes, Terminal
 
 _ATTEMPTS = 3
 _SCRIPT = "__main__.py"
@@ -42,30 +43,27 @@ _LOOK_EVERY = 1.0
 """Seconds, at least, between two looks whether a tracer holds the guardian."""
 
 
-class SystemClock:
+class SystemClock(Clock):
     """The wall clock of this machine."""
 
     def now(self) -> datetime:
-        """Return the current time, aware and in UTC."""
         return datetime.now(UTC)
 
 
-class SystemIds:
+class SystemIds(Ids):
     """Names and chance from the operating system's randomness."""
 
     def __init__(self) -> None:
         self._random = random.SystemRandom()
 
     def hex(self, digits: int) -> str:
-        """Return ``digits`` random lower-case hexadecimal digits."""
         return secrets.token_hex((digits + 1) // 2)[:digits]
 
     def uniform(self) -> float:
-        """Return a random number, at least 0.0 and below 1.0."""
         return self._random.random()
 
 
-class PosixProcesses:
+class PosixProcesses(Processes):
     """Starts process trees through a guardian process.
 
     The guardian is started at the first `spawn`, again by the next one if it
@@ -87,11 +85,9 @@ class PosixProcesses:
         """The last environment: most are the same."""
 
     def directory(self) -> str:
-        """Return this process's directory."""
         return os.getcwd()
 
     def environment(self) -> dict[str, str]:
-        """Return a copy of this process's environment."""
         # os.environ decodes every variable at each look; its bytes do not change.
         raw: object = getattr(os.environ, "_data", None)
         if not isinstance(raw, dict):
@@ -114,21 +110,12 @@ class PosixProcesses:
         nice: int | None = None,
         rlimits: Mapping[str, int] | None = None,
     ) -> PosixProcess:
-        """Start ``argv`` in a session of its own and return the tree.
-
-        See `actors.env.Processes.spawn`. A program without a slash is looked for
-        in the ``PATH`` of ``env``, beginning from ``cwd``.
-
-        Raises:
-            OSError: if it could not be started, with what failed as its
-                filename; on a system that is not Unix, always.
-            ValueError: as there.
-        """
         if sys.platform == "win32":
             raise OSError(errno.ENOSYS, "shell tasks need a Unix system", argv[0])
         from ._guardian.requests import encode_request
 
-        _check(stdin, stderr, terminal, nice, rlimits or {})
+        size = None if terminal is None else (terminal.rows, terminal.columns)
+        check_spawn(stdin, stderr, size, nice, rlimits or {}, _is_limit)
         mark = next(self._marks)
         request = encode_request(
             argv,
@@ -138,7 +125,7 @@ class PosixProcesses:
             self._encode(env),
             writable=stdin == "pipe" and terminal is None,
             errors=stderr == "pipe",
-            terminal=None if terminal is None else (terminal.rows, terminal.columns),
+            terminal=size,
             nice=nice,
             limits=rlimits,
         )
@@ -159,10 +146,6 @@ class PosixProcesses:
         raise OSError(errno.EPIPE, GUARDIAN_DIED, argv[0])
 
     async def aclose(self) -> None:
-        """End every process left, and the guardian.
-
-        Safe in a cancelled scope, and more than once.
-        """
         with trio.move_on_after(5 * PATIENCE, shield=True):
             try:
                 async with trio.open_nursery() as nursery:
@@ -249,7 +232,7 @@ class PosixProcesses:
         return self._guardian
 
 
-class _Guardian:
+class _Guardian(Guardian):
     """The runtime's end of its guardian process."""
 
     # An interrupt must leave no process that nobody knows of.
@@ -344,7 +327,6 @@ class _Guardian:
         return True
 
     async def wait_ended(self) -> None:
-        """Wait until no process is left of it, nor of what it started."""
         while self._popen.returncode is None and self._popen.poll() is None:
             if await wait_process_end(self._popen.pid):
                 return  # Even if a tracer keeps us from reaping it.
@@ -372,24 +354,7 @@ def _absolute(directory: str | None) -> str:
     return os.path.abspath(directory or os.getcwd())
 
 
-def _check(
-    stdin: str,
-    stderr: str,
-    terminal: Terminal | None,
-    nice: int | None,
-    rlimits: Mapping[str, int],
-) -> None:
+def _is_limit(name: str) -> bool:
     import resource
 
-    check_one_of("stdin", stdin, ("null", "pipe"))
-    check_one_of("stderr", stderr, ("stdout", "pipe"))
-    if stderr == "pipe" and terminal is not None:
-        raise ValueError("stderr must be 'stdout' on a terminal, not 'pipe'")
-    if terminal is not None:
-        check_whole("terminal.rows", terminal.rows, 1, 0xFFFF, wrong=ValueError)
-        check_whole("terminal.columns", terminal.columns, 1, 0xFFFF, wrong=ValueError)
-    check_whole("nice", nice, -20, 19, none=True, wrong=ValueError)
-    for name, value in rlimits.items():
-        if not name.islower() or not hasattr(resource, f"RLIMIT_{name.upper()}"):
-            raise ValueError(f"rlimits has an unknown name: {name!r}")
-        check_whole(f"rlimits[{name!r}]", value, -1, 2**63 - 1, wrong=ValueError)
+    return name.islower() and hasattr(resource, f"RLIMIT_{name.upper()}")

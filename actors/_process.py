@@ -14,7 +14,7 @@ import trio
 
 from ._process_input import ProcessInput
 from ._process_output import OutputTurns, ProcessOutput
-from .env import ProcessExit, ProcessUsage
+from .env import Process, ProcessExit, ProcessUsage
 
 if TYPE_CHECKING:
     from ._guardian.proc import Seen
@@ -51,7 +51,7 @@ class Guardian(Protocol):
         ...
 
 
-class PosixProcess:
+class PosixProcess(Process):
     """A process tree; see `actors.env.Process`."""
 
     def __init__(
@@ -112,7 +112,6 @@ class PosixProcess:
 
     @property
     def pid(self) -> int:
-        """The leader's process id."""
         return self._pid
 
     # Starting
@@ -170,28 +169,19 @@ class PosixProcess:
     # What users see
 
     async def receive(self, max_bytes: int = 262_144) -> bytes:
-        """Return the next output; see `actors.env.Process.receive`.
-
-        Raises:
-            trio.ClosedResourceError: after `aclose`.
-        """
         if self._output is None:
             raise trio.ClosedResourceError
         return await self._output.receive(max_bytes)
 
     async def receive_stderr(self, max_bytes: int = 262_144) -> bytes:
-        """Return the next bytes of a stderr apart; see
-        `actors.env.Process.receive_stderr`."""
         if self._errors is None:
             raise trio.ClosedResourceError("there is no stderr apart")
         return await self._errors.receive(max_bytes)
 
     async def send(self, data: bytes) -> None:
-        """Write to the standard input; see `actors.env.Process.send`."""
         await self._writable_input().send(data)
 
     async def send_eof(self) -> None:
-        """End the standard input; see `actors.env.Process.send_eof`."""
         await self._writable_input().send_eof()
 
     def _writable_input(self) -> ProcessInput:
@@ -200,7 +190,6 @@ class PosixProcess:
         return self._input
 
     def usage(self) -> ProcessUsage | None:
-        """Return what the tree uses now; see `actors.env.Process.usage`."""
         from ._guardian.proc import HAS_PROC
 
         if not self._gone and (self._lost or not HAS_PROC):
@@ -236,27 +225,22 @@ class PosixProcess:
                 yield seen
 
     async def wait_exit(self) -> ProcessExit:
-        """Wait for the end of the leader and return it. Any number of times."""
         await self._wait_until(lambda: self._exit is not None)
         assert self._exit is not None
         return self._exit
 
     async def wait_gone(self) -> None:
-        """Wait until no process belongs to the tree any more."""
         await self._wait_until(lambda: self._gone or self._lost)
         if not self._gone:
             await self._kill_lost()
 
     def terminate(self) -> None:
-        """Send SIGTERM, then SIGCONT, to every member. Never blocks."""
         self._stop(b"t", signal.SIGTERM, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Begin to send SIGKILL to every member until none is left. Never blocks."""
         self._stop(b"k", signal.SIGKILL)
 
     async def members(self) -> tuple[int, ...]:
-        """Return the process ids that belong to the tree now."""
         if self._gone or self._lost:
             await trio.lowlevel.checkpoint()
         if not self._gone and not self._lost:
@@ -270,10 +254,6 @@ class PosixProcess:
         return () if self._gone else self._members
 
     async def aclose(self) -> None:
-        """Give back every descriptor, after killing whatever is left.
-
-        Safe in a cancelled scope and more than once.
-        """
         try:
             if not self._gone and not self._closed:
                 await self._end()

@@ -239,12 +239,13 @@ class Processes(Protocol):
 
         ``env`` is the whole environment, to which the tree's marker variable
         is added with the value ``marker``, another one for each tree. ``cwd``
-        None means the directory of this process. Cancellation while it starts
-        leaves no process behind.
+        None means the directory of this process. A program without a slash is
+        looked for in the ``PATH`` of ``env``, beginning from ``cwd``. Cancellation
+        while it starts leaves no process behind.
 
         Raises:
-            OSError: if it could not be started, with the errno of the failing
-                call, and with what failed as its filename: ``cwd``, ``argv[0]``,
+            OSError: if it could not be started, as on a system that is not Unix,
+                with the errno of the failing call, and with what failed as its filename: ``cwd``, ``argv[0]``,
                 ``"terminal"``, ``"nice"`` or ``"rlimit NAME"``.
             ValueError: if ``argv`` is empty, a string cannot be given to any
                 program (a NUL, a variable without a name), a limit has no such
@@ -254,7 +255,8 @@ class Processes(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """End every process left and give back every resource."""
+        """End every process left and give back every resource. Safe in a cancelled
+        scope, and more than once."""
         ...
 
 
@@ -274,7 +276,8 @@ class OutputFile(Protocol):
         """Append all of ``data``, and meet a cancellation only afterwards.
 
         Raises:
-            OSError: for instance on a full disk.
+            OSError: for instance on a full disk; a part of it may have been written.
+            trio.ClosedResourceError: if the file was closed.
         """
         ...
 
@@ -289,17 +292,19 @@ class OutputFile(Protocol):
     def rotate(self, older: Path) -> int:
         """Move the file to ``older``, replacing what is there, and begin it
         again, empty and as private as a new one. In one step for whoever reads:
-        it does not wait. Return the size of the file that was replaced, 0 if
-        there was none.
+        it does not wait, on a slow disk neither. Return the size of the file that
+        was replaced, 0 if there was none.
 
         Raises:
-            OSError: if it could not be done.
+            OSError: if it could not be done; the old file is written to as before.
             trio.BusyResourceError: while `append` is under way.
+            trio.ClosedResourceError: if the file was closed.
         """
         ...
 
     async def aclose(self) -> None:
-        """Flush and close, and meet a cancellation only afterwards.
+        """Flush and close, and meet a cancellation only afterwards. A second call
+        does nothing.
 
         Raises:
             OSError: if data could not be kept.
@@ -347,7 +352,8 @@ class Files(Protocol):
     """The few file operations the runtime needs."""
 
     def make_directory(self, path: Path) -> Path:
-        """Make ``path`` (mode 0700) and its parents; return it absolute.
+        """Make ``path`` (mode 0700) and its parents; return it absolute. A directory
+        that is there already keeps its mode.
 
         Raises:
             OSError: if it cannot be made or is not a directory one can write to.
@@ -358,7 +364,7 @@ class Files(Protocol):
         """Create ``path`` exclusively (mode 0600), following no link.
 
         Raises:
-            FileExistsError: if anything is there already.
+            FileExistsError: if anything is there already, be it a dangling link.
             OSError: if it cannot be created.
         """
         ...
@@ -372,7 +378,7 @@ class Files(Protocol):
         ...
 
     def open_output(self, path: Path) -> OutputFile:
-        """Open the file at ``path`` for appending, following no link.
+        """Open the regular file at ``path`` for appending, following no link.
 
         Raises:
             OSError: if it is not there, or cannot be opened.
@@ -381,8 +387,9 @@ class Files(Protocol):
 
     def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
         """Return the last ``limit`` bytes of a regular file, and whether bytes
-        precede them. Missing files, links, FIFOs and directories read as
-        ``(b"", False)``; nothing blocks.
+        precede them. If so, the rest of a UTF-8 character that was cut is left out.
+        Missing files, links, FIFOs and directories read as ``(b"", False)``; nothing
+        blocks.
 
         Raises:
             OSError: if it is there and cannot be read, with ``path`` as its filename.
@@ -430,8 +437,9 @@ class Files(Protocol):
         A file that is missing is created (mode 0600). No link is followed and
         nothing blocks. What is there may end in the middle of a line, after a
         crash: a newline is put first then. After an error the file is as long as
-        before. With ``durable`` it returns once the disk has the lines. One at a
-        time may append to a file; it may be called in any thread.
+        before. With ``durable`` it returns once the disk has the lines, and the name
+        of a new file. One at a time may append to a file; it may be called in any
+        thread.
 
         Raises:
             OSError: with ``path`` as its filename.
@@ -453,7 +461,7 @@ class Files(Protocol):
         link is there, in one step for whoever looks.
 
         Raises:
-            OSError: if it could not be done; what was there is still there.
+            OSError: with ``path`` as its filename; what was there is still there.
         """
         ...
 

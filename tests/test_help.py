@@ -24,7 +24,9 @@ import actors
 import supervisor
 import supervisor.runtime as supervisor_runtime
 from actors import Completed, TaskStatus
+from actors.env import Clock, Files, Ids, Processes, real_env
 from actors.shell import Shell
+from actors.testing import fake_env
 
 MODULES = (
     "actors",
@@ -177,10 +179,24 @@ def test_the_help_of_actors_names_its_public_modules() -> None:
 
 
 def test_the_help_of_fake_env_says_what_a_command_may_be() -> None:
-    from actors.testing import fake_env
-
     shown = pydoc.plain(pydoc.render_doc(fake_env))
     assert [it for it in ("script", "str", "int", "OSError") if it not in shown] == []
+
+
+def test_what_stands_behind_the_seam_has_the_help_of_its_protocol() -> None:
+    """It is written once: what a protocol says holds of whatever implements it."""
+    for env in (real_env(), fake_env()):
+        for protocol, behind in (
+            (Clock, env.clock),
+            (Ids, env.ids),
+            (Processes, env.processes),
+            (Files, env.files),
+        ):
+            assert protocol in type(behind).__mro__
+            names = [name for name in vars(protocol) if not name.startswith("_")]
+            assert names and all(inspect.getdoc(getattr(behind, n)) for n in names)
+            help_of = pydoc.plain(pydoc.render_doc(type(behind)))
+            assert [name for name in names if name not in help_of] == []
 
 
 def test_every_field_of_what_a_caller_reads_is_documented() -> None:

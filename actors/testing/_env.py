@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 import trio
 
-from ..env import Env
+from ..env import Clock, Env, Ids
 from ._commands import Commands
 from ._files import FakeFiles
 from ._processes import FakeProcesses
@@ -17,18 +17,17 @@ from ._processes import FakeProcesses
 EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-class FakeClock:
+class FakeClock(Clock):
     """Wall-clock time that follows trio's: its zero is the year 2000.
 
     Under `trio.testing.MockClock` each run of a test sees the same times.
     """
 
     def now(self) -> datetime:
-        """Return the current time, aware and in UTC."""
         return EPOCH + timedelta(seconds=trio.current_time())
 
 
-class FakeIds:
+class FakeIds(Ids):
     """Names that count up from 1, and the middle for a random number."""
 
     def __init__(self) -> None:

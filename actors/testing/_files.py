@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import trio
 
+from ..env import Files, OutputFile, Share
 from ..text import whole_characters
 
 T = TypeVar("T")
@@ -17,7 +18,7 @@ T = TypeVar("T")
 _STEPS = 1_000
 
 
-class FakeFiles:
+class FakeFiles(Files):
     """`Files` in memory: regular files, directories, links, but no modes.
 
     Relative paths begin at ``/``. A file that is renamed or removed while it is
@@ -55,12 +56,6 @@ class FakeFiles:
     # What the protocol asks for
 
     def names(self, directory: str | os.PathLike[str]) -> list[str]:
-        """Return the names of what is in a directory, sorted; none if it is not
-        there.
-
-        Raises:
-            NotADirectoryError: if it is a file.
-        """
         above = _absolute(directory)
         if above in self._files:
             raise _error(errno.ENOTDIR, Path(directory))
@@ -68,11 +63,6 @@ class FakeFiles:
         return sorted(path.name for path in there if path.parent == above)
 
     def make_directory(self, path: Path) -> Path:
-        """Make ``path`` and its parents; return it absolute.
-
-        Raises:
-            NotADirectoryError: if a file is in the way.
-        """
         path = _absolute(path)
         for part in (path, *path.parents):
             if part in self._files or part in self._links:
@@ -81,17 +71,10 @@ class FakeFiles:
         return path
 
     def create_output(self, path: Path) -> FakeFile:
-        """Create ``path`` exclusively.
-
-        Raises:
-            FileExistsError: if anything is there already.
-            FileNotFoundError: if its directory is not there.
-        """
         self.reserve(path)
         return self.open_output(path)
 
     def reserve(self, path: Path) -> None:
-        """Create ``path`` as `create_output` does and leave it empty, closed."""
         where = _absolute(path)
         if where in self._files or where in self._directories or where in self._links:
             raise _error(errno.EEXIST, path)
@@ -100,53 +83,31 @@ class FakeFiles:
         self._files[where] = bytearray()
 
     def open_output(self, path: Path) -> FakeFile:
-        """Open the file at ``path`` for appending.
-
-        Raises:
-            OSError: if it is not there, or a directory is.
-        """
         self._refuse_others(path)
         where = _absolute(path)
         return FakeFile(self, path, where, self._there(where))
 
     def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
-        """Return the last ``limit`` bytes of a file, and whether bytes precede
-        them; ``(b"", False)`` of what is no file."""
         data = bytes(self._files.get(_absolute(path), b""))
         start = max(0, len(data) - max(0, limit))
         return (whole_characters(data[start:]), True) if start else (data, False)
 
     def read_at(self, path: Path, offset: int, limit: int) -> bytes:
-        """Return at most ``limit`` bytes of a file from ``offset`` on; ``b""``
-        of what is no file."""
         start = max(0, offset)
         data = self._files.get(_absolute(path), b"")
         return bytes(data[start : start + max(0, limit)])
 
     def size(self, path: Path) -> int | None:
-        """Return the size of a file in bytes, None of what is none."""
         data = self._files.get(_absolute(path))
         return None if data is None else len(data)
 
     def remove(self, path: Path) -> None:
-        """Remove a file; one that is gone already is fine.
-
-        Raises:
-            IsADirectoryError: if it is a directory.
-        """
         if _absolute(path) in self._directories:
             raise _error(errno.EISDIR, path)
         self._files.pop(_absolute(path), None)
         self._links.pop(_absolute(path), None)
 
     def append_lines(self, path: Path, lines: bytes, *, durable: bool = False) -> None:
-        """Append whole lines to a file, which is created if it is missing; a line
-        that was left unfinished there is ended first.
-
-        Raises:
-            OSError: the `write_error`, if there is one; if a link or a directory is
-                there, or the directory of the file is not.
-        """
         self._refuse_others(path)
         if _absolute(path) not in self._files:
             self.reserve(path)
@@ -157,35 +118,20 @@ class FakeFiles:
         data += lines
 
     def replace(self, path: Path, contents: bytes) -> None:
-        """Give ``path`` a new file with these contents.
-
-        Raises:
-            OSError: the `write_error`, if there is one; if a directory is there, or
-                the directory of the file is not.
-        """
         self._put_in_place(path)
         self._files[_absolute(path)] = bytearray(contents)
 
     def link(self, path: Path, target: str) -> None:
-        """Make ``path`` a link, in place of whatever file or link is there.
-
-        Raises:
-            OSError: as for `replace`.
-        """
         self._put_in_place(path)
         self._links[_absolute(path)] = target
 
     def is_within(self, path: str, directory: str | None) -> bool:
-        """Whether ``path`` is ``directory`` or below it, once all links are followed;
-        None is ``/``, where relative paths begin."""
         where, outer = self._followed(path), self._followed(directory or "/")
         if where is None or outer is None:
             return False
         return where.is_relative_to(outer)
 
     def follow(self, path: str) -> str | None:
-        """Return where ``path`` leads once all links are followed; None for links
-        that lead round in a circle. Relative paths begin at ``/``."""
         where = self._followed(path)
         return None if where is None else str(where)
 
@@ -207,7 +153,6 @@ class FakeFiles:
         return None  # Links that lead round in a circle.
 
     def share(self, directory: Path) -> FakeShare:
-        """Say, until that is closed, that the directory is in use."""
         return FakeShare(self._shares, self._claims, _absolute(directory))
 
     async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
@@ -260,7 +205,7 @@ class FakeFiles:
         return self._files[path]
 
 
-class FakeShare:
+class FakeShare(Share):
     """A directory in use."""
 
     def __init__(
@@ -276,26 +221,21 @@ class FakeShare:
         shares.append(directory)
 
     def is_alone(self) -> bool:
-        """Whether nobody else has it in use now."""
         return not self._is_open or self._shares.count(self._directory) == 1
 
     def claim(self, name: str) -> str | None:
-        """Have ``name`` alone; or return who has it."""
         has_it = self._claims.setdefault((self._directory, name), self)
         return None if has_it is self else "another runtime of this world"
 
     def holder(self, name: str) -> str | None:
-        """Return who else has ``name``, None if nobody has."""
         has_it = self._claims.get((self._directory, name), self)
         return None if has_it is self else "another runtime of this world"
 
     def release(self, name: str) -> None:
-        """Let others have ``name``. More than once is fine."""
         if self._claims.get((self._directory, name)) is self:
             del self._claims[self._directory, name]
 
     def close(self) -> None:
-        """Have it in use no longer. More than once is fine."""
         for (_, name), has_it in list(self._claims.items()):
             if has_it is self:
                 self.release(name)
@@ -304,7 +244,7 @@ class FakeShare:
             self._shares.remove(self._directory)
 
 
-class FakeFile:
+class FakeFile(OutputFile):
     """An `OutputFile` in memory."""
 
     def __init__(
@@ -317,16 +257,9 @@ class FakeFile:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
         return self._path
 
     async def append(self, data: bytes) -> None:
-        """Append all of ``data``, and meet a cancellation only afterwards.
-
-        Raises:
-            OSError: the `FakeFiles.write_error`, if there is one.
-            trio.ClosedResourceError: if the file was closed.
-        """
         kept = self._open_data()
         error = self._files.write_error
         if error is not None:
@@ -335,7 +268,6 @@ class FakeFile:
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     def size(self) -> int:
-        """Return how many bytes it has."""
         return len(self._open_data())
 
     def is_in_place(self) -> bool:
@@ -343,8 +275,6 @@ class FakeFile:
         return self._files.holds(self._where, self._open_data())
 
     def rotate(self, older: Path) -> int:
-        """Move the file to ``older`` and begin it again, empty; return the size
-        of the file that was replaced."""
         if not self.is_in_place():
             raise OSError(
                 errno.ENOENT, "the file was removed or replaced", str(self._path)
@@ -353,7 +283,6 @@ class FakeFile:
         return replaced
 
     async def aclose(self) -> None:
-        """Close it. A second call does nothing."""
         self._data = None
         await trio.lowlevel.cancel_shielded_checkpoint()
 

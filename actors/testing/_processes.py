@@ -13,8 +13,8 @@ from typing import Literal
 
 import trio
 
-from .._checks import check_one_of, check_whole
-from ..env import ProcessExit, ProcessUsage, Terminal
+from .._checks import check_spawn
+from ..env import Process, Processes, ProcessExit, ProcessUsage, Terminal
 from ._commands import Commands, answer_for, as_script, check_commands
 from ._pipe import Pipe
 from ._program import Program, Script
@@ -29,7 +29,7 @@ _LIMITS = frozenset(
 )
 
 
-class FakeProcesses:
+class FakeProcesses(Processes):
     """`Processes` in memory. It needs a running trio, and no clean-up.
 
     Scripts run as system tasks of trio, so they belong to no nursery, as real
@@ -90,7 +90,8 @@ class FakeProcesses:
             ValueError: likewise, and as there.
         """
         _check(argv, env)
-        _check_options(stdin, stderr, terminal, nice, rlimits or {})
+        size = None if terminal is None else (terminal.rows, terminal.columns)
+        check_spawn(stdin, stderr, size, nice, rlimits or {}, _LIMITS.__contains__)
         has_line = len(argv) > 2 and argv[1] == "-c"
         command = argv[2] if has_line else shlex.join(argv)
         answer = answer_for(self._commands, command)
@@ -137,7 +138,7 @@ class FakeProcesses:
             raise mistakes[0]
 
 
-class FakeProcess:
+class FakeProcess(Process):
     """A process tree in memory; see `actors.env.Process`."""
 
     leader: Program
@@ -205,25 +206,14 @@ class FakeProcess:
 
     @property
     def pid(self) -> int:
-        """The leader's process id."""
         return self.leader.pid
 
     # What users of the protocol see
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
-        """Return the next output.
-
-        Raises:
-            trio.ClosedResourceError: after `aclose`.
-        """
         return await self._read(self._output, max_bytes)
 
     async def receive_stderr(self, max_bytes: int = 65_536) -> bytes:
-        """Return the next bytes of a stderr apart.
-
-        Raises:
-            trio.ClosedResourceError: after `aclose`, and if there is none.
-        """
         if self._errors is self._output:
             raise trio.ClosedResourceError("there is no stderr apart")
         return await self._read(self._errors, max_bytes)
@@ -235,22 +225,12 @@ class FakeProcess:
         return data
 
     async def send(self, data: bytes) -> None:
-        """Write to the standard input; wait while it is full.
-
-        Raises:
-            trio.BrokenResourceError, trio.ClosedResourceError: as there.
-        """
         await trio.lowlevel.checkpoint()
         if self._closed or not self._input_open:
             raise trio.ClosedResourceError
         await self._write(data)
 
     async def send_eof(self) -> None:
-        """End the standard input.
-
-        Raises:
-            trio.BrokenResourceError, trio.ClosedResourceError: as there.
-        """
         await trio.lowlevel.checkpoint()
         if self._closed or not self._has_input:
             raise trio.ClosedResourceError
@@ -277,40 +257,30 @@ class FakeProcess:
         )
 
     async def wait_exit(self) -> ProcessExit:
-        """Wait for the end of the leader and return it. Any number of times."""
         await self._wait_until(lambda: self._exit is not None)
         assert self._exit is not None
         return self._exit
 
     async def wait_gone(self) -> None:
-        """Wait until no process belongs to the tree any more."""
         await self._wait_until(lambda: not self._living)
 
     def terminate(self) -> None:
-        """Send SIGTERM to every member."""
         if self._living:
             self._stopped = True
         for program in self._living.values():
             program.receive_sigterm()
 
     def kill(self) -> None:
-        """Send SIGKILL to every member, and to those that are started later."""
         if self._living:
             self._stopped = self._killed = True
         for program in self._living.values():
             program.end_by(9)
 
     async def members(self) -> tuple[int, ...]:
-        """Return the process ids that belong to the tree now."""
         await trio.lowlevel.checkpoint()
         return tuple(self._living)
 
     async def aclose(self) -> None:
-        """Kill whatever is left, and let nobody read or write any more.
-
-        Safe in a cancelled scope and more than once. It waits no more than five
-        seconds for a script that shields itself.
-        """
         self.kill()
         with trio.move_on_after(_PATIENCE, shield=True):
             if not self._closed:
@@ -413,24 +383,3 @@ def _check(argv: Sequence[str], env: Mapping[str, str]) -> None:
     for name in env:
         if not name or "=" in name:
             raise ValueError(f"not a variable name: {name!r}")
-
-
-def _check_options(
-    stdin: str,
-    stderr: str,
-    terminal: Terminal | None,
-    nice: int | None,
-    rlimits: Mapping[str, int],
-) -> None:
-    check_one_of("stdin", stdin, ("null", "pipe"))
-    check_one_of("stderr", stderr, ("stdout", "pipe"))
-    if stderr == "pipe" and terminal is not None:
-        raise ValueError("stderr must be 'stdout' on a terminal, not 'pipe'")
-    if terminal is not None:
-        check_whole("terminal.rows", terminal.rows, 1, 0xFFFF, wrong=ValueError)
-        check_whole("terminal.columns", terminal.columns, 1, 0xFFFF, wrong=ValueError)
-    check_whole("nice", nice, -20, 19, none=True, wrong=ValueError)
-    for name, value in rlimits.items():
-        if name not in _LIMITS:
-            raise ValueError(f"rlimits has an unknown name: {name!r}")
-        check_whole(f"rlimits[{name!r}]", value, -1, 2**63 - 1, wrong=ValueError)
