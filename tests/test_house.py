@@ -473,8 +473,9 @@ def test_what_is_no_effect_is_left_alone(innocent: str) -> None:
 BASE = {"trio", "outcome", "attrs", "attr", "cattrs", "orjson"}
 TERMINAL = {"click", "rich"}
 EXTRAS = {
-    "actors/models/anthropic.py": {"anthropic", "httpx2"},
-    "actors/models/openai.py": {"openai", "httpx2"},
+    "actors/models/_api.py": {"httpx2"},
+    "actors/models/anthropic.py": {"anthropic"},
+    "actors/models/openai.py": {"openai"},
     "actors/models/_script_file.py": {"yaml"},
     "supervisor/schedule.py": {"cronsim"},
     "supervisor/_frontmatter.py": {"yaml"},

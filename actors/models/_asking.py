@@ -7,15 +7,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Any, Protocol, cast
 
-from .._checks import check_text, check_whole
 from ..agent import AssistantMessage, TextDelta, TokensUsed, ToolAnswer
 from ..text import cut
 from ._model import ModelFailed, Told
 from ._server_events import read
-
-CLOSE = 2.0
-"""Seconds for closing a client. The SDKs want to be closed: left to the garbage
-collector, they look for a loop of asyncio."""
 
 _ERROR_LIMIT = 8192
 """Characters of what an API says of an error."""
@@ -120,31 +115,6 @@ def _check_calls(message: AssistantMessage) -> None:
         if use.id in seen:
             raise ValueError(f"two tool calls with the id {use.id!r:.80}")
         seen.add(use.id)
-
-
-def check(
-    name: str,
-    client: object,
-    base_url: str | None,
-    retries: int,
-    variable: str,
-    environment: Mapping[str, str],
-) -> str:
-    """Check what a model is opened with, and return the key.
-
-    Raises:
-        TypeError, ValueError: naming what is wrong.
-    """
-    check_text("name", name)
-    check_whole("retries", retries, wrong=ValueError)
-    if client is not None and base_url is not None:
-        raise ValueError(
-            f"base_url is the client's: give either it or a client, not {base_url!r}"
-        )
-    key = environment.get(variable, "")
-    if client is None and not key:
-        raise ValueError(f"no key: set {variable}, or give a client")
-    return key
 
 
 def read_arguments(text: str) -> dict[str, Any] | None:

@@ -5,13 +5,10 @@ It needs the extra ``anthropic``.
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
-
-import attrs
-import trio
 
 from .._public import publish as _publish
 from ..agent import (
@@ -23,28 +20,25 @@ from ..agent import (
     ToolUse,
     UserMessage,
 )
-from ..env import Env, real_env
+from ..env import Env
 from ..text import encodable, encodable_data
-from ._asking import CLOSE, ask, check, read_arguments, unreadable
-from ._model import Model, ModelFailed, Told
-from ._retry import is_temporary, retry_after, retrying
+from ._api import Api, open_api
+from ._asking import read_arguments, unreadable
+from ._model import Model, ModelFailed
 from ._wording import since_compaction, wording
 
 if TYPE_CHECKING:
-    import anthropic
     from anthropic import AsyncAnthropic
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["open_model"]
 
-KEY = "ANTHROPIC_API_KEY"
 _MAX_TOKENS = 8192
 _TEMPORARY = {"api_error", "overloaded_error", "rate_limit_error", "timeout_error"}
 """The errors inside a stream that may be over the next time."""
 
 
-@asynccontextmanager
-async def open_model(
+def open_model(
     name: str,
     *,
     client: AsyncAnthropic | None = None,
@@ -52,7 +46,7 @@ async def open_model(
     request: Mapping[str, Any] | None = None,
     retries: int = 4,
     env: Env | None = None,
-) -> AsyncGenerator[Model]:
+) -> AbstractAsyncContextManager[Model]:
     """Open the model called ``name``, for any number of agents, until the block ends.
 
     Entering imports the SDK, which takes about two seconds in which nothing else
@@ -78,93 +72,38 @@ async def open_model(
         ValueError: for a bad argument, and without a key.
         ImportError: if the SDK is not installed.
     """
-    key = check(name, client, base_url, retries, KEY, os.environ)
-    from anthropic import AsyncAnthropic
-
-    owned = None
-    if client is None:
-        client = owned = AsyncAnthropic(api_key=key, base_url=base_url, max_retries=0)
-    try:
-        yield _Anthropic(
-            # One that was given may retry; ours knows when not to.
-            client.with_options(max_retries=0),
-            name,
-            dict(request or {}),
-            retries,
-            env or real_env(),
-        )
-    finally:
-        if owned is not None:
-            with trio.move_on_after(CLOSE, shield=True):
-                await owned.close()
+    return open_api(_API, name, client, base_url, request, retries, env)
 
 
-@attrs.frozen
-class _Anthropic:
-    _client: AsyncAnthropic
-    _name: str
-    _more: dict[str, Any]
-    _retries: int
-    _env: Env
+def _sdk() -> tuple[ModuleType, type[Exception], Callable[..., Any]]:
+    import anthropic
 
-    def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[AgentTool] = (),
-        system: str | None = None,
-    ) -> AsyncGenerator[Told, None]:
-        request: dict[str, Any] = {
-            "model": self._name,
-            "max_tokens": _MAX_TOKENS,
-            "messages": to_anthropic(messages),
-            "stream": True,
-            "extra_body": self._more,
+    return anthropic, anthropic.AnthropicError, anthropic.AsyncAnthropic
+
+
+def _request(
+    messages: Sequence[Message], tools: Sequence[AgentTool], system: str | None
+) -> dict[str, Any]:
+    described = [
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": tool.schema,
         }
-        if tools:
-            request["tools"] = encodable_data(
-                [
-                    {
-                        "name": tool.name,
-                        "description": tool.description,
-                        "input_schema": tool.schema,
-                    }
-                    for tool in tools
-                ]
-            )
-        if system is not None:
-            request["system"] = encodable(system)
-
-        def once() -> AsyncGenerator[Told, None]:
-            create = cast(Any, self._client.messages.with_streaming_response.create)
-            return ask(create(**request), _Reply(), self._explain)
-
-        return retrying(once, self._retries, self._env)
-
-    def _explain(self, error: Exception) -> ModelFailed | None:
-        import anthropic
-        import httpx2
-
-        if isinstance(error, anthropic.APIStatusError):
-            headers = error.response.headers
-            return ModelFailed(
-                f"HTTP {error.status_code}, {_told(error)}",
-                temporary=is_temporary(error.status_code, headers),
-                retry_after=retry_after(headers, self._env),
-            )
-        if isinstance(error, anthropic.APIConnectionError | httpx2.RequestError):
-            cause = error.__cause__ or error
-            return ModelFailed(f"no connection: {cause!r:.200}", temporary=True)
-        if isinstance(error, anthropic.AnthropicError | httpx2.StreamError):
-            return ModelFailed(f"{type(error).__name__}: {error}")
-        return None
+        for tool in tools
+    ]
+    return {
+        "max_tokens": _MAX_TOKENS,
+        "messages": to_anthropic(messages),
+        "tools": encodable_data(described) or None,
+        "system": None if system is None else encodable(system),
+    }
 
 
-def _told(error: anthropic.APIStatusError) -> str:
-    """Return what an error says of itself."""
-    body: Any = error.body
-    fields: Any = cast(Any, body).get("error") if isinstance(body, dict) else None
+def _told(body: Any) -> str:
+    fields = cast(Any, body).get("error") if isinstance(body, dict) else None
     if not isinstance(fields, dict):
-        return error.message
+        return ""
     fields = cast(dict[str, Any], fields)
     return f"{fields.get('type')}: {fields.get('message')}"
 
@@ -320,5 +259,14 @@ class _Reply:
         message = AssistantMessage(self.text, tuple(uses), raw={"anthropic": raw})
         return message, refusals
 
+
+_API = Api(
+    "ANTHROPIC_API_KEY",
+    _sdk,
+    _request,
+    lambda client: client.messages.with_streaming_response.create,
+    _Reply,
+    _told,
+)
 
 _publish(globals())

@@ -6,13 +6,12 @@ It needs the extra ``openai``.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
-import trio
 
 from .._public import publish as _publish
 from ..agent import (
@@ -24,11 +23,11 @@ from ..agent import (
     ToolUse,
     UserMessage,
 )
-from ..env import Env, real_env
+from ..env import Env
 from ..text import encodable_data
-from ._asking import CLOSE, ask, check, read_arguments, unreadable
-from ._model import Model, ModelFailed, Told
-from ._retry import is_temporary, retry_after, retrying
+from ._api import Api, open_api
+from ._asking import read_arguments, unreadable
+from ._model import Model, ModelFailed
 from ._wording import since_compaction, wording
 
 if TYPE_CHECKING:
@@ -37,13 +36,11 @@ if TYPE_CHECKING:
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["open_model"]
 
-KEY = "OPENAI_API_KEY"
 _TEMPORARY = {"server_error", "rate_limit_exceeded", "overloaded_error"}
 """The errors inside a stream that may be over the next time."""
 
 
-@asynccontextmanager
-async def open_model(
+def open_model(
     name: str,
     *,
     client: AsyncOpenAI | None = None,
@@ -51,7 +48,7 @@ async def open_model(
     request: Mapping[str, Any] | None = None,
     retries: int = 4,
     env: Env | None = None,
-) -> AsyncGenerator[Model]:
+) -> AbstractAsyncContextManager[Model]:
     """Open the model called ``name``, for any number of agents, until the block ends.
 
     As `actors.models.anthropic.open_model`, but for:
@@ -67,94 +64,35 @@ async def open_model(
         ValueError: for a bad argument, and without a key.
         ImportError: if the SDK is not installed.
     """
-    key = check(name, client, base_url, retries, KEY, os.environ)
-    from openai import AsyncOpenAI
-
-    owned = None
-    if client is None:
-        client = owned = AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0)
-    try:
-        yield _OpenAI(
-            # One that was given may retry; ours knows when not to.
-            client.with_options(max_retries=0),
-            name,
-            dict(request or {}),
-            retries,
-            env or real_env(),
-        )
-    finally:
-        if owned is not None:
-            with trio.move_on_after(CLOSE, shield=True):
-                await owned.close()
+    return open_api(_API, name, client, base_url, request, retries, env)
 
 
-@attrs.frozen
-class _OpenAI:
-    _client: AsyncOpenAI
-    _name: str
-    _more: dict[str, Any]
-    _retries: int
-    _env: Env
+def _sdk() -> tuple[ModuleType, type[Exception], Callable[..., Any]]:
+    import openai
 
-    def reply(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[AgentTool] = (),
-        system: str | None = None,
-    ) -> AsyncGenerator[Told, None]:
-        request: dict[str, Any] = {
-            "model": self._name,
-            "messages": to_openai(messages, system),
-            "stream": True,
-            "extra_body": self._more,
-            "stream_options": {"include_usage": True},
+    return openai, openai.OpenAIError, openai.AsyncOpenAI
+
+
+def _request(
+    messages: Sequence[Message], tools: Sequence[AgentTool], system: str | None
+) -> dict[str, Any]:
+    described = [
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.schema,
         }
-        if tools:
-            request["tools"] = encodable_data(
-                [
-                    {
-                        "type": "function",
-                        "function": {
-                            "name": tool.name,
-                            "description": tool.description,
-                            "parameters": tool.schema,
-                        },
-                    }
-                    for tool in tools
-                ]
-            )
-
-        def once() -> AsyncGenerator[Told, None]:
-            completions = self._client.chat.completions.with_streaming_response
-            create = cast(Any, completions.create)
-            return ask(create(**request), _Reply(), self._explain)
-
-        return retrying(once, self._retries, self._env)
-
-    def _explain(self, error: Exception) -> ModelFailed | None:
-        import httpx2
-        import openai
-
-        if isinstance(error, openai.APIStatusError):
-            headers = error.response.headers
-            body: Any = error.body
-            return ModelFailed(
-                f"HTTP {error.status_code}, {_told(body) or error.message}",
-                # A quota that is used up is a 429, too, and waiting does not help.
-                temporary=error.code != "insufficient_quota"
-                and is_temporary(error.status_code, headers),
-                retry_after=retry_after(headers, self._env),
-            )
-        if isinstance(error, openai.APIConnectionError | httpx2.RequestError):
-            cause = error.__cause__ or error
-            return ModelFailed(f"no connection: {cause!r:.200}", temporary=True)
-        if isinstance(error, openai.OpenAIError | httpx2.StreamError):
-            return ModelFailed(f"{type(error).__name__}: {error}")
-        return None
+        for tool in tools
+    ]
+    functions = [{"type": "function", "function": it} for it in described]
+    return {
+        "messages": to_openai(messages, system),
+        "stream_options": {"include_usage": True},
+        "tools": encodable_data(functions) or None,
+    }
 
 
 def _told(body: Any) -> str:
-    """Return what an error says of itself."""
     if not isinstance(body, dict):
         return ""
     fields = cast(dict[str, Any], body)
@@ -282,5 +220,14 @@ class _Reply:
         raw = {"openai": _message(self.text, calls)}
         return AssistantMessage(self.text, tuple(uses), raw=raw), refusals
 
+
+_API = Api(
+    "OPENAI_API_KEY",
+    _sdk,
+    _request,
+    lambda client: client.chat.completions.with_streaming_response.create,
+    _Reply,
+    _told,
+)
 
 _publish(globals())

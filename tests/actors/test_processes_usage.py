@@ -138,7 +138,11 @@ async def test_a_limit_that_is_refused_is_named(
         (None, {"CPU": 1}, r"rlimits has an unknown name: 'CPU'"),
         (None, {"cpu": -2}, r"rlimits\['cpu'\] must be a whole number from -1"),
         (None, {"cpu": 2**63}, r"rlimits\['cpu'\] must be a whole number from -1"),
-        (None, {"cpu": 1.5}, r"rlimits\['cpu'\] must be a whole number from.*, not 1.5"),
+        (
+            None,
+            {"cpu": 1.5},
+            r"rlimits\['cpu'\] must be a whole number from.*, not 1.5",
+        ),
     ],
 )
 async def test_an_impossible_limit_is_refused_at_once(

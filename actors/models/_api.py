@@ -1,0 +1,129 @@
+"""A model behind an API, by the SDK of its maker.
+
+Each SDK is another package with the same classes by the same names, so what is done
+with them stands here, once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import ModuleType
+from typing import Any, Final
+
+import attrs
+import trio
+
+from .._checks import check_text, check_whole
+from ..agent import AgentTool, Message
+from ..env import Env, real_env
+from ._asking import Reply, ask
+from ._model import Model, ModelFailed, Told
+from ._retry import is_temporary, retry_after, retrying
+
+_CLOSE: Final = 2.0
+"""Seconds for closing a client. The SDKs want to be closed: left to the garbage
+collector, they look for a loop of asyncio."""
+
+
+@attrs.frozen
+class Api:
+    """What one API has of its own."""
+
+    key: str
+    """The environment variable with the key."""
+    sdk: Callable[[], tuple[ModuleType, type[Exception], Callable[..., Any]]]
+    """Imports the SDK; returns it, the root of its errors, and its client."""
+    request: Callable[
+        [Sequence[Message], Sequence[AgentTool], str | None], dict[str, Any]
+    ]
+    """A request, without what all have. What is None is left out."""
+    create: Callable[[Any], Callable[..., Any]]
+    """The method of a client that makes one."""
+    reply: Callable[[], Reply]
+    """A reply that has not begun."""
+    told: Callable[[Any], str]
+    """What the body of an error says, nothing if it is none."""
+
+
+@attrs.frozen
+class _Model:
+    api: Api
+    client: Any
+    name: str
+    more: dict[str, Any]
+    retries: int
+    env: Env
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[AgentTool] = (),
+        system: str | None = None,
+    ) -> AsyncGenerator[Told, None]:
+        own = self.api.request(messages, tools, system)
+        request = {name: value for name, value in own.items() if value is not None}
+        request |= {"model": self.name, "stream": True, "extra_body": self.more}
+
+        def once() -> AsyncGenerator[Told, None]:
+            create = self.api.create(self.client)
+            return ask(create(**request), self.api.reply(), self._explain)
+
+        return retrying(once, self.retries, self.env)
+
+    def _explain(self, error: Exception) -> ModelFailed | None:
+        import httpx2
+
+        sdk, root, _ = self.api.sdk()
+        if isinstance(error, sdk.APIStatusError):
+            status: Any = error
+            headers = status.response.headers
+            return ModelFailed(
+                f"HTTP {status.status_code}, {self.api.told(status.body) or status.message}",
+                # A quota that is used up is a 429, too, and waiting does not help.
+                temporary=getattr(status, "code", None) != "insufficient_quota"
+                and is_temporary(status.status_code, headers),
+                retry_after=retry_after(headers, self.env),
+            )
+        if isinstance(error, (sdk.APIConnectionError, httpx2.RequestError)):
+            cause = error.__cause__ or error
+            return ModelFailed(f"no connection: {cause!r:.200}", temporary=True)
+        if isinstance(error, (root, httpx2.StreamError)):
+            return ModelFailed(f"{type(error).__name__}: {error}")
+        return None
+
+
+@asynccontextmanager
+async def open_api(
+    api: Api,
+    name: str,
+    client: Any,
+    base_url: str | None,
+    request: Mapping[str, Any] | None,
+    retries: int,
+    env: Env | None,
+) -> AsyncGenerator[Model]:
+    """Open a model of this API: see `actors.models.anthropic.open_model`."""
+    check_text("name", name)
+    check_whole("retries", retries, wrong=ValueError)
+    if client is not None and base_url is not None:
+        raise ValueError(
+            f"base_url is the client's: give either it or a client, not {base_url!r}"
+        )
+    key = dict(os.environ).get(api.key, "")
+    if client is None and not key:
+        raise ValueError(f"no key: set {api.key}, or give a client")
+    *_, make_client = api.sdk()
+    owned = None
+    if client is None:
+        client = owned = make_client(api_key=key, base_url=base_url, max_retries=0)
+    try:
+        # One that was given may retry; ours knows when not to.
+        client = client.with_options(max_retries=0)
+        more = dict(request or {})
+        yield _Model(api, client, name, more, retries, env or real_env())
+    finally:
+        if owned is not None:
+            with trio.move_on_after(_CLOSE, shield=True):
+                await owned.close()
