@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from ._transcript_reading import LINE_LIMIT, Transcript, read_transcript
-from ._transcript_records import Gap, dump, encode
+from ._transcript_records import Unrecorded, dump, encode
 from .agent._events import Message
 from .env import Files
 from .output import Growth
@@ -211,13 +211,13 @@ class TranscriptLog:
         except Exception as error:
             # Of a value that JSON has no form for, or of its own methods.
             self._warn("form", f"a message could not be recorded: {error}")
-            self._add(encode(Gap(1)) or b"")
+            self._add(encode(Unrecorded(1)) or b"")
             return
         if rest is None:
             return
         if len(rest) > LINE_LIMIT:
             self._warn("size", f"a message of {len(rest):,} bytes is not recorded")
-            rest = encode(Gap(1)) or b""
+            rest = encode(Unrecorded(1)) or b""
         if (
             self._missing
             or self._bytes - self.written.bytes >= LOG_LIMIT
@@ -291,7 +291,7 @@ class TranscriptLog:
                 self._give_up()
         if self._missing and not self.lines:
             missing, self._missing = self._missing, 0
-            self._add(encode(Gap(missing)) or b"")
+            self._add(encode(Unrecorded(missing)) or b"")
         if self._closed and not self.lines:
             self._store.forget(self)
         self.wake()

@@ -19,7 +19,7 @@ from typing import Any, Final
 import attrs
 
 from ._collector import fewer_collections
-from ._transcript_records import Gap, Recorded, decode, parse
+from ._transcript_records import Recorded, Unrecorded, decode, parse
 from ._transcript_straight import LONGEST_ID, OWN_HEAD, read_straight
 from .agent._conversation import mend
 from .agent._events import AssistantMessage, CompactBoundary, Message, UserMessage
@@ -276,7 +276,9 @@ def _last_messages(scan: _Scan, count: int, *, is_whole: bool) -> list[Message] 
         except ValueError:
             said = None
         if said is not None:
-            found.append(_gap_note(said.missing) if isinstance(said, Gap) else said)
+            found.append(
+                _gap_note(said.missing) if isinstance(said, Unrecorded) else said
+            )
         if record.parent is None:
             is_whole = True
             break
@@ -392,12 +394,12 @@ def _walk(
             message = record.said() if record.ours else None
         except ValueError:
             scan.skipped += 1
-            message = Gap(1)
+            message = Unrecorded(1)
         if isinstance(message, CompactBoundary):
             ids.append(record.uuid)
             said.append(UserMessage(message.summary, origin="summary"))
             break
-        if isinstance(message, Gap):
+        if isinstance(message, Unrecorded):
             missing += message.missing
             message = _gap_note(message.missing)
         if message is not None:

@@ -32,13 +32,13 @@ _MISSING: Final = 10**12
 
 
 @attrs.frozen
-class Gap:
+class Unrecorded:
     """Stands in a transcript for messages that could not be recorded."""
 
     missing: int
 
 
-Recorded: TypeAlias = Message | Gap
+Recorded: TypeAlias = Message | Unrecorded
 
 
 def dump(value: object) -> bytes:
@@ -135,7 +135,7 @@ def _write_boundary(message: CompactBoundary) -> bytes:
     return b'"type":"system","subtype":"compact_boundary","message":' + said
 
 
-def _write_gap(gap: Gap) -> bytes:
+def _write_unrecorded(gap: Unrecorded) -> bytes:
     text = f"{gap.missing} messages could not be recorded here"
     said = dump({"role": "system", "content": text})
     return b'"type":"system","subtype":"gap","missing":%d,"message":%b' % (
@@ -148,7 +148,7 @@ _WRITERS: Final[Mapping[type, Callable[[Any], bytes]]] = {
     AssistantMessage: _write_assistant,
     UserMessage: _write_user,
     CompactBoundary: _write_boundary,
-    Gap: _write_gap,
+    Unrecorded: _write_unrecorded,
 }
 
 
@@ -246,12 +246,12 @@ def _answer_text(content: Any) -> str:
     return "\n".join(_text(block["text"]) for block in content if "text" in block)
 
 
-def _read_system(record: Any) -> CompactBoundary | Gap | None:
+def _read_system(record: Any) -> CompactBoundary | Unrecorded | None:
     subtype = record.get("subtype")
     if subtype == "compact_boundary":
         return CompactBoundary(_text(record["message"]["content"]))
     if subtype == "gap":
-        return Gap(_missing(record["missing"]))
+        return Unrecorded(_missing(record["missing"]))
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -122,6 +122,10 @@ class AgentTask(Task, AgentReport):
     def output_source(self) -> Path | None:
         # Its output is a link to that, which is not followed.
         return self.transcript_file
+
+    @property
+    def on_begun(self) -> Callable[[], None] | None:
+        return None if self.revival is None else self.revival.begun
 
     # Its own tasks
 

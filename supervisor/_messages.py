@@ -23,7 +23,7 @@ from actors.transcript import AgentMeta
 from ._agent_task import AgentTask
 from ._errors import MessageRefused, ResumeRefused
 from ._handles import member
-from ._resume import UNFINISHED, Request, Resumes, check_kept
+from ._resume import UNFINISHED, Continuation, Resumes, check_kept
 
 if TYPE_CHECKING:
     from ._agents import Agents
@@ -65,9 +65,9 @@ class Messages:
     ) -> Sent:
         """See `supervisor.runtime.Runtime.send`."""
         message = UserMessage(text, origin="message", sender=sender)
-        request = Request(task_id, message, is_resume=False, run_id=run_id)
+        wanted = Continuation(task_id, message, is_resume=False, run_id=run_id)
         try:
-            task, how = await self._reach(request)
+            task, how = await self._reach(wanted)
         except (InboxFull, ResumeRefused) as error:
             why = error.why if isinstance(error, ResumeRefused) else str(error)
             raise MessageRefused(task_id, why) from error
@@ -82,13 +82,13 @@ class Messages:
     ) -> AgentTask:
         """See `supervisor.runtime.Runtime.resume`."""
         try:
-            task, _ = await self._reach(Request(task_id, message, agent, cwd))
+            task, _ = await self._reach(Continuation(task_id, message, agent, cwd))
         except InboxFull as error:
             raise ResumeRefused(task_id, str(error)) from error
         return task
 
     async def _reach(
-        self, request: Request
+        self, wanted: Continuation
     ) -> tuple[AgentTask, Literal["queued", "revived"]]:
         """Put a message where a run will find it, and begin a new one if there is
         none; without a message only see that one is under way.
@@ -105,25 +105,25 @@ class Messages:
             WouldDeadlock: nothing has changed.
         """
         await trio.lowlevel.checkpoint()
-        now = self._life.table.find(request.agent_id)
-        if now is not None and _is_ending(_checked(request, now)):
+        now = self._life.table.find(wanted.agent_id)
+        if now is not None and _is_ending(_checked(wanted, now)):
             # Whoever holds the lock may wait for that end.
             self._life.refuse_own_end((now,))
-        task, how = await self._alone_reach(request)
-        if request.message is not None:
+        task, how = await self._alone_reach(wanted)
+        if wanted.message is not None:
             await self._keep(task)
         return task, how
 
     async def _alone_reach(
-        self, request: Request
+        self, wanted: Continuation
     ) -> tuple[AgentTask, Literal["queued", "revived"]]:
-        async with self._alone(request.agent_id):
+        async with self._alone(wanted.agent_id):
             while True:
                 # Asked anew after each wait.
-                task = self._find(request)
+                task = self._find(wanted)
                 if task is None or task.status.is_terminal:
-                    return await self._resumes.begin(request, task), "revived"
-                if not task.stopping and self._queue(task, request.message):
+                    return await self._resumes.begin(wanted, task), "revived"
+                if not task.stopping and self._queue(task, wanted.message):
                     return task, "queued"
                 await self._life.wait_ended(task)
 
@@ -157,16 +157,16 @@ class Messages:
             return False
         return True
 
-    def _find(self, request: Request) -> AgentTask | None:
+    def _find(self, wanted: Continuation) -> AgentTask | None:
         """Return the record of the moment, None if only the directory knows it."""
-        task = self._life.table.find(request.agent_id)
+        task = self._life.table.find(wanted.agent_id)
         if task is not None:
-            return _checked(request, task)
-        meta = self._resumes.stored(request.agent_id)
+            return _checked(wanted, task)
+        meta = self._resumes.stored(wanted.agent_id)
         if meta is None:
-            member(self._life, request.agent_id)  # It raises.
-        elif not request.is_resume:
-            _refuse(request, _refusal(meta, request.run_id))
+            member(self._life, wanted.agent_id)  # It raises.
+        elif not wanted.is_resume:
+            _refuse(wanted, _refusal(meta, wanted.run_id))
         return None
 
     @asynccontextmanager
@@ -188,28 +188,28 @@ class Messages:
                 self._locks.pop(task_id, None)
 
 
-def _checked(request: Request, task: Task) -> AgentTask:
+def _checked(wanted: Continuation, task: Task) -> AgentTask:
     """Return ``task``, if a run of it can come to what is asked for.
 
     Raises:
         MessageRefused, ResumeRefused: if none can.
     """
     agent = task.as_agent
-    if request.is_resume:
+    if wanted.is_resume:
         if agent is None:
-            raise ResumeRefused(request.agent_id, "it is not an agent")
+            raise ResumeRefused(wanted.agent_id, "it is not an agent")
         return agent
     if agent is None:
         is_shell = task.task_type == "local_bash"
         why = "it is a shell" if is_shell else "it is not an agent"
-        raise MessageRefused(request.agent_id, why)
-    _refuse(request, _refusal(agent, request.run_id))
+        raise MessageRefused(wanted.agent_id, why)
+    _refuse(wanted, _refusal(agent, wanted.run_id))
     return agent
 
 
-def _refuse(request: Request, refusal: Refusal | None) -> None:
+def _refuse(wanted: Continuation, refusal: Refusal | None) -> None:
     if refusal is not None:
-        raise MessageRefused(request.agent_id, *refusal)
+        raise MessageRefused(wanted.agent_id, *refusal)
 
 
 def _refusal(found: AgentTask | AgentMeta, run_id: str | None) -> Refusal | None:

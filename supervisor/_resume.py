@@ -69,7 +69,7 @@ UNFINISHED: Final = (TaskStatus.PENDING.value, TaskStatus.RUNNING.value)
 
 
 @attrs.frozen
-class Request:
+class Continuation:
     """What somebody wants an agent to go on with."""
 
     agent_id: str
@@ -114,7 +114,7 @@ class Resumes:
             why = f"what the directory says of it cannot be read: {error}"
             raise ResumeRefused(agent_id, why) from error
 
-    async def begin(self, request: Request, before: AgentTask | None) -> AgentTask:
+    async def begin(self, wanted: Continuation, before: AgentTask | None) -> AgentTask:
         """Begin a new run; ``before`` is the record of the end, None if only the
         directory knows the agent.
 
@@ -123,16 +123,16 @@ class Resumes:
         """
         self._life.check_open()
         agents = self._agents
-        agents.beginning.add(request.agent_id)
+        agents.beginning.add(wanted.agent_id)
         try:
-            return await self._begin(request, before)
+            return await self._begin(wanted, before)
         finally:
-            agents.beginning.discard(request.agent_id)
-            agents.let_go(request.agent_id)
+            agents.beginning.discard(wanted.agent_id)
+            agents.let_go(wanted.agent_id)
 
-    async def _begin(self, request: Request, before: AgentTask | None) -> AgentTask:
+    async def _begin(self, wanted: Continuation, before: AgentTask | None) -> AgentTask:
         """Do it. No other runtime begins one meanwhile."""
-        agent_id = request.agent_id
+        agent_id = wanted.agent_id
         stored = self._claim(agent_id)
         meta = stored if before is None else before.meta
         if meta is None:
@@ -145,14 +145,14 @@ class Resumes:
                 resumes=stored.resumes,
                 messages=stored.messages,
             )
-        revival = Revival(meta)
-        recipe = self._recipe(request, revival, before)
-        revival.transcript = await self._load(agent_id)
-        history = _history(meta, revival.transcript)
+        recipe = self._recipe(wanted, meta, before)
+        transcript = await self._load(agent_id)
+        revival = Revival(meta, transcript)
+        history = _history(meta, transcript)
         # Much may have happened meanwhile.
         self._life.check_open()
-        task = self._exchange(revival, before, recipe, history, request.message)
-        if request.cwd is None and recipe.cwd != meta.cwd:
+        task = self._exchange(revival, before, recipe, history, wanted.message)
+        if wanted.cwd is None and recipe.cwd != meta.cwd:
             task.warn(
                 f"its directory is {recipe.cwd or 'that of the host'}: what a file says "
                 f"of it, {meta.cwd!r}, is not below that; Runtime.resume(cwd=) takes "
@@ -203,20 +203,20 @@ class Resumes:
         return meta is not None and meta.status in UNFINISHED
 
     def _recipe(
-        self, request: Request, revival: Revival, before: AgentTask | None
+        self, wanted: Continuation, meta: AgentMeta, before: AgentTask | None
     ) -> Agent:
         """Return the agent that goes on: with the loop that is asked for, or else
         that of the record ``before`` or of the policy, and with what the old one is
         known by, restricted to and bounded by."""
-        meta, agent = revival.meta, request.agent
+        agent = wanted.agent
         if meta.one_shot:
             raise ResumeRefused(meta.agent_id, "it was to give one answer only")
         kept: dict[str, Any] = {name: getattr(meta, name) for name in _KEPT}
         given = (None, None) if agent is None else (agent.budget, agent.cwd)
         try:
             kept["budget"] = given[0] or _budget(meta, before)
-            kept["cwd"] = request.cwd or meta.cwd
-            if request.cwd is None and before is None:
+            kept["cwd"] = wanted.cwd or meta.cwd
+            if wanted.cwd is None and before is None:
                 kept["cwd"] = self._directory(meta, given[1])
             kept["permission_mode"] = self._mode(meta, before)
             if agent is None and before is not None:
@@ -225,15 +225,11 @@ class Resumes:
                 loop, max_turns = self._from_policy(meta)
                 kept |= {name: getattr(meta, name) for name in _ALL_BOUNDS}
                 kept |= {**self._restricted(meta), "max_turns": max_turns}
-                return Agent(revival.watch(loop), **kept)
+                return Agent(loop, **kept)
             for name in _BOUNDS:
                 own = getattr(agent, name)
                 kept[name] = getattr(meta, name) if own is None else own
-            loop = agent.loop
-            if request.agent is None and before is not None and before.revival:
-                # Not watched by that one any more.
-                loop = before.revival.loop
-            return attrs.evolve(agent, run=revival.watch(loop), **kept)
+            return attrs.evolve(agent, **kept)
         except (TypeError, ValueError) as error:
             # Anybody may have written to the directory.
             why = f"what the directory says of it cannot be: {error}"

@@ -7,9 +7,8 @@ the record before can be put back as if nothing had happened.
 
 from __future__ import annotations
 
-import types
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -17,24 +16,19 @@ from trio.lowlevel import enable_ki_protection
 from actors import TaskStatus
 
 if TYPE_CHECKING:
-    from actors.agent import AgentContext, AgentEvent, Message, Run
+    from actors.agent import Message
     from actors.transcript import AgentMeta, Transcript
 
     from ._agent_task import AgentTask
-
-T = TypeVar("T")
 
 
 class Revival:
     """A new run of an agent that had ended, until it has proved to run."""
 
-    loop: Run
-    """The loop that is watched."""
-
-    def __init__(self, meta: AgentMeta) -> None:
+    def __init__(self, meta: AgentMeta, transcript: Transcript | None) -> None:
         self.meta = meta
         """What the directory said of it."""
-        self.transcript: Transcript | None = None
+        self.transcript = transcript
         """What it goes on with, as it was read, until its log follows that."""
         self.before: AgentTask | None = None
         """The record that it replaces; None if the table has none, and once it is
@@ -48,7 +42,6 @@ class Revival:
         self.held: list[Message] = []
         """What the run has read so far, until it is decided."""
         self._keep: Callable[[Sequence[Message]], None] | None = None
-        self._has_failed = False
 
     def holds(
         self, message: Message, keep: Callable[[Sequence[Message]], None]
@@ -63,7 +56,7 @@ class Revival:
     @enable_ki_protection
     def begun(self) -> None:
         """The run has waited for something, or said something: it stays."""
-        if self._has_failed or self.decided.is_set():
+        if self.decided.is_set():
             return
         self._decide()
         held, self.held = self.held, []
@@ -83,79 +76,3 @@ class Revival:
             # each by the next.
             self.before = None
         self.decided.set()
-
-    def watch(self, loop: Run) -> Run:
-        """Return ``loop``, the first step of which decides."""
-        self.loop = loop
-
-        def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
-            if self.decided.is_set():
-                return loop(context)
-            self._has_failed = True
-            events = loop(context)
-            if not hasattr(events, "__aiter__"):
-                return events  # And so fails, in the words of whoever calls it.
-            iterator = aiter(events)
-            self._has_failed = False
-            return _FirstStep(iterator, self)
-
-        # By which its mistakes are told.
-        run.__qualname__ = getattr(loop, "__qualname__", None) or repr(loop)
-        return run
-
-    def failed(self) -> None:
-        """The first step has raised: what is waited for afterwards does not count."""
-        self._has_failed = True
-
-
-class _FirstStep:
-    """The iterator of a loop, which tells whether its first step waits, fails or
-    says something."""
-
-    def __init__(self, events: AsyncIterator[AgentEvent], revival: Revival) -> None:
-        self._events = events
-        self._revival = revival
-
-    def __getattr__(self, name: str) -> Any:
-        # If it is a generator it can be closed and thrown at.
-        return getattr(self._events, name)
-
-    def __aiter__(self) -> _FirstStep:
-        return self
-
-    async def __anext__(self) -> AgentEvent:
-        revival = self._revival
-        if revival.decided.is_set():
-            return await anext(self._events)
-        try:
-            event = await _told_of_its_wait(anext(self._events), revival.begun)
-        except StopAsyncIteration:
-            revival.begun()
-            raise
-        except BaseException:
-            revival.failed()
-            raise
-        revival.begun()
-        return event
-
-
-@types.coroutine
-def _told_of_its_wait(
-    step: Awaitable[T], tell: Callable[[], None]
-) -> Generator[Any, Any, T]:
-    """Do what awaiting ``step`` does, and call ``tell`` when that gives up control
-    for the first time, before anybody else gets it."""
-    inner = step.__await__()
-    try:
-        trap = next(inner)
-        tell()
-        while True:
-            try:
-                answer = yield trap
-            # The boundary: whatever is thrown here was meant for the step.
-            except BaseException as error:  # noqa: ASYNC103
-                trap = inner.throw(error)
-            else:
-                trap = inner.send(answer)
-    except StopIteration as end:
-        return cast("T", end.value)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import trio
 from trio.lowlevel import disable_ki_protection
@@ -12,6 +13,8 @@ from trio.lowlevel import disable_ki_protection
 if TYPE_CHECKING:
     from ._agent import Run
     from ._context import AgentContext
+
+T = TypeVar("T")
 
 END: Final = object()
 """What there is instead of an event when there will be none."""
@@ -119,3 +122,26 @@ class Loop:
                     raise other from None
                 return events
         raise RuntimeError(f"{self.name} goes on yielding although it is closed")
+
+
+@types.coroutine
+def told_of_its_wait(
+    step: Coroutine[Any, Any, T], tell: Callable[[], None]
+) -> Generator[Any, Any, T]:
+    """Await ``step``, and call ``tell`` when that gives up control for the first
+    time, before anybody else gets it, and when it is done."""
+    # By hand: nothing else shows that a step waits.
+    try:
+        trap = step.send(None)
+        tell()
+        while True:
+            try:
+                answer = yield trap
+            # The boundary: whatever is thrown here was meant for the step.
+            except BaseException as error:  # noqa: ASYNC103
+                trap = step.throw(error)
+            else:
+                trap = step.send(answer)
+    except StopIteration as end:
+        tell()
+        return cast("T", end.value)

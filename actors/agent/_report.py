@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from .._rare import Rare
@@ -29,6 +30,12 @@ class AgentReport(Report):
     # On trio's clock, while its run cleans up: by when that is to be over, with
     # what its host does then.
     ends_by: Rare[float | None] = Rare(None)
+
+    @property
+    def on_begun(self) -> Callable[[], None] | None:
+        """Called when its loop waits for something, or says something, for the first
+        time in a run; a loop that fails before that has never begun."""
+        return None
 
     def on_agent_event(self, event: AgentEvent) -> None:
         """The agent has yielded ``event``, or was given that message."""

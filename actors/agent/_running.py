@@ -24,7 +24,7 @@ from ._errors import AgentFailed
 from ._events import CompactBoundary, FinalResult, Terminate, UserMessage
 from ._fork import enter_fork
 from ._inbox import Inbox
-from ._loop import END, Loop
+from ._loop import END, Loop, told_of_its_wait
 from ._next import Standing, decide
 from ._pulse import watch
 from ._report import AgentReport
@@ -234,13 +234,15 @@ class _Running:
     async def _iterate(self, loop: Loop) -> bool:
         """Let the run say all it has to say. Return True if nothing is left to do,
         False if `run` is to be called again."""
-        account = self._account
+        account, tell = self._account, self._report.on_begun
         in_a_row = 0
         resumed_at = -1
         cancelled: trio.Cancelled | None = None
         while True:
             if cancelled is None:
-                event = await loop.next()
+                step = loop.next()
+                event = await (step if tell is None else told_of_its_wait(step, tell))
+                tell = None
             elif await self._is_its_own(loop):
                 # A scope that the run holds open across its `yield` is cancelled:
                 # it has to know.
