@@ -177,17 +177,6 @@ class Child(Cell[M]):
             self.outcome = None
             self.awaited = False
 
-    def tell_watcher(self) -> None:
-        """Tell of the final end, once."""
-        watcher, self.watcher = self.watcher, None
-        exit = self.incarnation.exit
-        assert watcher is not None and exit is not None
-        # The boundary: a host's mistake must not end the supervisor.
-        try:
-            watcher(self, exit)
-        except Exception as error:
-            log(logging.CRITICAL, "the watcher of %s failed", self.id, error=error)
-
     # What the cell tells
 
     def on_started(self, incarnation: Incarnation[M]) -> None:
@@ -338,7 +327,13 @@ class Children:
             child.retry.cancel()
             child.retry = None
         if child.watcher is not None:
-            child.tell_watcher()
+            watcher, exit, child.watcher = child.watcher, child.incarnation.exit, None
+            assert exit is not None
+            # The boundary: a host's mistake must not end the supervisor.
+            try:
+                watcher(child, exit)
+            except Exception as fault:
+                log(logging.CRITICAL, "the watcher of %s failed", child.id, error=fault)
         if child.outcome is not None:
             child.settle_start(error)
         if self.ended_early is not None:

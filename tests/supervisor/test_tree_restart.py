@@ -221,6 +221,31 @@ async def test_a_group_restart_counts_once(strategy):
             await trio.sleep_forever()
 
 
+async def test_whoever_asks_is_told_of_each_restart_when_it_is_decided(autojump_clock):
+    """Not of an end after which nothing is restarted."""
+    told = []
+
+    def on_restart(ref, delay):
+        told.append((ref.id, ref.incarnation.exit.error.args, delay, ref.state))
+
+    specs = [
+        child("a", member, [], backoff=Backoff(2.0, 8.0)),
+        child("b", member, []),
+        child("c", member, [], restart="temporary"),
+    ]
+    async with open_supervisor(specs, intensity=9, on_restart=on_restart) as sup:
+        for id in "abc":
+            refs(sup)[id].tell(ValueError(id))
+        await wait_all_tasks_blocked()
+        assert sorted(told) == [
+            ("a", ("a",), 2.0, "running"), ("b", ("b",), 0.0, "running"),
+        ]  # fmt: skip
+        await trio.sleep(3.0)
+        refs(sup)["a"].tell(ValueError("again"))
+        await wait_all_tasks_blocked()
+        assert told[2:] == [("a", ("again",), 4.0, "running")]
+
+
 async def test_a_group_restart_revives_what_was_down():
     """B25: what had ended normally or was terminated runs again; a temporary
     one is gone for good."""
