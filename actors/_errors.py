@@ -27,7 +27,9 @@ class ActorError(Exception):
     """The root of what `actors` raises by itself."""
 
 
-@attrs.define(slots=False)
+# Without a repr of attrs': Python's own cannot fail where no memory or stack is left,
+# as an error is shown in the very step in which an end is recorded.
+@attrs.define(slots=False, repr=False)
 class MailboxFull(ActorError):
     """Raised when a bounded mailbox has no room and the caller will not wait.
 
@@ -52,7 +54,7 @@ class MailboxClosed(ActorError):
         return "the mailbox is closed"
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class ActorUnavailable(ActorError):
     """Raised when an actor cannot take what was sent, and says at once so."""
 
@@ -83,7 +85,7 @@ class ActorEnded(ActorUnavailable):
     state = "has ended"
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class AskUnanswered(ActorError):
     """Raised by `ask` when the actor took the question and ended without an
     answer. ``exit`` tells how it ended; whether it acted on the question is
@@ -96,7 +98,7 @@ class AskUnanswered(ActorError):
         return f"actor {self.actor_id!r} took the question and ended without an answer: {self.exit}"
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class ForeignThread(ActorError):
     """Raised when a thread other than the actor's own calls `tell`.
 
@@ -112,7 +114,7 @@ class ForeignThread(ActorError):
         )
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class NotInTrio(ActorError, RuntimeError):
     """Raised when what works in trio only is opened where no task of trio runs, as
     under ``asyncio.run``. Nothing was opened.

@@ -10,7 +10,7 @@ import attrs
 from ._checks import check_whole
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class QuotaExceeded(Exception):
     """Raised when a task has more output than it may keep.
 

@@ -28,7 +28,7 @@ _TOOL: Final = re.compile(r"[\w*][^\s,()\[\]{}'\"#]{0,127}")
 _MODEL: Final = re.compile(r"[^\s'\"]{1,256}")
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class DefinitionError(Exception):
     """Raised for a file that defines no agent: `str` of it names the file and the
     line, and says what to do; one line for each thing that is wrong."""

@@ -76,7 +76,8 @@ class MaxChildrenReached(SupervisorError):
     """Raised when a dynamic supervisor has its ``max_children`` already."""
 
 
-@attrs.define(slots=False)
+# Without a repr of attrs', for the reason given in `actors._errors`.
+@attrs.define(slots=False, repr=False)
 class StartFailed(SupervisorError):
     """Raised when a child ended before it acknowledged its start. What it
     raised, if it did, is the cause."""
@@ -93,7 +94,7 @@ class SupervisorStopping(SupervisorError):
     a child."""
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class StillRunning(SupervisorError):
     """Raised by `terminate_child` when the child has outlived its shutdown
     budget. It was told to stop and will be recorded when it ends; it is shielded
@@ -115,7 +116,7 @@ class WouldDeadlock(SupervisorError):
     child and would wait for its own end. ``ctx.ref.stop()`` does not wait."""
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class RestartIntensityExceeded(SupervisorError):
     """Raised by a supervisor's block when its children had to be restarted more
     often than its intensity allows. ``failures`` holds the last ends, oldest
@@ -134,7 +135,7 @@ class RestartIntensityExceeded(SupervisorError):
         )
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class UnknownTask(SupervisorError):
     """Raised for a task id that the runtime does not know, or knows no more;
     it lists the tasks that run."""
@@ -150,7 +151,7 @@ class UnknownTask(SupervisorError):
         return f"no task {self.task_id!r}; running: {listed + more or 'none'}"
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class BacklogFull(SupervisorError):
     """Raised by `launch` when too many notifications wait to be acknowledged:
     nobody reads them, so nothing more is started."""
@@ -165,7 +166,7 @@ class RuntimeStopping(SupervisorError):
     """Raised by `launch` and `run` when the runtime is stopping or has ended."""
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class InputClosed(SupervisorError):
     """Raised by `TaskHandle.write` and `TaskHandle.close_input` when the task
     takes no input, or takes no more; ``why`` says which. Only what was launched
@@ -178,7 +179,7 @@ class InputClosed(SupervisorError):
         return f"task {self.task_id} takes no input: {self.why}"
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class MessageRefused(SupervisorError):
     """Raised by `Runtime.send` for a message that its agent will never see;
     ``why`` says the reason, and then what helps, if anything does. ``by_resume`` says
@@ -201,7 +202,7 @@ class MessageRefused(SupervisorError):
         return f"task {self.task_id} takes no messages: {self.why}"
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class ResumeRefused(SupervisorError):
     """Raised by `Runtime.resume` for an agent that cannot go on; ``why`` says the
     reason. The agent is as it was, and so is what is told of its end."""
@@ -213,7 +214,7 @@ class ResumeRefused(SupervisorError):
         return f"agent {self.task_id} cannot be resumed: {self.why}"
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class AgentRunsElsewhere(ResumeRefused):
     """Raised by `Runtime.resume` for an agent that another runtime with the same
     directory runs, in this process or another; ``holder`` says which, in words such
@@ -226,7 +227,7 @@ class AgentRunsElsewhere(ResumeRefused):
         self.why = f"another runtime has the directory open and runs it: {self.holder}"
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class DepthExceeded(SupervisorError):
     """Raised by `launch` and `run` when an agent would be deeper below the
     program's own agents than `AgentPolicy.max_depth` allows, or when how deep it
@@ -251,7 +252,7 @@ class DepthExceeded(SupervisorError):
         )
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class AskFailed(SupervisorError):
     """Raised when a function of `Permissions.ask` has raised, as its cause: nobody
     knows whether the call may be made. It fails the agent."""

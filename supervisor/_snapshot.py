@@ -122,7 +122,7 @@ class TaskSnapshot:
     """What it has used so far, or in all."""
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class OutputEnded(SupervisorError):
     """Raised by `TaskHandle.wait_output` when the task ended, as ``snapshot``
     tells, and its output did not hold what was waited for."""

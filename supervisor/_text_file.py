@@ -16,7 +16,7 @@ FILE_LIMIT: Final = 1_000_000
 """Bytes that such a file may have."""
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class BadText(Exception):
     """Raised for a text that cannot be read: in which line, if it is one, and what to
     do."""

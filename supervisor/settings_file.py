@@ -80,7 +80,7 @@ def _fatal_first(problems: Sequence[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(problems, key=lambda it: not it.is_fatal))
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class SettingsError(Exception):
     """Raised for a file that cannot be used: `str` of it tells everything that is
     wrong in it, one line for each, with the file and the place: first what it is

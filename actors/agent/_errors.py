@@ -21,7 +21,7 @@ from ._events import Terminate
 __all__ = ["AgentError", "AgentFailed", "ForkRefused", "InboxClosed", "InboxFull"]
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class AgentFailed(WorkFailed):
     """Raised by the run of an agent that has not reached its goal.
 
@@ -40,7 +40,7 @@ class AgentError(Exception):
     """The root of what `actors.agent` raises by itself, `AgentFailed` apart."""
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class InboxClosed(AgentError):
     """Raised when an agent takes no more messages: it is about to end or has
     ended, or it is one that takes none."""
@@ -51,7 +51,7 @@ class InboxClosed(AgentError):
         return self.reason
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class InboxFull(AgentError):
     """Raised when more messages wait for an agent than its inbox may hold: it
     takes them more slowly than they come, or not at all. ``unit`` says of what the

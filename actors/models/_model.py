@@ -46,7 +46,7 @@ class Model(Protocol):
         ...
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class ModelFailed(ActorError):
     """Raised when a model does not give a whole message: an error of its API, a
     connection that broke, or a text cut at a limit.

@@ -20,7 +20,7 @@ _NODES = 100_000
 Path: TypeAlias = tuple[str | int, ...]
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class ScriptError(ActorError):
     """Raised for a script that cannot be played: its text names the file, the
     place in it, and what to do. Whoever wrote the script is to mend it."""

@@ -18,7 +18,7 @@ _NAMES: Final = {
 }
 
 
-@attrs.define(slots=False)
+@attrs.define(slots=False, repr=False)
 class Refused(Exception):
     """Raised when a call cannot be done as it was asked for; nothing was done.
 
