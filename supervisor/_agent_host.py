@@ -25,7 +25,6 @@ from actors.text import one_line
 from actors.work import Work
 
 from ._agent_task import AgentTask
-from ._errors import RuntimeStopping
 from ._foreground import run_in_foreground
 from ._handles import TaskHandle
 from ._idle_guards import idle_guards
@@ -33,6 +32,7 @@ from ._judging import with_input
 from ._orders import check_order
 from ._paths import home_directory
 from ._places import Wait
+from ._task_errors import RuntimeStopping
 from ._tool_names import is_listed, names_tool
 from .hooks import Advice, AgentHooks
 from .permissions import AskFailed, ToolRequest

@@ -13,7 +13,8 @@ from actors.env import Ids
 from actors.lowlevel import check_type
 from actors.text import one_line
 
-from ._events import ApprovalAnswered, ApprovalRequested, EventStream
+from ._events import EventStream
+from ._task_events import ApprovalAnswered, ApprovalRequested
 from ._tool_names import PATH_ARGUMENTS
 from .permissions import ToolRequest, Verdict
 

@@ -1,4 +1,4 @@
-"""What the supervisor tree and the runtime raise.
+"""What the supervisor tree raises. What a runtime adds is below `SupervisorError` too.
 
 SupervisorError
 +- InvalidChildSpec
@@ -15,15 +15,6 @@ SupervisorError
 +- StillRunning
 +- WouldDeadlock
 +- RestartIntensityExceeded
-+- UnknownTask
-+- BacklogFull
-+- RuntimeStopping
-+- InputClosed
-+- OutputEnded
-+- DepthExceeded
-+- MessageRefused
-+- ResumeRefused
-+- AskFailed
 """
 
 from __future__ import annotations
@@ -132,123 +123,6 @@ class RestartIntensityExceeded(SupervisorError):
         return (
             f"supervisor {self.supervisor!r} needed more than {self.intensity} restart(s) "
             f"within {self.period:g} s; last ends: {last}"
-        )
-
-
-@attrs.define(slots=False, repr=False)
-class UnknownTask(SupervisorError):
-    """Raised for a task id that the runtime does not know, or knows no more;
-    it lists the tasks that run."""
-
-    task_id: object
-    running: tuple[tuple[str, str], ...]
-
-    def __str__(self) -> str:
-        listed = ", ".join(
-            f"{id} ({description})" for id, description in self.running[:20]
-        )
-        more = f" and {len(self.running) - 20} more" if len(self.running) > 20 else ""
-        return f"no task {self.task_id!r}; running: {listed + more or 'none'}"
-
-
-@attrs.define(slots=False, repr=False)
-class BacklogFull(SupervisorError):
-    """Raised by `launch` when too many notifications wait to be acknowledged:
-    nobody reads them, so nothing more is started."""
-
-    waiting: int
-
-    def __str__(self) -> str:
-        return f"{self.waiting} notifications are not acknowledged; read and ack() them first"
-
-
-class RuntimeStopping(SupervisorError):
-    """Raised by `launch` and `run` when the runtime is stopping or has ended."""
-
-
-@attrs.define(slots=False, repr=False)
-class InputClosed(SupervisorError):
-    """Raised by `TaskHandle.write` and `TaskHandle.close_input` when the task
-    takes no input, or takes no more; ``why`` says which. Only what was launched
-    with an input, such as ``Shell(..., stdin="pipe")``, takes any."""
-
-    task_id: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"task {self.task_id} takes no input: {self.why}"
-
-
-@attrs.define(slots=False, repr=False)
-class MessageRefused(SupervisorError):
-    """Raised by `Runtime.send` for a message that its agent will never see;
-    ``why`` says the reason, and then what helps, if anything does. ``by_resume`` says
-    whether the agent can be resumed, and ``reason`` is the reason alone. Nothing was
-    queued and nothing has changed."""
-
-    task_id: str
-    reason: str
-    remedy: str | None = None
-
-    @property
-    def by_resume(self) -> bool:
-        return self.remedy is not None
-
-    @property
-    def why(self) -> str:
-        return "; ".join(filter(None, (self.reason, self.remedy)))
-
-    def __str__(self) -> str:
-        return f"task {self.task_id} takes no messages: {self.why}"
-
-
-@attrs.define(slots=False, repr=False)
-class ResumeRefused(SupervisorError):
-    """Raised by `Runtime.resume` for an agent that cannot go on; ``why`` says the
-    reason. The agent is as it was, and so is what is told of its end."""
-
-    task_id: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"agent {self.task_id} cannot be resumed: {self.why}"
-
-
-@attrs.define(slots=False, repr=False)
-class AgentRunsElsewhere(ResumeRefused):
-    """Raised by `Runtime.resume` for an agent that another runtime with the same
-    directory runs, in this process or another; ``holder`` says which, in words such
-    as ``process 4711``. It is free as soon as it has ended there, or that process."""
-
-    holder: str
-    why: str = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.why = f"another runtime has the directory open and runs it: {self.holder}"
-
-
-@attrs.define(slots=False, repr=False)
-class DepthExceeded(SupervisorError):
-    """Raised by `launch` and `run` when an agent would be deeper below the
-    program's own agents than `AgentPolicy.max_depth` allows, or when how deep it
-    would be cannot be told. Nothing was started. ``child_depth`` is the depth it
-    would have, ``max_depth`` the deepest allowed, ``lineage`` the ids of the agents
-    above it, the outermost first."""
-
-    child_depth: int | None
-    max_depth: int
-    lineage: tuple[str, ...]
-
-    def __str__(self) -> str:
-        above = " > ".join(self.lineage)
-        if self.child_depth is None:
-            return (
-                f"it cannot be told how deep an agent below {above} would be; at most "
-                f"{self.max_depth} is allowed, so none is started"
-            )
-        return (
-            f"an agent below {above} would have the depth {self.child_depth}; at most "
-            f"{self.max_depth} is allowed"
         )
 
 

@@ -11,8 +11,9 @@ from actors.agent import from_data
 from actors.agent import to_json as said_to_json
 from actors.text import encodable
 
-from . import _events
-from ._events import SCHEMA_VERSION, AgentSaid, Event
+from . import _events, _task_events
+from ._events import SCHEMA_VERSION, Event
+from ._task_events import AgentSaid
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["SCHEMA_VERSION", "from_json", "to_json"]
@@ -20,7 +21,8 @@ __all__ = ["SCHEMA_VERSION", "from_json", "to_json"]
 _SAID: Final = "AgentEvent"
 _KINDS: Final[dict[str, type[Event]]] = {
     _SAID if kind is AgentSaid else kind.__name__: kind
-    for kind in vars(_events).values()
+    for module in (_events, _task_events)
+    for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
 }
 

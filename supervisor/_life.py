@@ -29,23 +29,8 @@ from ._agent_task import AgentTask
 from ._children import Child
 from ._delivery import Delivery
 from ._ends import conclude, describe, describe_error
-from ._errors import (
-    BacklogFull,
-    RuntimeStopping,
-    SupervisorError,
-    SupervisorStopping,
-    WouldDeadlock,
-)
-from ._events import (
-    EventStream,
-    TaskBackgrounded,
-    TaskEnded,
-    TaskProgress,
-    TaskPrompted,
-    TaskStarted,
-    TaskStopRequested,
-    Warned,
-)
+from ._errors import SupervisorError, SupervisorStopping, WouldDeadlock
+from ._events import EventStream
 from ._limits import Limits
 from ._lineage import depth_below, parent_of
 from ._log import LINE, log
@@ -56,6 +41,17 @@ from ._record import Task
 from ._runs import Runs
 from ._spec import ChildSpec
 from ._table import Table
+from ._task_errors import BacklogFull, RuntimeStopping
+from ._task_events import (
+    AgentSaid,
+    TaskBackgrounded,
+    TaskEnded,
+    TaskProgress,
+    TaskPrompted,
+    TaskStarted,
+    TaskStopRequested,
+    Warned,
+)
 from ._tree import DynamicSupervisor
 
 if TYPE_CHECKING:
@@ -697,7 +693,7 @@ class Life:
         self.events.emit(TaskPrompted, task.task_id, task.prompt)
 
     def on_said(self, task: Task, event: AgentEvent) -> None:
-        self.events.emit_said(task.task_id, task.run_id, event)
+        self.events.emit_to(task.task_id, AgentSaid, task.task_id, task.run_id, event)
 
 
 def _name(part: Callable[[], object]) -> str:

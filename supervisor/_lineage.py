@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ._agent_task import AgentTask
-from ._errors import DepthExceeded, RuntimeStopping
 from ._record import Task
 from ._table import Table
+from ._task_errors import DepthExceeded, RuntimeStopping
 
 
 def parent_of(

@@ -21,9 +21,9 @@ from actors.text import is_encodable
 from actors.transcript import AgentMeta
 
 from ._agent_task import AgentTask
-from ._errors import MessageRefused, ResumeRefused
 from ._handles import member
 from ._resume import UNFINISHED, Continuation, Resumes, check_kept
+from ._task_errors import MessageRefused, ResumeRefused
 
 if TYPE_CHECKING:
     from ._agents import Agents

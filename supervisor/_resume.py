@@ -28,11 +28,11 @@ from actors.agent import (
 from actors.transcript import META_LIMIT, keeps
 
 from ._agent_task import AgentTask
-from ._errors import AgentRunsElsewhere, ResumeRefused
-from ._events import TaskResumed
 from ._inherited import Inherited, inherited
 from ._orders import Order, check_order
 from ._revival import Revival
+from ._task_errors import AgentRunsElsewhere, ResumeRefused
+from ._task_events import TaskResumed
 from ._tool_names import names_tool
 from .permissions import recheck, resolve_mode
 

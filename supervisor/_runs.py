@@ -15,9 +15,9 @@ from actors import ActorRef, Completed, Context, Failed
 
 from ._agent_task import AgentTask
 from ._ends import conclude, describe, describe_error
-from ._events import TaskRestarted, TaskRestartScheduled
 from ._record import RestartPolicy, Task
 from ._spec import ChildSpec, child
+from ._task_events import TaskRestarted, TaskRestartScheduled
 from ._tree import DynamicSupervisor, open_dynamic_supervisor, open_supervisor
 
 if TYPE_CHECKING:

@@ -29,33 +29,9 @@ from ._display import DisplayItem as DisplayItem
 from ._display import DisplayQueue as DisplayQueue
 from ._display import Folded as Folded
 from ._display import cap_lines as cap_lines
-from ._errors import AgentRunsElsewhere as AgentRunsElsewhere
-from ._errors import BacklogFull as BacklogFull
-from ._errors import DepthExceeded as DepthExceeded
-from ._errors import InputClosed as InputClosed
-from ._errors import MessageRefused as MessageRefused
-from ._errors import ResumeRefused as ResumeRefused
-from ._errors import RuntimeStopping as RuntimeStopping
 from ._errors import SupervisorError
-from ._errors import UnknownTask as UnknownTask
 from ._errors import WouldDeadlock as WouldDeadlock
-from ._events import Acked as Acked
-from ._events import AgentEvents as AgentEvents
-from ._events import AgentSaid as AgentSaid
-from ._events import ApprovalAnswered as ApprovalAnswered
-from ._events import ApprovalRequested as ApprovalRequested
 from ._events import EventStream
-from ._events import Notified as Notified
-from ._events import TaskBackgrounded as TaskBackgrounded
-from ._events import TaskEnded as TaskEnded
-from ._events import TaskProgress as TaskProgress
-from ._events import TaskPrompted as TaskPrompted
-from ._events import TaskRestarted as TaskRestarted
-from ._events import TaskRestartScheduled as TaskRestartScheduled
-from ._events import TaskResumed as TaskResumed
-from ._events import TaskStarted as TaskStarted
-from ._events import TaskStopRequested as TaskStopRequested
-from ._events import Warned as Warned
 from ._fair import fair
 from ._foreground import run_in_foreground
 from ._handles import TaskHandle as TaskHandle
@@ -81,6 +57,30 @@ from ._snapshot import Usage as Usage
 from ._spec import Backoff, Restart
 from ._stops import StopResult as StopResult
 from ._stops import stop
+from ._task_errors import AgentRunsElsewhere as AgentRunsElsewhere
+from ._task_errors import BacklogFull as BacklogFull
+from ._task_errors import DepthExceeded as DepthExceeded
+from ._task_errors import InputClosed as InputClosed
+from ._task_errors import MessageRefused as MessageRefused
+from ._task_errors import ResumeRefused as ResumeRefused
+from ._task_errors import RuntimeStopping as RuntimeStopping
+from ._task_errors import UnknownTask as UnknownTask
+from ._task_events import Acked as Acked
+from ._task_events import AgentEvents as AgentEvents
+from ._task_events import AgentSaid as AgentSaid
+from ._task_events import ApprovalAnswered as ApprovalAnswered
+from ._task_events import ApprovalRequested as ApprovalRequested
+from ._task_events import Notified as Notified
+from ._task_events import TaskBackgrounded as TaskBackgrounded
+from ._task_events import TaskEnded as TaskEnded
+from ._task_events import TaskProgress as TaskProgress
+from ._task_events import TaskPrompted as TaskPrompted
+from ._task_events import TaskRestarted as TaskRestarted
+from ._task_events import TaskRestartScheduled as TaskRestartScheduled
+from ._task_events import TaskResumed as TaskResumed
+from ._task_events import TaskStarted as TaskStarted
+from ._task_events import TaskStopRequested as TaskStopRequested
+from ._task_events import Warned as Warned
 from ._tree import Supervisor
 from ._turn import Parents
 from ._turn import Turn as Turn

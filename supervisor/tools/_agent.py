@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from actors import TaskStatus
 from actors.text import clean_text, one_line
 
-from .._errors import DepthExceeded, ResumeRefused, UnknownTask
 from .._handles import TaskHandle
 from .._inherited import agent_record, inherited
 from .._resume import GENERAL
 from .._snapshot import TaskSnapshot
 from .._spec import Backoff
+from .._task_errors import DepthExceeded, ResumeRefused, UnknownTask
 from ..definitions import AgentDefinition
 from ..lowlevel import life_of
 from ..settings import Settings

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from actors.text import one_line
 
-from .._errors import MessageRefused, UnknownTask
 from .._handles import TaskHandle
 from .._inherited import agent_record
+from .._task_errors import MessageRefused, UnknownTask
 from ..lowlevel import life_of
 from ._arguments import Field, Refused, check_words
 from ._owned import by_resume, find_agent, unknown

@@ -101,7 +101,7 @@ async def test_a_reader_that_is_too_slow_for_what_agents_say_sees_a_gap() -> Non
     stream = EventStream()
     slow = stream.subscribe(2, agents=True)
     for number in range(5):
-        stream.emit_said("a1", "a1-1", number)
+        stream.emit_to("a1", AgentSaid, "a1", "a1-1", number)
     first, second, gap = slow.drain()
     assert [first.seq, second.seq] == [1, 2]
     assert isinstance(gap, Gap)

@@ -25,12 +25,8 @@ from actors.shell import Shell
 from actors.testing import fake_env
 from actors.work import Report
 from supervisor._agent_task import AgentTask
-from supervisor._events import (
-    Acked,
-    Event,
-    TaskEnded,
-    TaskStarted,
-)
+from supervisor._events import Event
+from supervisor._task_events import Acked, TaskEnded, TaskStarted
 from supervisor.agents import AgentPolicy, DepthExceeded
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (

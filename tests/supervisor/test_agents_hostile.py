@@ -24,7 +24,7 @@ from actors.agent import (
 )
 from actors.work import Report
 from supervisor._agent_task import AgentTask
-from supervisor._events import Acked, Notified
+from supervisor._task_events import Acked, Notified
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     BacklogFull,

@@ -25,8 +25,8 @@ from actors.agent import (
     ToolUse,
     UserMessage,
 )
-from supervisor._events import ApprovalAnswered
 from supervisor._spec import Backoff
+from supervisor._task_events import ApprovalAnswered
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import Hook, Hooks
 from supervisor.permissions import Permissions, Rule, ToolRequest, Verdict

@@ -18,17 +18,16 @@ from actors.env import Env
 from actors.shell import Shell
 from actors.testing import Program, fake_env
 from actors.work import Report
-from supervisor._events import (
+from supervisor._events import Event, Straggler
+from supervisor._spec import Backoff
+from supervisor._task_events import (
     Acked,
-    Event,
     Notified,
-    Straggler,
     TaskEnded,
     TaskRestarted,
     TaskStarted,
     TaskStopRequested,
 )
-from supervisor._spec import Backoff
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import END_BUDGET, Hook, Hooks
 from supervisor.lowlevel import life_of

@@ -22,9 +22,9 @@ from actors import Context, Progress, TaskStatus
 from actors.envelope import LABEL_LIMIT, Envelope
 from actors.shell import Shell
 from actors.work import Report
-from supervisor._events import Acked, Notified, TaskEnded, TaskProgress
 from supervisor._notifications import Notifications
 from supervisor._outbox import Notification, Notify, Outbox
+from supervisor._task_events import Acked, Notified, TaskEnded, TaskProgress
 from supervisor.lowlevel import life_of
 from supervisor.runtime import BacklogFull, Limits, TaskHandle, open_runtime
 from supervisor.tree import child, open_supervisor

@@ -12,10 +12,8 @@ import trio.testing
 
 from actors import Context
 from actors.work import Report
-from supervisor._events import (
-    TaskStopRequested,
-)
 from supervisor._spec import Restart
+from supervisor._task_events import TaskStopRequested
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     Limits,

@@ -12,12 +12,8 @@ import trio.testing
 
 from actors import Context
 from actors.work import Report
-from supervisor._events import (
-    Notified,
-    TaskEnded,
-    TaskStarted,
-)
 from supervisor._spec import Backoff, Restart
+from supervisor._task_events import Notified, TaskEnded, TaskStarted
 from supervisor.runtime import (
     Limits,
     Notification,

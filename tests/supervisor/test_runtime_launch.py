@@ -14,10 +14,7 @@ from actors import Context
 from actors.env import Env, real_env
 from actors.shell import Shell
 from actors.work import Report
-from supervisor._events import (
-    Notified,
-    TaskEnded,
-)
+from supervisor._task_events import Notified, TaskEnded
 from supervisor.runtime import (
     BacklogFull,
     Limits,

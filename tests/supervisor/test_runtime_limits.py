@@ -13,12 +13,8 @@ from actors import Context
 from actors.shell import Shell
 from actors.testing import Program, fake_env
 from actors.work import Report
-from supervisor._events import (
-    Notified,
-    TaskEnded,
-    TaskStopRequested,
-)
 from supervisor._spec import Backoff
+from supervisor._task_events import Notified, TaskEnded, TaskStopRequested
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     Limits,

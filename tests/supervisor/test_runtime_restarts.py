@@ -13,15 +13,15 @@ from actors import Context
 from actors.shell import Shell
 from actors.testing import FakeProcesses, fake_env
 from actors.work import Report
-from supervisor._events import (
+from supervisor._events import RestartScheduled
+from supervisor._spec import Backoff
+from supervisor._task_events import (
     Notified,
-    RestartScheduled,
     TaskEnded,
     TaskRestarted,
     TaskRestartScheduled,
     TaskStarted,
 )
-from supervisor._spec import Backoff
 from supervisor.runtime import (
     open_runtime,
 )

@@ -20,11 +20,12 @@ from actors import Context, TaskStatus
 from actors.agent import AgentContext, AgentEvent, FinalResult
 from actors.testing import fake_env
 from actors.work import Report
-from supervisor._events import Acked, Gap, Notified, TaskEnded, TaskStarted
+from supervisor._events import Gap
 from supervisor._life import Life
 from supervisor._places import Places
 from supervisor._record import Task
 from supervisor._table import HISTORY, Table
+from supervisor._task_events import Acked, Notified, TaskEnded, TaskStarted
 from supervisor.lowlevel import life_of
 from supervisor.runtime import Limits, Runtime, open_runtime
 from tests.supervisor.jobs import Job, agent, forever, returns, waits_for

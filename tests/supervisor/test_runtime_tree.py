@@ -14,9 +14,7 @@ import trio.testing
 from actors import Context
 from actors.lowlevel import Incarnation
 from actors.work import Report
-from supervisor._events import (
-    Warned,
-)
+from supervisor._task_events import Warned
 from supervisor.runtime import (
     Limits,
     Notification,

@@ -15,7 +15,8 @@ import trio.testing
 from actors.env import Clock, Env
 from actors.shell import Shell
 from actors.testing import fake_env
-from supervisor._errors import RuntimeStopping, SupervisorError
+from supervisor._errors import SupervisorError
+from supervisor._task_errors import RuntimeStopping
 from supervisor.runtime import Notification, Runtime, open_runtime
 from supervisor.schedule import PROMPT_LIMIT
 

@@ -1,0 +1,202 @@
+"""What happens to the tasks of a runtime, as events in the stream of its tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import trio
+
+from ._events import Event, Gap, Subscription
+
+if TYPE_CHECKING:
+    from actors.agent import AgentEvent
+
+
+@attrs.frozen
+class TaskStarted(Event):
+    """A task got its place and begins."""
+
+    task_id: str
+    run_id: str
+    task_type: str
+    description: str
+    owner: str | None
+
+
+@attrs.frozen
+class TaskProgress(Event):
+    """How far a task has come; at most one a second for each task."""
+
+    task_id: str
+    text: str
+    bytes_written: int
+    tool_uses: int
+    total_tokens: int
+
+
+@attrs.frozen
+class TaskRestartScheduled(Event):
+    """A run of a task has ended, and the task will run again, under the same id."""
+
+    task_id: str
+    run_id: str
+    """Of the run that has ended."""
+    delay: float
+    """The seconds until then."""
+    error: str | None
+    """What that run has failed with; None if it has not failed."""
+
+
+@attrs.frozen
+class TaskRestarted(Event):
+    """A task runs again, under the same id."""
+
+    task_id: str
+    run_id: str
+
+
+@attrs.frozen
+class TaskResumed(Event):
+    """An agent that had ended goes on, under the same id. If its new run fails
+    before it has waited for anything that is as if it had not been resumed: it
+    ends without a notification, and the record of the end before is back."""
+
+    task_id: str
+    run_id: str
+    resumes: int
+    """How often it was resumed, this time included."""
+
+
+@attrs.frozen
+class TaskBackgrounded(Event):
+    """A foreground task was moved to the background."""
+
+    task_id: str
+
+
+@attrs.frozen
+class TaskPrompted(Event):
+    """A task has been silent after an unfinished line, as if it waited for an
+    answer; told once for each run."""
+
+    task_id: str
+    line: str
+
+
+@attrs.frozen
+class TaskStopRequested(Event):
+    """A task was asked to stop."""
+
+    task_id: str
+    reason: str | None
+
+
+@attrs.frozen
+class TaskEnded(Event):
+    """A task ended, for good. A task that was stopped while it waited for its
+    place, or for which there could be no output file, has no `TaskStarted`
+    before it: it never began."""
+
+    task_id: str
+    status: str
+    exit_code: int | None
+    signal: int | None
+    error: str | None
+
+
+@attrs.frozen
+class Warned(Event):
+    """Something about a task is not as it should be. It is also logged, as a
+    warning of the logger ``supervisor``, whoever reads the events."""
+
+    task_id: str | None
+    text: str
+
+
+@attrs.frozen
+class Notified(Event):
+    """The end of a background task is on record for its owner, or progress or a
+    scheduled prompt is."""
+
+    notification_id: str
+    task_id: str
+    """Of the task, or of the schedule."""
+    what: str = "task"
+    """``task``, ``progress`` or ``prompt``."""
+
+
+@attrs.frozen
+class Acked(Event):
+    """A notification was acknowledged."""
+
+    notification_id: str
+    task_id: str
+    how: str
+
+
+@attrs.frozen
+class ApprovalRequested(Event):
+    """A tool call waits for an answer of the host; see
+    `supervisor.runtime.Approvals`."""
+
+    approval_id: str
+    task_id: str
+    """Of the agent; of a call of the host's own model `Approval.agent_id`."""
+    tool_use_id: str
+    description: str
+
+
+@attrs.frozen
+class ApprovalAnswered(Event):
+    """A tool call waits no more."""
+
+    approval_id: str
+    task_id: str
+    allowed: bool
+    by: str
+    """``host``: by `answer`. ``end``: denied, because its agent ends, or the runtime.
+    ``withdrawn``: the call was given up, and nobody has answered."""
+    reason: str | None
+
+
+@attrs.frozen
+class AgentSaid(Event):
+    """An agent has said something, or was given a message. Told to those who have
+    subscribed with ``agents``; `supervisor.runtime.TaskHandle.events` has the same
+    of one agent alone."""
+
+    task_id: str
+    run_id: str
+    event: Any
+    """An `actors.agent.AgentEvent`."""
+
+
+class AgentEvents:
+    """The events of one agent task from now on, in order, also across a move to
+    the background and a restart: an async iterator, which ends with the task.
+
+    It buffers 10,000 events for a slow reader. Beyond that events are dropped, and
+    one `supervisor.tree.Gap` in their place says how many. For one task; `aclose`
+    ends it earlier.
+    """
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    def __aiter__(self) -> AgentEvents:
+        return self
+
+    async def __anext__(self) -> AgentEvent | Gap:
+        """Wait for the next event."""
+        event = await anext(self._subscription)
+        if isinstance(event, AgentSaid):
+            said: AgentEvent = event.event
+            return said
+        assert isinstance(event, Gap)
+        return event
+
+    async def aclose(self) -> None:
+        """See no further events. Idempotent."""
+        self._subscription.close()
+        await trio.lowlevel.checkpoint()
