@@ -28,29 +28,29 @@ Besides the actors themselves, which are here:
 
 from __future__ import annotations
 
-from ._actor import Context as Context
-from ._errors import ActorEnded as ActorEnded
-from ._errors import ActorError as ActorError
-from ._errors import ActorRestarting as ActorRestarting
-from ._errors import ActorStopping as ActorStopping
-from ._errors import ActorUnavailable as ActorUnavailable
-from ._errors import AskUnanswered as AskUnanswered
-from ._errors import ForeignThread as ForeignThread
-from ._errors import Ignore as Ignore
-from ._errors import MailboxClosed as MailboxClosed
-from ._errors import MailboxFull as MailboxFull
-from ._errors import NotInTrio as NotInTrio
-from ._exit import Completed as Completed
-from ._exit import Exit as Exit
-from ._exit import Failed as Failed
-from ._exit import Stopped as Stopped
-from ._mailbox import Mailbox as Mailbox
-from ._mailbox import MailboxStatistics as MailboxStatistics
-from ._progress import Progress as Progress
-from ._public import publish as _publish
-from ._ref import ActorRef as ActorRef
-from ._ref import Reply as Reply
-from ._status import TaskStatus as TaskStatus
+from ._kernel.actor import Context as Context
+from ._kernel.errors import ActorEnded as ActorEnded
+from ._kernel.errors import ActorError as ActorError
+from ._kernel.errors import ActorRestarting as ActorRestarting
+from ._kernel.errors import ActorStopping as ActorStopping
+from ._kernel.errors import ActorUnavailable as ActorUnavailable
+from ._kernel.errors import AskUnanswered as AskUnanswered
+from ._kernel.errors import ForeignThread as ForeignThread
+from ._kernel.errors import Ignore as Ignore
+from ._kernel.errors import MailboxClosed as MailboxClosed
+from ._kernel.errors import MailboxFull as MailboxFull
+from ._kernel.errors import NotInTrio as NotInTrio
+from ._kernel.exit import Completed as Completed
+from ._kernel.exit import Exit as Exit
+from ._kernel.exit import Failed as Failed
+from ._kernel.exit import Stopped as Stopped
+from ._kernel.mailbox import Mailbox as Mailbox
+from ._kernel.mailbox import MailboxStatistics as MailboxStatistics
+from ._kernel.progress import Progress as Progress
+from ._kernel.public import publish as _publish
+from ._kernel.ref import ActorRef as ActorRef
+from ._kernel.ref import Reply as Reply
+from ._kernel.status import TaskStatus as TaskStatus
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

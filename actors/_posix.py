@@ -26,7 +26,7 @@ from typing import Literal
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from ._checks import check_spawn
+from ._kernel.checks import check_spawn
 from ._process import (
     GUARDIAN_DIED,
     PATIENCE,

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import attrs
 from attrs.validators import deep_iterable, instance_of, optional
 
-from ._status import TaskStatus
+from ._kernel.status import TaskStatus
 from ._transcript_records import dump
 
 META_LIMIT: Final = 4 * 2**20

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import attrs
 
-from ._collector import fewer_collections
+from ._kernel.collector import fewer_collections
 from ._transcript_records import Recorded, Unrecorded, decode, parse
 from ._transcript_straight import LONGEST_ID, OWN_HEAD, read_straight
 from .agent._conversation import mend

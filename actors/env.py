@@ -18,7 +18,7 @@ from typing import Literal, Protocol, TypeVar
 
 import attrs
 
-from ._public import publish as _publish
+from ._kernel.public import publish as _publish
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

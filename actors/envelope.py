@@ -20,7 +20,7 @@ from typing import Final
 
 import attrs
 
-from ._public import publish as _publish
+from ._kernel.public import publish as _publish
 from .text import ESCAPE_SEQUENCE, escape, whole_characters
 from .text import clean_text as clean_text
 from .text import encodable as encodable

@@ -8,25 +8,25 @@ it. It decides what follows and says so through `Cell.await_restart` or
 
 from __future__ import annotations
 
-from ._actor import Cell as Cell
-from ._actor import Incarnation as Incarnation
-from ._actor import StopRequest as StopRequest
-from ._actor import current_actor as current_actor
-from ._checks import by as by
-from ._checks import check_number as check_number
-from ._checks import check_one_of as check_one_of
-from ._checks import check_text as check_text
-from ._checks import check_type as check_type
-from ._checks import check_whole as check_whole
-from ._checks import is_number as is_number
-from ._checks import of as of
-from ._exit import StoppedBy as StoppedBy
-from ._exit import is_normal as is_normal
-from ._in_trio import require_trio as require_trio
-from ._public import publish as publish
-from ._ref import ActorState as ActorState
-from ._status import LEGAL_TRANSITIONS as LEGAL_TRANSITIONS
-from ._status import Guard as Guard
+from ._kernel.actor import Cell as Cell
+from ._kernel.actor import Incarnation as Incarnation
+from ._kernel.actor import StopRequest as StopRequest
+from ._kernel.actor import current_actor as current_actor
+from ._kernel.checks import by as by
+from ._kernel.checks import check_number as check_number
+from ._kernel.checks import check_one_of as check_one_of
+from ._kernel.checks import check_text as check_text
+from ._kernel.checks import check_type as check_type
+from ._kernel.checks import check_whole as check_whole
+from ._kernel.checks import is_number as is_number
+from ._kernel.checks import of as of
+from ._kernel.exit import StoppedBy as StoppedBy
+from ._kernel.exit import is_normal as is_normal
+from ._kernel.in_trio import require_trio as require_trio
+from ._kernel.public import publish as publish
+from ._kernel.ref import ActorState as ActorState
+from ._kernel.status import LEGAL_TRANSITIONS as LEGAL_TRANSITIONS
+from ._kernel.status import Guard as Guard
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Protocol
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from ._actor import Context
+from ._kernel.actor import Context
 from .envelope import Envelope, render, render_minimal
 
 # Envelopes written between two checkpoints.

@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-from ._public import publish as _publish
+from ._kernel.public import publish as _publish
 from ._quota import DirectoryQuotaExceeded as DirectoryQuotaExceeded
 from ._quota import DiskQuota as DiskQuota
 from ._quota import QuotaExceeded as QuotaExceeded

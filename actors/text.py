@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from ._public import publish as _publish
+from ._kernel.public import publish as _publish
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

@@ -22,9 +22,9 @@ import outcome
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from ._actor import Context
-from ._errors import ActorEnded, MailboxClosed
-from ._public import publish as _publish
+from ._kernel.actor import Context
+from ._kernel.errors import ActorEnded, MailboxClosed
+from ._kernel.public import publish as _publish
 from ._transcript_log import LogJob
 from ._transcript_log import TranscriptLog as TranscriptLog
 from ._transcript_meta import META_LIMIT as META_LIMIT

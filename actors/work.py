@@ -13,12 +13,12 @@ from typing import Any, Protocol, cast
 
 import trio
 
-from ._actor import Context
-from ._exit import Exit
-from ._progress import Progress
-from ._public import publish as _publish
-from ._rare import HasRare, Rare
-from ._status import Guard, TaskStatus
+from ._kernel.actor import Context
+from ._kernel.exit import Exit
+from ._kernel.progress import Progress
+from ._kernel.public import publish as _publish
+from ._kernel.rare import HasRare, Rare
+from ._kernel.status import Guard, TaskStatus
 from .env import Env, ProcessUsage
 from .output import DiskQuota, Growth, OutputLog, older_file
 

@@ -552,7 +552,7 @@ def test_imports_run_one_way(path: str) -> None:
         ("supervisor/x.py", "import requests"),
         ("supervisor/x.py", "from .cli import main"),
         ("supervisor/x.py", "from . import simulation"),
-        ("supervisor/x.py", "from actors._ref import ActorRef"),
+        ("supervisor/x.py", "from actors._kernel.ref import ActorRef"),
         ("supervisor/x.py", "from actors import _ref"),
         ("supervisor/x.py", "import actors\nactors._ref.ActorRef"),
         ("supervisor/x.py", "from actors import lowlevel as l\nl._run"),

@@ -27,11 +27,6 @@ FACES = {"actors": "actors._kernel", "actors.lowlevel": "actors._kernel"}
 """What stands outside of the room whose face it is."""
 
 TODAY = {
-    "actors._kernel": """
-        actors._actor actors._checks actors._collector actors._errors
-        actors._exit actors._in_trio actors._mailbox actors._progress
-        actors._public actors._rare actors._ref actors._status
-    """,
     "actors._system": """
         actors._files actors._guardian actors._guardian.__main__
         actors._guardian.ending actors._guardian.members actors._guardian.outer

@@ -36,7 +36,7 @@ that uses tools; `actors.models` has one for real models.
 
 from __future__ import annotations
 
-from .._public import publish as _publish
+from .._kernel.public import publish as _publish
 from ._agent import Agent as Agent
 from ._agent import Run as Run
 from ._breaker import Breaker as Breaker

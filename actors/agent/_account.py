@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._progress import ACTIVITIES, Progress
+from .._kernel.progress import ACTIVITIES, Progress
 from ..text import first_line
 from ._budget import Budget
 from ._events import (

@@ -11,8 +11,14 @@ from typing import ClassVar, TypeAlias, cast
 import attrs
 from trio.lowlevel import enable_ki_protection
 
-from .._actor import Context
-from .._checks import check_all, check_number, check_text, check_type, check_whole
+from .._kernel.actor import Context
+from .._kernel.checks import (
+    check_all,
+    check_number,
+    check_text,
+    check_type,
+    check_whole,
+)
 from ..text import first_line
 from ..work import Report
 from ._budget import Budget

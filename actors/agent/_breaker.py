@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from .._checks import check_whole
+from .._kernel.checks import check_whole
 from ._events import ToolUse
 
 # For help(), which shows only what a module defines itself or lists here.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trio.lowlevel import ParkingLot, enable_ki_protection
 
-from .._checks import check_number, check_type, check_whole
+from .._kernel.checks import check_number, check_type, check_whole
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["Budget"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from .._checks import check_type
+from .._kernel.checks import check_type
 from ..text import first_line
 from ..work import Report, Work
 from ._account import Account

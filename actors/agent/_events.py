@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 import attrs
 
-from .._checks import by, check_all, check_number, check_one_of, check_whole, of
+from .._kernel.checks import by, check_all, check_number, check_one_of, check_whole, of
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

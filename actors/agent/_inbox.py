@@ -11,7 +11,7 @@ import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from .._checks import check_type, check_whole
+from .._kernel.checks import check_type, check_whole
 from ._errors import InboxClosed, InboxFull
 from ._events import UserMessage
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from .._rare import Rare
+from .._kernel.rare import Rare
 from ..work import Report
 from ._events import AgentEvent, Terminate, TodoList
 from ._host import AgentHost

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from .._exit import Stopped
+from .._kernel.exit import Stopped
 from ._account import Account
 from ._alone import Alone
 from ._context import AgentContext

@@ -9,7 +9,7 @@ are these, each in a module that imports what it needs only when it is used:
 
 from __future__ import annotations
 
-from .._public import publish as _publish
+from .._kernel.public import publish as _publish
 from ._loop import loop as loop
 from ._model import Model as Model
 from ._model import ModelFailed as ModelFailed

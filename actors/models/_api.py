@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from .._checks import check_text, check_whole
+from .._kernel.checks import check_text, check_whole
 from ..agent import AgentTool, Message
 from ..env import Env, real_env
 from ._asking import Reply, ask

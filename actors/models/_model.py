@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 import attrs
 
-from .._errors import ActorError
+from .._kernel.errors import ActorError
 from ..agent import (
     AgentTool,
     AssistantMessage,

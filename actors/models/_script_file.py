@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 import attrs
 
-from .._errors import ActorError
+from .._kernel.errors import ActorError
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["Item", "ScriptError", "read_file"]

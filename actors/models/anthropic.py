@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-from .._public import publish as _publish
+from .._kernel.public import publish as _publish
 from ..agent import (
     AgentTool,
     AssistantMessage,

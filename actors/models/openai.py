@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
-from .._public import publish as _publish
+from .._kernel.public import publish as _publish
 from ..agent import (
     AgentTool,
     AssistantMessage,

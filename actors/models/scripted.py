@@ -68,7 +68,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 import attrs
 import trio
 
-from .._public import publish as _publish
+from .._kernel.public import publish as _publish
 from ..agent import (
     AgentContext,
     AgentEvent,

@@ -38,7 +38,7 @@ next event of a kind.
 
 from __future__ import annotations
 
-from .._public import publish as _publish
+from .._kernel.public import publish as _publish
 from ._agents import AgentRun as AgentRun
 from ._agents import FakeTool as FakeTool
 from ._agents import run_agent as run_agent

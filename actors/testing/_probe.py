@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 
 import trio
 
-from .._actor import Context
+from .._kernel.actor import Context
 
 M = TypeVar("M")
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import Literal
 
 import trio
 
-from .._checks import check_spawn
+from .._kernel.checks import check_spawn
 from ..env import Process, Processes, ProcessExit, ProcessUsage, Terminal
 from ._commands import Commands, answer_for, as_script, check_commands
 from ._pipe import Pipe

@@ -1,4 +1,4 @@
-"""`actors._actor`: the loop, the context, stopping. The pairs of ends that can
+"""`actors._kernel.actor`: the loop, the context, stopping. The pairs of ends that can
 meet in one tick are in test_exit_pairs."""
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from actors._checks import (
+from actors._kernel.checks import (
     by,
     check_all,
     check_number,

@@ -1,4 +1,4 @@
-"""`actors._mailbox`: order, back-pressure, cancellation, closing, draining."""
+"""`actors._kernel.mailbox`: order, back-pressure, cancellation, closing, draining."""
 
 from __future__ import annotations
 

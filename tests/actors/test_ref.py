@@ -1,4 +1,4 @@
-"""`actors._ref`: telling, asking, waiting for the end."""
+"""`actors._kernel.ref`: telling, asking, waiting for the end."""
 
 from __future__ import annotations
 

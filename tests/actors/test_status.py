@@ -1,4 +1,4 @@
-"""`actors._status`: the one-shot guard. What the runtime does with it is tested there."""
+"""`actors._kernel.status`: the one-shot guard. What the runtime does with it is tested there."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from trio.lowlevel import (
     wait_task_rescheduled,
 )
 
-from ._errors import (
+from .errors import (
     ActorEnded,
     ActorRestarting,
     ActorStopping,
@@ -30,9 +30,9 @@ from ._errors import (
 )
 
 if TYPE_CHECKING:
-    from ._actor import Incarnation
-    from ._exit import Exit
-    from ._mailbox import Mailbox, MailboxStatistics
+    from .actor import Incarnation
+    from .exit import Exit
+    from .mailbox import Mailbox, MailboxStatistics
 
 M = TypeVar("M")
 R = TypeVar("R")

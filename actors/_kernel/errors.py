@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from ._exit import Exit
+    from .exit import Exit
 
 
 class ActorError(Exception):

@@ -21,10 +21,10 @@ import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from ._errors import ActorEnded, AskUnanswered
-from ._exit import Completed, Exit, Failed, Stopped, StoppedBy, find_suspect
-from ._mailbox import Mailbox
-from ._ref import ActorRef
+from .errors import ActorEnded, AskUnanswered
+from .exit import Completed, Exit, Failed, Stopped, StoppedBy, find_suspect
+from .mailbox import Mailbox
+from .ref import ActorRef
 
 M = TypeVar("M")
 

@@ -28,8 +28,8 @@ from trio.lowlevel import (
     wait_task_rescheduled,
 )
 
-from ._checks import check_whole
-from ._errors import MailboxClosed, MailboxFull
+from .checks import check_whole
+from .errors import MailboxClosed, MailboxFull
 
 T = TypeVar("T")
 

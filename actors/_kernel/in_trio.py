@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from ._errors import NotInTrio
+from .errors import NotInTrio
 
 
 def require_trio(what: str) -> None:
