@@ -500,8 +500,8 @@ class Env:
 
 def real_env() -> Env:
     """Return an `Env` on the operating system. It starts nothing yet."""
-    from ._files import PosixFiles
-    from ._posix import PosixProcesses, SystemClock, SystemIds
+    from ._system.files import PosixFiles
+    from ._system.posix import PosixProcesses, SystemClock, SystemIds
 
     return Env(
         clock=SystemClock(),

@@ -24,7 +24,7 @@ _SHARE = 0.2
 
 def hold_up_guardians() -> None:
     """Let the guardians that this process starts from now on be slow."""
-    vars(importlib.import_module("actors._posix"))["_SCRIPT"] = os.path.abspath(
+    vars(importlib.import_module("actors._system.posix"))["_SCRIPT"] = os.path.abspath(
         __file__
     )
 
@@ -57,10 +57,12 @@ def _in_looks() -> float:
 
 
 def _main() -> None:
-    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "actors")
+    place = os.path.join(
+        os.path.dirname(os.path.abspath(__file__)), "..", "actors", "_system"
+    )
     sys.path.append(os.path.abspath(place))
-    guardian = importlib.import_module("_guardian.__main__")
-    serving = importlib.import_module("_guardian.serving")
+    guardian = importlib.import_module("guardian.__main__")
+    serving = importlib.import_module("guardian.serving")
     # Every event is heard here first, every process is read with one of these.
     serving.Poll.wait = _late(serving.Poll.wait, before=_never, after=_at_events)
     for name in ("open", "pread", "listdir", "waitid"):

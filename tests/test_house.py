@@ -161,12 +161,12 @@ class References:
 # ---- P11: effects go through Env --------------------------------------------
 
 EXEMPT = {
-    "actors/_files.py": "the real files, which `actors.env.real_env` hands out",
-    "actors/_guardian/": "the helper process: it has no runtime and no Env",
-    "actors/_posix.py": "the real clock, ids and processes, likewise",
-    "actors/_process.py": "a real process tree, which `actors._posix` starts",
-    "actors/_process_input.py": "its standard input",
-    "actors/_process_output.py": "its output",
+    "actors/_system/files.py": "the real files, which `actors.env.real_env` hands out",
+    "actors/_system/guardian/": "the helper process: it has no runtime and no Env",
+    "actors/_system/posix.py": "the real clock, ids and processes, likewise",
+    "actors/_system/process.py": "a real process tree, which `actors._system.posix` starts",
+    "actors/_system/process_input.py": "its standard input",
+    "actors/_system/process_output.py": "its output",
     "supervisor/cli/": "the command line: a program, not the runtime",
     "supervisor/_text_file.py": "files of the host's, read before there is a runtime",
     "supervisor/definitions.py": "the directory of such files",
@@ -556,7 +556,7 @@ def test_imports_run_one_way(path: str) -> None:
         ("supervisor/x.py", "from actors import _ref"),
         ("supervisor/x.py", "import actors\nactors._ref.ActorRef"),
         ("supervisor/x.py", "from actors import lowlevel as l\nl._run"),
-        ("supervisor/cli/x.py", "from actors._guardian import main"),
+        ("supervisor/cli/x.py", "from actors._system.guardian import main"),
         ("supervisor/cli/x.py", "import numpy"),
         ("supervisor/cli/x.py", "from .._events import Event"),
         ("supervisor/cli/x.py", "def f():\n    from .. import _spec"),

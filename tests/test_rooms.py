@@ -27,13 +27,6 @@ FACES = {"actors": "actors._kernel", "actors.lowlevel": "actors._kernel"}
 """What stands outside of the room whose face it is."""
 
 TODAY = {
-    "actors._system": """
-        actors._files actors._guardian actors._guardian.__main__
-        actors._guardian.ending actors._guardian.members actors._guardian.outer
-        actors._guardian.proc actors._guardian.requests actors._guardian.serving
-        actors._guardian.starting actors._guardian.tree actors._posix
-        actors._process actors._process_input actors._process_output
-    """,
     "actors.output": """
         actors._quota
     """,

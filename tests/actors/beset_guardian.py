@@ -79,9 +79,9 @@ def has_ended(pidfd: int, *, reaped: bool = False) -> bool:
 
 
 def main() -> None:
-    sys.path.append(str(Path(__file__).absolute().parents[2] / "actors"))
-    from _guardian import serving  # type: ignore[import-not-found]
-    from _guardian.__main__ import main  # type: ignore[import-not-found]
+    sys.path.append(str(Path(__file__).absolute().parents[2] / "actors" / "_system"))
+    from guardian import serving  # type: ignore[import-not-found]
+    from guardian.__main__ import main  # type: ignore[import-not-found]
 
     fate = Fate(Path(os.environ["BESET"]))
     serve = serving.Server.serve

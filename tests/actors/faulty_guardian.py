@@ -47,9 +47,9 @@ def _faulty(place: Any, name: str) -> None:
 
 
 def _main() -> None:
-    sys.path.append(str(Path(__file__).absolute().parents[2] / "actors"))
-    from _guardian import serving, starting  # type: ignore[import-not-found]
-    from _guardian.__main__ import main  # type: ignore[import-not-found]
+    sys.path.append(str(Path(__file__).absolute().parents[2] / "actors" / "_system"))
+    from guardian import serving, starting  # type: ignore[import-not-found]
+    from guardian.__main__ import main  # type: ignore[import-not-found]
 
     for name in ("open", "pread", "listdir", "waitid", "wait4", "chdir"):
         _faulty(os, name)

@@ -18,8 +18,8 @@ def hide_children(event: str, args: tuple[Any, ...]) -> None:
 
 def main() -> None:
     sys.addaudithook(hide_children)
-    sys.path.append(str(Path(__file__).absolute().parents[2] / "actors"))
-    from _guardian.__main__ import main  # type: ignore[import-not-found]
+    sys.path.append(str(Path(__file__).absolute().parents[2] / "actors" / "_system"))
+    from guardian.__main__ import main  # type: ignore[import-not-found]
 
     main()
 

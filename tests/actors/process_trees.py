@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from actors._posix import PosixProcess, PosixProcesses
+from actors._system.posix import PosixProcess, PosixProcesses
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,8 +19,8 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors import _files
-from actors._files import AppendedFile, PosixFiles
+from actors._system import files as _files
+from actors._system.files import AppendedFile, PosixFiles
 from actors.env import Files
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX modes and links")
@@ -253,7 +253,7 @@ async def test_a_limit_reached_in_the_middle_of_a_write_is_an_error_after_a_part
     program = """
 import resource, signal, sys, trio
 from pathlib import Path
-from actors._files import PosixFiles
+from actors._system.files import PosixFiles
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 async def main():

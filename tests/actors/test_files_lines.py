@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from actors._files import PosixFiles
+from actors._system.files import PosixFiles
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX modes and links")
 
@@ -49,7 +49,7 @@ def test_what_a_full_disk_took_of_the_lines_is_taken_back(tmp_path: Path) -> Non
     program = """
 import os, resource, signal, sys
 from pathlib import Path
-from actors._files import PosixFiles
+from actors._system.files import PosixFiles
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 path = Path(sys.argv[1])
 files = PosixFiles()

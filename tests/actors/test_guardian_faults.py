@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from actors import _posix
+from actors._system import posix as _posix
 from tests.actors import faulty_guardian
 from tests.actors.faulty_guardian import order
 from tests.actors.process_trees import (
@@ -44,7 +44,7 @@ def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 HOST = """
 import os, sys, trio
-from actors import _posix
+from actors._system import posix as _posix
 
 async def main():
     _posix._SCRIPT = sys.argv[1]

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from actors._guardian.tree import Tree
+from actors._system.guardian.tree import Tree
 
 _STORM = """
 import os, signal, socket
-from actors._guardian.serving import _MOST_EXITS, Server
+from actors._system.guardian.serving import _MOST_EXITS, Server
 
 control, _ = socket.socketpair()
 control.setblocking(False)
@@ -48,8 +48,8 @@ def test_a_storm_of_ends_leaves_others_their_turn() -> None:
 
 _UNOWNED = """
 import os, socket, sys
-from actors._guardian.members import Members
-from actors._guardian.tree import Tree
+from actors._system.guardian.members import Members
+from actors._system.guardian.tree import Tree
 
 members = Members(b"X")
 trees = [Tree(socket.socket()) for _ in range(40)]

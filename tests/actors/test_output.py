@@ -19,7 +19,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors._files import AppendedFile, PosixFiles
+from actors._system.files import AppendedFile, PosixFiles
 from actors.output import (
     LINE_LIMIT,
     Cleaner,

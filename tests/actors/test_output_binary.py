@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors import TaskStatus
-from actors._files import PosixFiles
+from actors._system.files import PosixFiles
 from actors.output import BINARY_NOTE, SNIFF, Cleaner, OutputLog, QuotaExceeded
 from actors.shell import Shell
 from supervisor.runtime import Warned, open_runtime

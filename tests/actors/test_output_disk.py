@@ -19,7 +19,7 @@ import trio
 import trio.testing
 
 from actors import TaskStatus, output
-from actors._process import wait_process_end
+from actors._system.process import wait_process_end
 from actors.env import Env, Files, OutputFile, real_env
 from actors.shell import Shell
 from actors.work import Report

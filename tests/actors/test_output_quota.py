@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors import TaskStatus
-from actors._files import AppendedFile, PosixFiles
+from actors._system.files import AppendedFile, PosixFiles
 from actors.output import (
     DirectoryQuotaExceeded,
     DiskQuota,

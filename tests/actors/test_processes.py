@@ -17,7 +17,7 @@ import pytest
 import trio
 import trio.testing
 
-from actors._posix import PosixProcesses, SystemClock, SystemIds
+from actors._system.posix import PosixProcesses, SystemClock, SystemIds
 from actors.env import Terminal
 from tests.actors.process_trees import (
     ESCAPES,
@@ -617,7 +617,7 @@ async def test_a_large_request_that_is_cancelled_half_way_starts_nothing() -> No
 
 HOST = """
 import os, sys, trio
-from actors._posix import PosixProcesses
+from actors._system.posix import PosixProcesses
 
 async def main():
     processes = PosixProcesses()
@@ -815,7 +815,7 @@ async def test_a_guardian_that_was_stopped_whole_goes_on_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """P1, P10: a command that stops it does not hold up the end of any other."""
-    monkeypatch.setattr("actors._process.PATIENCE", 0.5)
+    monkeypatch.setattr("actors._system.process.PATIENCE", 0.5)
     async with open_processes() as processes:
         tree = await shell(processes, "sleep 1000")
         stop_guardian(processes)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from actors._posix import PosixProcess
+from actors._system.posix import PosixProcess
 from tests.actors.process_trees import (
     ROOT,
     children,
@@ -86,7 +86,7 @@ async def test_a_file_that_is_no_program_is_told(tmp_path: Path) -> None:
 
 HOST = """
 import os, sys, trio
-from actors._posix import PosixProcesses
+from actors._system.posix import PosixProcesses
 
 async def main():
     processes = PosixProcesses()

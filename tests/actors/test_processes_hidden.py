@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from actors import _posix
+from actors._system import posix as _posix
 from tests.actors import guardian_without_children
 from tests.actors.process_trees import (
     ESCAPES,
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 # Each of the trees: told of its end, with what it left behind; stopped; closed.
 HOST = """
 import os, sys, trio
-from actors._posix import PosixProcesses
+from actors._system.posix import PosixProcesses
 
 async def main():
     processes = PosixProcesses()

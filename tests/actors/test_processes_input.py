@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from actors._posix import PosixProcess, PosixProcesses
+from actors._system.posix import PosixProcess, PosixProcesses
 from actors.env import Terminal
 from tests.actors.process_trees import (
     alive,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from actors import _posix
-from actors._posix import PosixProcess, PosixProcesses
+from actors._system import posix as _posix
+from actors._system.posix import PosixProcess, PosixProcesses
 from tests.actors import beset_guardian
 from tests.actors.process_trees import (
     living,

@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from actors._process_output import (
+from actors._system.process_output import (
     _CHUNK,
     _FULL_READS,
     _LARGE_CHUNK,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from actors._posix import PosixProcess, PosixProcesses
+from actors._system.posix import PosixProcess, PosixProcesses
 from actors.env import ProcessUsage, Terminal
 from tests.actors.process_trees import (
     descriptors,

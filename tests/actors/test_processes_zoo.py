@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from actors._posix import PosixProcess, PosixProcesses
+from actors._system.posix import PosixProcess, PosixProcesses
 from tests.actors.process_trees import (
     ESCAPES,
     alive,

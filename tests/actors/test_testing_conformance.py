@@ -20,8 +20,8 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors._files import PosixFiles
-from actors._posix import PosixProcesses, SystemClock, SystemIds
+from actors._system.files import PosixFiles
+from actors._system.posix import PosixProcesses, SystemClock, SystemIds
 from actors.env import Clock, Files, Ids, Process, Processes, Terminal
 from actors.testing import (
     FakeClock,

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors import _transcript_log
-from actors._files import PosixFiles
+from actors._system.files import PosixFiles
 from actors.agent._events import (
     AssistantMessage,
     CompactBoundary,

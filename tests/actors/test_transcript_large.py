@@ -19,7 +19,7 @@ from actors import (
     _transcript_straight,
     transcript,
 )
-from actors._files import PosixFiles
+from actors._system.files import PosixFiles
 from actors.agent import Agent, AssistantMessage, CompactBoundary, Message, UserMessage
 from actors.env import real_env
 from actors.testing import fake_env

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors import _transcript_reading
-from actors._files import PosixFiles
+from actors._system.files import PosixFiles
 from actors.agent._conversation import mend
 from actors.agent._events import (
     AssistantMessage,

@@ -17,7 +17,7 @@ import pytest
 import trio
 import trio.testing
 
-from actors._files import PosixFiles
+from actors._system.files import PosixFiles
 from actors.agent import (
     Agent,
     AgentContext,

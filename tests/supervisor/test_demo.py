@@ -143,7 +143,7 @@ async def test_a_sabotaged_guardian_is_found_out(
     for package in ("actors", "supervisor"):
         shutil.copytree(ROOT / package, packages / package)
     scratch.mkdir()
-    guardian = packages / "actors" / "_guardian" / "__main__.py"
+    guardian = packages / "actors" / "_system" / "guardian" / "__main__.py"
     before, main, after = guardian.read_text().partition('if __name__ == "__main__":')
     assert main
     assert " prctl(_PR_SET_CHILD_SUBREAPER, 1)" in before

@@ -6,13 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from .proc import (
-    all_pids,
-    descendants_of,
-    send_signal,
-    signal_groups,
-    variable_of,
-)
+from .proc import all_pids, descendants_of, send_signal, signal_groups, variable_of
 
 _CHASES = 64
 

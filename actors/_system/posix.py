@@ -1,6 +1,6 @@
 """The clock, the names and the processes of a Unix system.
 
-Processes are started by a guardian (`actors._guardian`), a small process of its
+Processes are started by a guardian (`actors._system.guardian`), a small process of its
 own that outlives this one just long enough to leave nothing behind. One control
 socket leads to it; each tree has a socket of its own, so whoever waits for a
 tree reads that socket, and no task, thread or signal handler works behind.
@@ -26,16 +26,10 @@ from typing import Literal
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from ._kernel.checks import check_spawn
-from ._process import (
-    GUARDIAN_DIED,
-    PATIENCE,
-    Guardian,
-    PosixProcess,
-    wait_process_end,
-)
-from ._process_output import OutputTurns
-from .env import Clock, Ids, Processes, Terminal
+from .._kernel.checks import check_spawn
+from ..env import Clock, Ids, Processes, Terminal
+from .process import GUARDIAN_DIED, PATIENCE, Guardian, PosixProcess, wait_process_end
+from .process_output import OutputTurns
 
 _ATTEMPTS = 3
 _SCRIPT = "__main__.py"
@@ -112,7 +106,7 @@ class PosixProcesses(Processes):
     ) -> PosixProcess:
         if sys.platform == "win32":
             raise OSError(errno.ENOSYS, "shell tasks need a Unix system", argv[0])
-        from ._guardian.requests import encode_request
+        from .guardian.requests import encode_request
 
         size = None if terminal is None else (terminal.rows, terminal.columns)
         check_spawn(stdin, stderr, size, nice, rlimits or {}, _is_limit)
@@ -159,7 +153,7 @@ class PosixProcesses(Processes):
                     await guardian.aclose()
 
     def _encode(self, env: Mapping[str, str]) -> bytes:
-        from ._guardian.requests import encode_environment
+        from .guardian.requests import encode_environment
 
         if self._encoded is None or self._encoded[0] != env:
             self._encoded = dict(env), encode_environment(env)
@@ -239,7 +233,7 @@ class _Guardian(Guardian):
     @enable_ki_protection
     def __init__(self, variable: str) -> None:
         # What a stop needs is loaded now: then there may be no descriptor for it.
-        from ._guardian import proc as proc
+        from .guardian import proc as proc
 
         self.host = os.getpid()
         self.inner = 0
@@ -254,7 +248,7 @@ class _Guardian(Guardian):
                     sys.executable,
                     "-I",
                     "-S",
-                    str(Path(__file__).with_name("_guardian").absolute() / _SCRIPT),
+                    str(Path(__file__).with_name("guardian").absolute() / _SCRIPT),
                     str(self.host),
                     variable,
                 ],
@@ -302,7 +296,7 @@ class _Guardian(Guardian):
 
         The outer one looks after the inner one, when asked to.
         """
-        from ._guardian.proc import is_frozen, look_at, send_signal
+        from .guardian.proc import is_frozen, look_at, send_signal
 
         now = time.monotonic()
         if now < self._looked + _LOOK_EVERY or self._popen.returncode is not None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 import attrs
 import trio
 
-from ._process_input import ProcessInput
-from ._process_output import OutputTurns, ProcessOutput
-from .env import Process, ProcessExit, ProcessUsage
+from ..env import Process, ProcessExit, ProcessUsage
+from .process_input import ProcessInput
+from .process_output import OutputTurns, ProcessOutput
 
 if TYPE_CHECKING:
-    from ._guardian.proc import Seen
+    from .guardian.proc import Seen
 
 PATIENCE = 5.0
 """Seconds that closing waits for what was killed and does not end: a process in
@@ -190,7 +190,7 @@ class PosixProcess(Process):
         return self._input
 
     def usage(self) -> ProcessUsage | None:
-        from ._guardian.proc import HAS_PROC
+        from .guardian.proc import HAS_PROC
 
         if not self._gone and (self._lost or not HAS_PROC):
             return None
@@ -211,7 +211,7 @@ class PosixProcess(Process):
 
     def _seen(self) -> Iterator[Seen]:
         """Yield the members that descend from the leader, or are orphans of it."""
-        from ._guardian.proc import adopted_by, descendants_of, look_at, mark_of
+        from .guardian.proc import adopted_by, descendants_of, look_at, mark_of
 
         roots = [] if self._exit is not None else [self._pid]
         others = {pid for tree in self._registry for pid in (tree._pid, tree._session)}
@@ -418,7 +418,7 @@ class PosixProcess(Process):
 
     def _find_lost(self) -> list[int]:
         """Return what can be found of the tree when no guardian knows more."""
-        from ._guardian.proc import (
+        from .guardian.proc import (
             HAS_PROC,
             group_exists,
             look_at_processes,
@@ -448,7 +448,7 @@ class PosixProcess(Process):
         return sorted(members)
 
     def _signal_lost(self, pids: Sequence[int], *signals: int) -> None:
-        from ._guardian.proc import send_signal
+        from .guardian.proc import send_signal
 
         for number in signals:
             for pid in pids:
@@ -482,7 +482,7 @@ class PosixProcess(Process):
         nobody was born during a look; on a machine where somebody always is, many
         looks must have been in vain.
         """
-        from ._guardian.proc import HAS_PROC, all_pids, mark_of, newest_pid, send_signal
+        from .guardian.proc import HAS_PROC, all_pids, mark_of, newest_pid, send_signal
 
         if not HAS_PROC:
             return False
@@ -510,7 +510,7 @@ class PosixProcess(Process):
 
 async def wait_process_end(pid: int) -> bool:
     """Wait for the end of a process; tell whether it is known to have ended."""
-    from ._guardian.proc import open_pidfd
+    from .guardian.proc import open_pidfd
 
     try:
         pidfd = open_pidfd(pid) if pid > 0 else None

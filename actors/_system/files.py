@@ -25,8 +25,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-from .env import Files, OutputFile, Share
-from .text import whole_characters
+from ..env import Files, OutputFile, Share
+from ..text import whole_characters
 
 # On Windows they do not exist, or only O_BINARY does.
 _COMMON: Final = (
