@@ -27,9 +27,6 @@ FACES = {"actors": "actors._kernel", "actors.lowlevel": "actors._kernel"}
 """What stands outside of the room whose face it is."""
 
 TODAY = {
-    "actors.output": """
-        actors._quota
-    """,
     "actors.shell": """
         actors._command
     """,

@@ -14,15 +14,15 @@ from typing import Final
 
 import trio
 
-from ._kernel.public import publish as _publish
+from .._kernel.public import publish as _publish
+from ..env import OutputFile
+from ..text import ESCAPE_SEQUENCE as ESCAPE_SEQUENCE
+from ..text import LINE_LIMIT as LINE_LIMIT
+from ..text import Cleaner as Cleaner
+from ..text import whole_characters as whole_characters
 from ._quota import DirectoryQuotaExceeded as DirectoryQuotaExceeded
 from ._quota import DiskQuota as DiskQuota
 from ._quota import QuotaExceeded as QuotaExceeded
-from .env import OutputFile
-from .text import ESCAPE_SEQUENCE as ESCAPE_SEQUENCE
-from .text import LINE_LIMIT as LINE_LIMIT
-from .text import Cleaner as Cleaner
-from .text import whole_characters as whole_characters
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

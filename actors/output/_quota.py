@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attrs
 
-from ._kernel.checks import check_whole
+from .._kernel.checks import check_whole
 
 
 @attrs.define(slots=False, repr=False)
