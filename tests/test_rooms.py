@@ -27,9 +27,6 @@ FACES = {"actors": "actors._kernel", "actors.lowlevel": "actors._kernel"}
 """What stands outside of the room whose face it is."""
 
 TODAY = {
-    "actors.shell": """
-        actors._command
-    """,
     "actors.transcript": """
         actors._transcript_log actors._transcript_meta
         actors._transcript_reading actors._transcript_records

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors._command import in_foreground
+from actors.shell._command import in_foreground
 
 
 @pytest.mark.parametrize(

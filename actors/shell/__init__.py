@@ -10,21 +10,21 @@ import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from ._command import REPORT_SURVIVORS_EVERY, run_command
-from ._command import CommandFailed as CommandFailed
-from ._command import exit_words as exit_words
-from ._command import spawn_shell as spawn_shell
-from ._kernel.actor import Context
-from ._kernel.checks import (
+from .._kernel.actor import Context
+from .._kernel.checks import (
     check_number,
     check_one_of,
     check_type,
     check_whole,
     is_whole,
 )
-from ._kernel.public import publish as _publish
-from .text import first_line
-from .work import Report
+from .._kernel.public import publish as _publish
+from ..text import first_line
+from ..work import Report
+from ._command import REPORT_SURVIVORS_EVERY, run_command
+from ._command import CommandFailed as CommandFailed
+from ._command import exit_words as exit_words
+from ._command import spawn_shell as spawn_shell
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

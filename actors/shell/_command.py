@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, cast
 
 import trio
 
-from ._kernel.exit import Completed, Failed
-from ._kernel.progress import Progress
-from .env import Process, ProcessExit, Terminal
-from .output import OutputLog, QuotaExceeded
-from .work import Input, Report, WorkFailed
+from .._kernel.exit import Completed, Failed
+from .._kernel.progress import Progress
+from ..env import Process, ProcessExit, Terminal
+from ..output import OutputLog, QuotaExceeded
+from ..work import Input, Report, WorkFailed
 
 if TYPE_CHECKING:
-    from .shell import Shell
+    from . import Shell
 
 # For the last words of a command that are still in the pipe, at least.
 _LAST_WORDS = 1.0
