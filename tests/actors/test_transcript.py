@@ -20,7 +20,6 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors import _transcript_log
 from actors._system.files import PosixFiles
 from actors.agent._events import (
     AssistantMessage,
@@ -40,6 +39,7 @@ from actors.agent._events import (
 from actors.env import Files, real_env
 from actors.testing import fake_env
 from actors.transcript import AgentMeta, TranscriptStore, transcript_writer
+from actors.transcript import _log as _transcript_log
 from supervisor.tree import child, open_supervisor
 from tests.actors.transcripts import ID, recorder, rounds
 

@@ -13,17 +13,21 @@ import pytest
 import trio
 import trio.testing
 
-from actors import (
-    _transcript_log,
-    _transcript_reading,
-    _transcript_straight,
-    transcript,
-)
+from actors import transcript
 from actors._system.files import PosixFiles
 from actors.agent import Agent, AssistantMessage, CompactBoundary, Message, UserMessage
 from actors.env import real_env
 from actors.testing import fake_env
 from actors.transcript import READ_LIMIT, Transcript
+from actors.transcript import (
+    _log as _transcript_log,
+)
+from actors.transcript import (
+    _reading as _transcript_reading,
+)
+from actors.transcript import (
+    _straight as _transcript_straight,
+)
 from supervisor.agents import AgentPolicy
 from supervisor.runtime import ResumeRefused, open_runtime
 from tests.actors.transcripts import ID, recorder, rounds

@@ -18,7 +18,6 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors import _transcript_reading
 from actors._system.files import PosixFiles
 from actors.agent._conversation import mend
 from actors.agent._events import (
@@ -32,6 +31,7 @@ from actors.agent._events import (
 from actors.env import real_env
 from actors.testing import fake_env
 from actors.transcript import Transcript
+from actors.transcript import _reading as _transcript_reading
 from tests.actors.transcripts import ID, Recorder, recorder, rounds
 
 # ---- A file that somebody else wrote ------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors import _transcript_reading as reading
+from actors.transcript import _reading as reading
 
 ID = "00000000-0000-0000-0000-{:012x}"
 MESSAGES: dict[str, Any] = {

@@ -21,8 +21,6 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors import _transcript_reading
-from actors._transcript_meta import decode_meta
 from actors.agent import (
     Agent,
     AgentContext,
@@ -34,6 +32,8 @@ from actors.agent import (
 from actors.env import Env
 from actors.testing import FakeFiles, fake_env
 from actors.transcript import AgentMeta
+from actors.transcript import _reading as _transcript_reading
+from actors.transcript._meta import decode_meta
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition
 from supervisor.permissions import Permissions

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import attrs
 
-from ._transcript_records import decode, parse, read_assistant, read_user
-from .agent._events import AssistantMessage, CompactBoundary, UserMessage
+from ..agent._events import AssistantMessage, CompactBoundary, UserMessage
+from ._records import decode, parse, read_assistant, read_user
 
 OWN_HEAD: Final = re.compile(
     rb'\{"parentUuid":(?:null|"([0-9a-f-]{36})"),"uuid":"([0-9a-f-]{36})",'

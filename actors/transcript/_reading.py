@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import attrs
 
-from ._kernel.collector import fewer_collections
-from ._transcript_records import Recorded, Unrecorded, decode, parse
-from ._transcript_straight import LONGEST_ID, OWN_HEAD, read_straight
-from .agent._conversation import mend
-from .agent._events import AssistantMessage, CompactBoundary, Message, UserMessage
-from .env import Files
+from .._kernel.collector import fewer_collections
+from ..agent._conversation import mend
+from ..agent._events import AssistantMessage, CompactBoundary, Message, UserMessage
+from ..env import Files
+from ._records import Recorded, Unrecorded, decode, parse
+from ._straight import LONGEST_ID, OWN_HEAD, read_straight
 
 READ_LIMIT: Final = 128 * 2**20
 """So much is read from the end of a file, at most: of a longer one what was said since

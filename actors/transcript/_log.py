@@ -10,11 +10,11 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from ._transcript_reading import LINE_LIMIT, Transcript, read_transcript
-from ._transcript_records import Unrecorded, dump, encode
-from .agent._events import Message
-from .env import Files
-from .output import Growth
+from ..agent._events import Message
+from ..env import Files
+from ..output import Growth
+from ._reading import LINE_LIMIT, Transcript, read_transcript
+from ._records import Unrecorded, dump, encode
 
 LOG_LIMIT: Final = 64 * 2**20
 """While so many bytes of one agent wait for the disk nothing is added to them."""

@@ -22,21 +22,21 @@ import outcome
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from ._kernel.actor import Context
-from ._kernel.errors import ActorEnded, MailboxClosed
-from ._kernel.public import publish as _publish
-from ._transcript_log import LogJob
-from ._transcript_log import TranscriptLog as TranscriptLog
-from ._transcript_meta import META_LIMIT as META_LIMIT
-from ._transcript_meta import MOST_RESUMES as MOST_RESUMES
-from ._transcript_meta import AgentMeta as AgentMeta
-from ._transcript_meta import decode_meta, encode_meta
-from ._transcript_meta import keeps as keeps
-from ._transcript_reading import READ_LIMIT, read_tail, read_transcript
-from ._transcript_reading import Transcript as Transcript
-from .agent._events import Message
-from .env import Env, Files
-from .output import Growth
+from .._kernel.actor import Context
+from .._kernel.errors import ActorEnded, MailboxClosed
+from .._kernel.public import publish as _publish
+from ..agent._events import Message
+from ..env import Env, Files
+from ..output import Growth
+from ._log import LogJob
+from ._log import TranscriptLog as TranscriptLog
+from ._meta import META_LIMIT as META_LIMIT
+from ._meta import MOST_RESUMES as MOST_RESUMES
+from ._meta import AgentMeta as AgentMeta
+from ._meta import decode_meta, encode_meta
+from ._meta import keeps as keeps
+from ._reading import READ_LIMIT, read_tail, read_transcript
+from ._reading import Transcript as Transcript
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

@@ -13,8 +13,8 @@ from typing import Any, Final, cast
 import attrs
 from attrs.validators import deep_iterable, instance_of, optional
 
-from ._kernel.status import TaskStatus
-from ._transcript_records import dump
+from .._kernel.status import TaskStatus
+from ._records import dump
 
 META_LIMIT: Final = 4 * 2**20
 """Bytes of a meta; what is larger is neither written nor read. A full inbox has

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, cast, get_args
 import attrs
 import orjson
 
-from .agent._events import (
+from ..agent._events import (
     AssistantMessage,
     CompactBoundary,
     Message,
