@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from actors.transcript import AgentMeta, TranscriptLog
 
     from ._revival import Revival
-    from ._tree import DynamicSupervisor
     from .permissions import Mode
+    from .tree._supervisor import DynamicSupervisor
 
 
 class AgentTask(Task, AgentReport):

@@ -15,9 +15,9 @@ from actors.lowlevel import by, check_whole, of
 from actors.text import clean_text, is_encodable
 
 from ._modes import MODES
-from ._spec import Restart
 from ._tool_names import newer
 from .hooks import Hooks
+from .tree._spec import Restart
 
 _NAME_LIMIT: Final = 64
 _TEXT_LIMIT: Final = 16_384

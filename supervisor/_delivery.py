@@ -10,11 +10,11 @@ from actors.envelope import Envelope
 
 from ._agent_task import AgentTask
 from ._ends import bare_envelope, envelope
-from ._events import EventStream
 from ._outbox import Ack, Facts, Kind, Notification, Notify, Outbox
 from ._record import Task
 from ._table import Table
 from ._task_events import Acked, Notified
+from .tree._events import EventStream
 
 
 class Delivery:

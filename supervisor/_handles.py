@@ -11,13 +11,13 @@ import trio
 from actors import TaskStatus
 from actors.work import Input
 
-from ._fair import fair
 from ._life import Life
 from ._record import Task
 from ._snapshot import TaskSnapshot
 from ._stops import StopResult, stop
 from ._task_errors import InputClosed, UnknownTask
 from ._task_events import AgentEvents
+from .tree._fair import fair
 
 if TYPE_CHECKING:
     from ._reading import OutputPart

@@ -26,20 +26,15 @@ from actors.text import one_line
 from actors.transcript import MOST_RESUMES
 
 from ._agent_task import AgentTask
-from ._children import Child
 from ._delivery import Delivery
 from ._ends import conclude, describe, describe_error
-from ._errors import SupervisorError, SupervisorStopping, WouldDeadlock
-from ._events import EventStream
 from ._limits import Limits
 from ._lineage import depth_below, parent_of
-from ._log import LINE, log
 from ._orders import ID_PREFIXES, Order
 from ._outbox import Notify
 from ._places import Places
 from ._record import Task
 from ._runs import Runs
-from ._spec import ChildSpec
 from ._table import Table
 from ._task_errors import BacklogFull, RuntimeStopping
 from ._task_events import (
@@ -52,7 +47,12 @@ from ._task_events import (
     TaskStopRequested,
     Warned,
 )
-from ._tree import DynamicSupervisor
+from .tree._children import Child
+from .tree._errors import SupervisorError, SupervisorStopping, WouldDeadlock
+from .tree._events import EventStream
+from .tree._log import LINE, log
+from .tree._spec import ChildSpec
+from .tree._supervisor import DynamicSupervisor
 
 if TYPE_CHECKING:
     from actors.agent import AgentEvent, Message, UserMessage

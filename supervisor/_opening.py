@@ -17,8 +17,8 @@ from actors.notifier import notifier
 from actors.transcript import transcript_writer
 
 from ._life import Life
-from ._spec import Backoff, child
-from ._tree import Supervisor, open_dynamic_supervisor, open_supervisor
+from .tree._spec import Backoff, child
+from .tree._supervisor import Supervisor, open_dynamic_supervisor, open_supervisor
 
 _CLOSE_BUDGET = 30.0
 # What makes the writer of transcripts crash may last, and nobody waits for it: with

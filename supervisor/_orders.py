@@ -16,8 +16,8 @@ from actors.work import Work
 
 from ._outbox import NOTIFY, Notify
 from ._record import RestartPolicy
-from ._spec import Backoff, ChildSpec, Restart
-from ._tree import open_supervisor
+from .tree._spec import Backoff, ChildSpec, Restart
+from .tree._supervisor import open_supervisor
 
 ID_PREFIXES = {"local_bash": "s", "local_agent": "", "remote_agent": "r"}
 """What the id of a task begins with, by its type."""

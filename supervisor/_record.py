@@ -19,7 +19,7 @@ from actors.work import Report, Work
 
 from ._outbox import Notification, Notify
 from ._snapshot import TaskError, TaskSnapshot, Usage
-from ._spec import Backoff, Restart
+from .tree._spec import Backoff, Restart
 
 if TYPE_CHECKING:
     from actors.agent import AgentEvent

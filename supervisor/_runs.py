@@ -16,9 +16,13 @@ from actors import ActorRef, Completed, Context, Failed
 from ._agent_task import AgentTask
 from ._ends import conclude, describe, describe_error
 from ._record import RestartPolicy, Task
-from ._spec import ChildSpec, child
 from ._task_events import TaskRestarted, TaskRestartScheduled
-from ._tree import DynamicSupervisor, open_dynamic_supervisor, open_supervisor
+from .tree._spec import ChildSpec, child
+from .tree._supervisor import (
+    DynamicSupervisor,
+    open_dynamic_supervisor,
+    open_supervisor,
+)
 
 if TYPE_CHECKING:
     from ._life import Life

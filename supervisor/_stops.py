@@ -15,7 +15,7 @@ from ._life import Life
 from ._outbox import Notify
 from ._record import Task
 from ._snapshot import TaskSnapshot
-from ._tree import DynamicSupervisor
+from .tree._supervisor import DynamicSupervisor
 
 # A supervisor that is stopped needs a few steps for its own end.
 _UNWINDING = 1.0

@@ -17,10 +17,10 @@ from trio.lowlevel import checkpoint, enable_ki_protection
 from actors.lowlevel import check_number
 
 from ._display import cap_lines
-from ._errors import SupervisorError
-from ._fair import fair
 from ._outbox import Notification
 from ._turn import TOLD_AT_ONCE, Parent, Turn
+from .tree._errors import SupervisorError
+from .tree._fair import fair
 
 _SAYS = {
     "task": ("1 background task has ended.", "{} background tasks have ended."),

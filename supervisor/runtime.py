@@ -29,10 +29,6 @@ from ._display import DisplayItem as DisplayItem
 from ._display import DisplayQueue as DisplayQueue
 from ._display import Folded as Folded
 from ._display import cap_lines as cap_lines
-from ._errors import SupervisorError
-from ._errors import WouldDeadlock as WouldDeadlock
-from ._events import EventStream
-from ._fair import fair
 from ._foreground import run_in_foreground
 from ._handles import TaskHandle as TaskHandle
 from ._handles import known, member, unknown
@@ -54,7 +50,6 @@ from ._snapshot import OutputEnded as OutputEnded
 from ._snapshot import TaskError as TaskError
 from ._snapshot import TaskSnapshot as TaskSnapshot
 from ._snapshot import Usage as Usage
-from ._spec import Backoff, Restart
 from ._stops import StopResult as StopResult
 from ._stops import stop
 from ._task_errors import AgentRunsElsewhere as AgentRunsElsewhere
@@ -81,7 +76,6 @@ from ._task_events import TaskResumed as TaskResumed
 from ._task_events import TaskStarted as TaskStarted
 from ._task_events import TaskStopRequested as TaskStopRequested
 from ._task_events import Warned as Warned
-from ._tree import Supervisor
 from ._turn import Parents
 from ._turn import Turn as Turn
 from ._waiting import TaskSet as TaskSet
@@ -92,6 +86,12 @@ from ._wakes import as_reminder as as_reminder
 from .agents import AgentPolicy
 from .schedule import Schedule as Schedule
 from .schedule import start_schedule
+from .tree._errors import SupervisorError
+from .tree._errors import WouldDeadlock as WouldDeadlock
+from .tree._events import EventStream
+from .tree._fair import fair
+from .tree._spec import Backoff, Restart
+from .tree._supervisor import Supervisor
 
 if TYPE_CHECKING:
     from actors.transcript import AgentMeta

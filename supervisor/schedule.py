@@ -34,11 +34,11 @@ from actors.lowlevel import publish as _publish
 from actors.text import clean_text, escape, escaped_line, one_line
 
 from ._delivery import Delivery
-from ._errors import ChildNotFound, SupervisorError, SupervisorStopping
 from ._outbox import Facts, Notification, Words
-from ._spec import child
 from ._task_errors import RuntimeStopping
-from ._tree import Supervisor
+from .tree._errors import ChildNotFound, SupervisorError, SupervisorStopping
+from .tree._spec import child
+from .tree._supervisor import Supervisor
 
 if TYPE_CHECKING:
     from cronsim import CronSim

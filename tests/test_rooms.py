@@ -27,12 +27,6 @@ FACES = {"actors": "actors._kernel", "actors.lowlevel": "actors._kernel"}
 """What stands outside of the room whose face it is."""
 
 TODAY = {
-    "supervisor.tree": """
-        supervisor._block supervisor._children supervisor._errors
-        supervisor._events supervisor._fair supervisor._log supervisor._reports
-        supervisor._restart supervisor._spec supervisor._supervision
-        supervisor._tree
-    """,
     "supervisor._delivery": """
         supervisor._display supervisor._notifications supervisor._outbox
         supervisor._turn supervisor._wakes

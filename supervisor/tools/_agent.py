@@ -14,11 +14,11 @@ from .._handles import TaskHandle
 from .._inherited import agent_record, inherited
 from .._resume import GENERAL
 from .._snapshot import TaskSnapshot
-from .._spec import Backoff
 from .._task_errors import DepthExceeded, ResumeRefused, UnknownTask
 from ..definitions import AgentDefinition
 from ..lowlevel import life_of
 from ..settings import Settings
+from ..tree._spec import Backoff
 from ._arguments import Field, Refused, check_words, shown
 from ._owned import ending, find_agent, is_told, unknown
 from ._task_output import end_of

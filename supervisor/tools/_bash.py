@@ -13,12 +13,12 @@ from actors.shell import Shell
 from actors.text import clean_text, one_line
 
 from .._ends import leftovers
-from .._errors import SupervisorError
 from .._inherited import inherited
 from .._snapshot import TaskSnapshot
 from .._task_errors import UnknownTask
 from ..lowlevel import life_of
 from ..settings import Settings
+from ..tree._errors import SupervisorError
 from ._arguments import Field, Refused
 from ._host import host_processes
 from ._owned import ending

@@ -11,8 +11,8 @@ import trio
 
 from actors.lowlevel import check_type
 
-from .._errors import WouldDeadlock
 from .._task_errors import BacklogFull, RuntimeStopping
+from ..tree._errors import WouldDeadlock
 from ._arguments import Field, Refused, object_schema, read_arguments
 
 

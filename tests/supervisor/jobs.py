@@ -13,13 +13,11 @@ import trio
 from actors import Context, TaskStatus
 from actors.agent import Agent, AgentContext, AgentEvent, FinalResult, Note, Run
 from actors.work import Report, Work
-from supervisor._events import (
-    Event,
-)
 from supervisor.runtime import (
     Runtime,
     TaskHandle,
 )
+from supervisor.tree._events import Event
 
 Body = Callable[[Context[object], Report], Awaitable[object]]
 

@@ -38,7 +38,6 @@ from actors.agent import (
 from actors.env import Files, real_env
 from actors.shell import Shell
 from actors.testing import fake_env
-from supervisor._events import StopRequested
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import Hook, Hooks
 from supervisor.lowlevel import life_of
@@ -56,6 +55,7 @@ from supervisor.runtime import (
     Warned,
     open_runtime,
 )
+from supervisor.tree._events import StopRequested
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

@@ -19,11 +19,11 @@ from actors.agent import (
     ToolUse,
 )
 from actors.testing import fake_env
-from supervisor._events import Event, EventStream, Gap
 from supervisor.agents import AgentPolicy
 from supervisor.permissions import Permissions
 from supervisor.runtime import AgentSaid, TaskEnded, Warned, open_runtime
 from supervisor.tools import TOOL_NAMES
+from supervisor.tree._events import Event, EventStream, Gap
 from tests.supervisor.talkers import shuffle_steps
 
 

@@ -25,7 +25,6 @@ from actors.shell import Shell
 from actors.testing import fake_env
 from actors.work import Report
 from supervisor._agent_task import AgentTask
-from supervisor._events import Event
 from supervisor._task_events import Acked, TaskEnded, TaskStarted
 from supervisor.agents import AgentPolicy, DepthExceeded
 from supervisor.lowlevel import life_of
@@ -38,6 +37,7 @@ from supervisor.runtime import (
     WouldDeadlock,
     open_runtime,
 )
+from supervisor.tree._events import Event
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

@@ -25,13 +25,13 @@ from actors.agent import (
     ToolUse,
     UserMessage,
 )
-from supervisor._spec import Backoff
 from supervisor._task_events import ApprovalAnswered
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import Hook, Hooks
 from supervisor.permissions import Permissions, Rule, ToolRequest, Verdict
 from supervisor.runtime import UnknownTask, open_runtime
 from supervisor.tools import Tool, ToolResult
+from supervisor.tree._spec import Backoff
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

@@ -18,8 +18,6 @@ from actors.env import Env
 from actors.shell import Shell
 from actors.testing import Program, fake_env
 from actors.work import Report
-from supervisor._events import Event, Straggler
-from supervisor._spec import Backoff
 from supervisor._task_events import (
     Acked,
     Notified,
@@ -32,6 +30,8 @@ from supervisor.agents import AgentPolicy
 from supervisor.hooks import END_BUDGET, Hook, Hooks
 from supervisor.lowlevel import life_of
 from supervisor.runtime import Limits, Runtime, TaskHandle, open_runtime
+from supervisor.tree._events import Event, Straggler
+from supervisor.tree._spec import Backoff
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

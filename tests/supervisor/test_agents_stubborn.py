@@ -13,8 +13,8 @@ from actors import Context
 from actors.agent import Agent, AgentContext, AgentEvent, FinalResult, Note
 from actors.testing import fake_env
 from actors.work import Report
-from supervisor._events import Straggler
 from supervisor.runtime import TaskEnded, TaskHandle, open_runtime
+from supervisor.tree._events import Straggler
 from tests.supervisor.jobs import KILLED, Job, agent
 
 

@@ -21,8 +21,6 @@ from actors.agent import ToolUse
 from actors.testing import FakeIds
 from supervisor._approvals import Approvals
 from supervisor._command_patterns import is_simple_command
-from supervisor._errors import AskFailed
-from supervisor._events import EventStream
 from supervisor.permissions import (
     MODES,
     Decision,
@@ -37,6 +35,8 @@ from supervisor.permissions import (
     recheck,
     resolve_mode,
 )
+from supervisor.tree._errors import AskFailed
+from supervisor.tree._events import EventStream
 
 HOME = "/home/me/project"
 

@@ -22,14 +22,14 @@ from actors.agent import (
 from actors.shell import Shell
 from actors.testing import Program, fake_env
 from actors.work import Report
-from supervisor._events import Event, Subscription
 from supervisor._record import Task
-from supervisor._spec import Backoff
 from supervisor._task_events import ApprovalRequested, TaskStarted
 from supervisor.agents import AgentPolicy
 from supervisor.lowlevel import life_of
 from supervisor.permissions import Permissions
 from supervisor.runtime import Limits, Runtime, TaskHandle, open_runtime
+from supervisor.tree._events import Event, Subscription
+from supervisor.tree._spec import Backoff
 from tests.supervisor.jobs import (
     COMPLETED,
     KILLED,

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors import Completed, Exit, Failed, Stopped
-from supervisor._restart import (
+from supervisor.tree import Backoff, ChildSpec, child
+from supervisor.tree._restart import (
     GiveUp,
     History,
     ShutDown,
@@ -23,8 +24,7 @@ from supervisor._restart import (
     needs_restart,
     restart_scope,
 )
-from supervisor._spec import AUTO_SHUTDOWNS, RESTARTS, STRATEGIES, Flags
-from supervisor.tree import Backoff, ChildSpec, child
+from supervisor.tree._spec import AUTO_SHUTDOWNS, RESTARTS, STRATEGIES, Flags
 
 
 async def nothing(ctx):

@@ -12,7 +12,6 @@ import trio.testing
 
 from actors import Context
 from actors.work import Report
-from supervisor._spec import Restart
 from supervisor._task_events import TaskStopRequested
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
@@ -22,6 +21,7 @@ from supervisor.runtime import (
     UnknownTask,
     open_runtime,
 )
+from supervisor.tree._spec import Restart
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

@@ -12,7 +12,6 @@ import trio.testing
 
 from actors import Context
 from actors.work import Report
-from supervisor._spec import Backoff, Restart
 from supervisor._task_events import Notified, TaskEnded, TaskStarted
 from supervisor.runtime import (
     Limits,
@@ -20,6 +19,7 @@ from supervisor.runtime import (
     Runtime,
     open_runtime,
 )
+from supervisor.tree._spec import Backoff, Restart
 from tests.supervisor.jobs import (
     Job,
 )

@@ -13,9 +13,6 @@ import trio.testing
 
 from actors import Context
 from actors.work import Report
-from supervisor._events import (
-    Straggler,
-)
 from supervisor.runtime import (
     Limits,
     Runtime,
@@ -24,6 +21,7 @@ from supervisor.runtime import (
 from supervisor.tree import (
     RestartIntensityExceeded,
 )
+from supervisor.tree._events import Straggler
 from tests.supervisor.jobs import (
     COMPLETED,
     KILLED,

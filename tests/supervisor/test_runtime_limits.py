@@ -13,7 +13,6 @@ from actors import Context
 from actors.shell import Shell
 from actors.testing import Program, fake_env
 from actors.work import Report
-from supervisor._spec import Backoff
 from supervisor._task_events import Notified, TaskEnded, TaskStopRequested
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
@@ -21,6 +20,7 @@ from supervisor.runtime import (
     TaskHandle,
     open_runtime,
 )
+from supervisor.tree._spec import Backoff
 from tests.supervisor.jobs import (
     COMPLETED,
     KILLED,

@@ -13,8 +13,6 @@ from actors import Context
 from actors.shell import Shell
 from actors.testing import FakeProcesses, fake_env
 from actors.work import Report
-from supervisor._events import RestartScheduled
-from supervisor._spec import Backoff
 from supervisor._task_events import (
     Notified,
     TaskEnded,
@@ -26,6 +24,8 @@ from supervisor.runtime import (
     open_runtime,
 )
 from supervisor.tree import child, open_supervisor
+from supervisor.tree._events import RestartScheduled
+from supervisor.tree._spec import Backoff
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

@@ -20,7 +20,6 @@ from actors import Context, TaskStatus
 from actors.agent import AgentContext, AgentEvent, FinalResult
 from actors.testing import fake_env
 from actors.work import Report
-from supervisor._events import Gap
 from supervisor._life import Life
 from supervisor._places import Places
 from supervisor._record import Task
@@ -28,6 +27,7 @@ from supervisor._table import HISTORY, Table
 from supervisor._task_events import Acked, Notified, TaskEnded, TaskStarted
 from supervisor.lowlevel import life_of
 from supervisor.runtime import Limits, Runtime, open_runtime
+from supervisor.tree._events import Gap
 from tests.supervisor.jobs import Job, agent, forever, returns, waits_for
 
 # What may want memory: it calls something, or makes an object.

@@ -13,7 +13,14 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from supervisor._events import (
+from supervisor.tree import (
+    Backoff,
+    RestartIntensityExceeded,
+    child,
+    open_dynamic_supervisor,
+    open_supervisor,
+)
+from supervisor.tree._events import (
     ChildExited,
     ChildStarted,
     EventStream,
@@ -22,13 +29,6 @@ from supervisor._events import (
     RestartScheduled,
     StopRequested,
     SupervisorEnded,
-)
-from supervisor.tree import (
-    Backoff,
-    RestartIntensityExceeded,
-    child,
-    open_dynamic_supervisor,
-    open_supervisor,
 )
 
 

@@ -23,7 +23,6 @@ from actors import (
     MailboxFull,
     Stopped,
 )
-from supervisor._events import ChildExited, RestartScheduled
 from supervisor.tree import (
     Backoff,
     RestartIntensityExceeded,
@@ -32,6 +31,7 @@ from supervisor.tree import (
     open_dynamic_supervisor,
     open_supervisor,
 )
+from supervisor.tree._events import ChildExited, RestartScheduled
 
 
 async def member(ctx, journal):

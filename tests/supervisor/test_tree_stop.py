@@ -15,7 +15,6 @@ from trio.lowlevel import enable_ki_protection
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from actors import ActorStopping, Completed, Failed, Stopped
-from supervisor._events import ChildExited, Straggler
 from supervisor.tree import (
     Backoff,
     ChildNotFound,
@@ -25,6 +24,7 @@ from supervisor.tree import (
     open_dynamic_supervisor,
     open_supervisor,
 )
+from supervisor.tree._events import ChildExited, Straggler
 
 
 async def idle(ctx):

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from supervisor._errors import SupervisorError
+from supervisor.tree._errors import SupervisorError
 from tests.supervisor.boxes import Box
 from tests.supervisor.hosts import Host, next_of, started, take_wake
 

@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from supervisor._errors import SupervisorError, WouldDeadlock
 from supervisor._turn import _inside
 from supervisor._wakes import Wakes
+from supervisor.tree._errors import SupervisorError, WouldDeadlock
 from tests.supervisor.boxes import Box
 from tests.supervisor.hosts import Host, next_of, started, steps
 

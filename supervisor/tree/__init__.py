@@ -38,12 +38,12 @@ from ._spec import Backoff as Backoff
 from ._spec import ChildSpec as ChildSpec
 from ._spec import ChildTemplate as ChildTemplate
 from ._spec import child as child
-from ._tree import ChildCounts as ChildCounts
-from ._tree import ChildInfo as ChildInfo
-from ._tree import DynamicSupervisor as DynamicSupervisor
-from ._tree import Supervisor as Supervisor
-from ._tree import open_dynamic_supervisor as open_dynamic_supervisor
-from ._tree import open_supervisor as open_supervisor
+from ._supervisor import ChildCounts as ChildCounts
+from ._supervisor import ChildInfo as ChildInfo
+from ._supervisor import DynamicSupervisor as DynamicSupervisor
+from ._supervisor import Supervisor as Supervisor
+from ._supervisor import open_dynamic_supervisor as open_dynamic_supervisor
+from ._supervisor import open_supervisor as open_supervisor
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
