@@ -28,14 +28,14 @@ from ._agent_task import AgentTask
 from ._foreground import run_in_foreground
 from ._handles import TaskHandle
 from ._idle_guards import idle_guards
-from ._judging import with_input
 from ._orders import check_order
-from ._paths import home_directory
 from ._places import Wait
 from ._task_errors import RuntimeStopping
-from ._tool_names import is_listed, names_tool
 from .hooks import Advice, AgentHooks
 from .permissions import AskFailed, ToolRequest
+from .permissions._judging import with_input
+from .permissions._paths import home_directory
+from .permissions._tool_names import is_listed, names_tool
 
 if TYPE_CHECKING:
     from ._agents import Agents

@@ -19,10 +19,10 @@ from actors.work import Work
 from ._agent_host import HostTool, RuntimeHost
 from ._agent_task import AgentTask
 from ._approvals import Approvals
-from ._paths import resolve
 from .agents import AgentPolicy
 from .hooks import AgentHooks, HookFacts, Hooks
 from .permissions import read_mode, resolve_mode
+from .permissions._paths import resolve
 
 if TYPE_CHECKING:
     from ._life import Life

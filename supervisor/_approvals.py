@@ -14,8 +14,8 @@ from actors.lowlevel import check_type
 from actors.text import one_line
 
 from ._task_events import ApprovalAnswered, ApprovalRequested
-from ._tool_names import PATH_ARGUMENTS
 from .permissions import ToolRequest, Verdict
+from .permissions._tool_names import PATH_ARGUMENTS
 from .tree._events import EventStream
 
 _ID_DIGITS = 32

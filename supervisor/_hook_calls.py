@@ -21,12 +21,12 @@ from ._hook import Hook, Hooks
 from ._hook_answer import understood
 from ._hook_command import run_hook_command
 from ._hook_object import Answer, Event
-from ._judging import look
-from ._modes import CLAUDE_NAMES, Mode
-from ._paths import home_directory
-from ._rules import Effect
-from ._tool_names import PATH_ARGUMENTS, all_names, newer
 from .permissions import Decision, ToolRequest, Verdict
+from .permissions._judging import look
+from .permissions._modes import CLAUDE_NAMES, Mode
+from .permissions._paths import home_directory
+from .permissions._rules import Effect
+from .permissions._tool_names import PATH_ARGUMENTS, all_names, newer
 
 T = TypeVar("T")
 

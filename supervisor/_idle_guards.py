@@ -15,8 +15,8 @@ from functools import lru_cache
 from actors.text import one_line
 
 from ._hook import TOOL_LISTS, Hook, Hooks, is_for_all, names_in
-from ._rules import Rule, misspelt, speaks_of_any
-from ._tool_names import (
+from .permissions._rules import Rule, misspelt, speaks_of_any
+from .permissions._tool_names import (
     KNOWN,
     all_names,
     is_of_server,

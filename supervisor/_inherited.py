@@ -12,7 +12,7 @@ import attrs
 
 from ._agent_task import AgentTask
 from ._table import Table
-from ._tool_names import in_both
+from .permissions._tool_names import in_both
 
 
 def agent_record(table: Table, task_id: str | None) -> AgentTask | None:

@@ -33,8 +33,8 @@ from ._orders import Order, check_order
 from ._revival import Revival
 from ._task_errors import AgentRunsElsewhere, ResumeRefused
 from ._task_events import TaskResumed
-from ._tool_names import names_tool
 from .permissions import recheck, resolve_mode
+from .permissions._tool_names import names_tool
 
 if TYPE_CHECKING:
     from actors.agent import Run

@@ -79,10 +79,10 @@ from ._definition import AgentDefinition as AgentDefinition
 from ._definition import DefinitionError as DefinitionError
 from ._frontmatter import HeadField, Value, split_page
 from ._hook_settings import HookReader
-from ._modes import MODES_BY_NAME
 from ._text_file import BadText, read_text
-from ._tool_names import known_spelling
 from .hooks import Hooks
+from .permissions._modes import MODES_BY_NAME
+from .permissions._tool_names import known_spelling
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

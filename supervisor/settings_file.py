@@ -53,13 +53,13 @@ from actors.text import clean_text
 
 from ._hook_settings import EVENTS, HookReader, near, shown
 from ._hook_settings import Problem as Problem
-from ._modes import CLAUDE_MODES
-from ._paths import home_directory
-from ._rule_reading import is_anchored
-from ._rules import doubtful, is_about_paths, name_in
 from ._text_file import BadText, read_json, read_text
 from .hooks import Hooks
 from .permissions import Mode, Rule
+from .permissions._modes import CLAUDE_MODES
+from .permissions._paths import home_directory
+from .permissions._rule_reading import is_anchored
+from .permissions._rules import doubtful, is_about_paths, name_in
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["FileSettings", "Problem", "SettingsError", "read_hooks", "read_settings"]

@@ -31,13 +31,6 @@ TODAY = {
         supervisor._display supervisor._notifications supervisor._outbox
         supervisor._turn supervisor._wakes
     """,
-    "supervisor.permissions": """
-        supervisor._command_patterns supervisor._command_reading
-        supervisor._glob supervisor._host_patterns supervisor._judging
-        supervisor._modes supervisor._near_names supervisor._path_patterns
-        supervisor._paths supervisor._rule_reading supervisor._rules
-        supervisor._tool_names
-    """,
     "supervisor.hooks": """
         supervisor._hook supervisor._hook_answer supervisor._hook_calls
         supervisor._hook_command supervisor._hook_object

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from actors.agent import ToolUse
 
 from .._inherited import agent_record
-from .._paths import home_directory
 from ..lowlevel import life_of
 from ..permissions import Permissions, ToolRequest, resolve_mode
+from ..permissions._paths import home_directory
 from ._arguments import Refused
 from ._tool import Guard, Tool
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final
 
-from .._command_reading import plain_commands
+from ..permissions._command_reading import plain_commands
 
 _KILLERS: Final = frozenset({"pkill", "killall"})
 # What may stand before a command.

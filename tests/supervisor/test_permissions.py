@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from actors.agent import ToolUse
 from actors.testing import FakeIds
 from supervisor._approvals import Approvals
-from supervisor._command_patterns import is_simple_command
 from supervisor.permissions import (
     MODES,
     Decision,
@@ -35,6 +34,7 @@ from supervisor.permissions import (
     recheck,
     resolve_mode,
 )
+from supervisor.permissions._command_patterns import is_simple_command
 from supervisor.tree._errors import AskFailed
 from supervisor.tree._events import EventStream
 

@@ -23,11 +23,11 @@ from actors.agent import (
 from actors.env import real_env
 from actors.testing import fake_env
 from supervisor._inherited import Inherited
-from supervisor._tool_names import is_listed
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition
 from supervisor.hooks import Hook, Hooks
 from supervisor.permissions import Permissions, Rule, ToolRequest, Verdict
+from supervisor.permissions._tool_names import is_listed
 from supervisor.runtime import Runtime, open_runtime
 from supervisor.tools import Tool
 from supervisor.tools import ToolResult as Answer

@@ -82,6 +82,7 @@ import attrs
 from actors.lowlevel import publish as _publish
 from actors.text import one_line
 
+from ..tree._errors import AskFailed as AskFailed
 from ._judging import Decision as Decision
 from ._judging import ToolRequest as ToolRequest
 from ._judging import Verdict as Verdict
@@ -94,7 +95,6 @@ from ._modes import read_mode as read_mode
 from ._modes import recheck as recheck
 from ._modes import resolve_mode as resolve_mode
 from ._rules import Rule as Rule
-from .tree._errors import AskFailed as AskFailed
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
