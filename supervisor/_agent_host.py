@@ -27,11 +27,11 @@ from actors.work import Work
 from ._agent_task import AgentTask
 from ._foreground import run_in_foreground
 from ._handles import TaskHandle
-from ._idle_guards import idle_guards
 from ._orders import check_order
 from ._places import Wait
 from ._task_errors import RuntimeStopping
 from .hooks import Advice, AgentHooks
+from .hooks._idle_guards import idle_guards
 from .permissions import AskFailed, ToolRequest
 from .permissions._judging import with_input
 from .permissions._paths import home_directory

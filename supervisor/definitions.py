@@ -78,9 +78,9 @@ from ._definition import SHOWN, shown
 from ._definition import AgentDefinition as AgentDefinition
 from ._definition import DefinitionError as DefinitionError
 from ._frontmatter import HeadField, Value, split_page
-from ._hook_settings import HookReader
-from ._text_file import BadText, read_text
 from .hooks import Hooks
+from .hooks._settings import HookReader
+from .hooks._text_file import BadText, read_text
 from .permissions._modes import MODES_BY_NAME
 from .permissions._tool_names import known_spelling
 

@@ -51,10 +51,10 @@ import attrs
 from actors.lowlevel import publish as _publish
 from actors.text import clean_text
 
-from ._hook_settings import EVENTS, HookReader, near, shown
-from ._hook_settings import Problem as Problem
-from ._text_file import BadText, read_json, read_text
 from .hooks import Hooks
+from .hooks._settings import EVENTS, HookReader, near, shown
+from .hooks._settings import Problem as Problem
+from .hooks._text_file import BadText, read_json, read_text
 from .permissions import Mode, Rule
 from .permissions._modes import CLAUDE_MODES
 from .permissions._paths import home_directory

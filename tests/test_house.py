@@ -168,7 +168,7 @@ EXEMPT = {
     "actors/_system/process_input.py": "its standard input",
     "actors/_system/process_output.py": "its output",
     "supervisor/cli/": "the command line: a program, not the runtime",
-    "supervisor/_text_file.py": "files of the host's, read before there is a runtime",
+    "supervisor/hooks/_text_file.py": "files of the host's, read before there is a runtime",
     "supervisor/definitions.py": "the directory of such files",
     "supervisor/tools/_host.py": "which processes are the host's own, never to be killed",
 }

@@ -31,11 +31,6 @@ TODAY = {
         supervisor._display supervisor._notifications supervisor._outbox
         supervisor._turn supervisor._wakes
     """,
-    "supervisor.hooks": """
-        supervisor._hook supervisor._hook_answer supervisor._hook_calls
-        supervisor._hook_command supervisor._hook_object
-        supervisor._hook_settings supervisor._idle_guards supervisor._text_file
-    """,
     "supervisor.definitions": """
         supervisor._definition supervisor._frontmatter
     """,

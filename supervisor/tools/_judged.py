@@ -25,8 +25,8 @@ _ID_DIGITS: Final = 16
 def guard_of(runtime: Runtime, owner: str | None, permissions: Permissions) -> Guard:
     """Return what judges the calls of ``owner``: rules, mode, `Permissions.ask` and,
     in the mode ``bubble``, whoever answers ``runtime.approvals``."""
-    from .._idle_guards import idle_guards
     from ..hooks import Hooks
+    from ..hooks._idle_guards import idle_guards
 
     name = _TYPE if owner is None else owner
     life = life_of(runtime)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from supervisor._hook_answer import read_output
-from supervisor._hook_object import TEXT_LIMIT, Answer, Event, read_object
+from supervisor.hooks._answer import read_output
+from supervisor.hooks._object import TEXT_LIMIT, Answer, Event, read_object
 
 
 def of_call(**specific: Any) -> dict[str, Any]:

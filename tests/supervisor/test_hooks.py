@@ -34,7 +34,6 @@ from actors.agent import (
 )
 from actors.env import Env, real_env
 from actors.testing import Program, fake_env
-from supervisor._hook_object import TEXT_LIMIT
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import (
     END_BUDGET,
@@ -44,6 +43,7 @@ from supervisor.hooks import (
     HookFacts,
     Hooks,
 )
+from supervisor.hooks._object import TEXT_LIMIT
 from supervisor.permissions import ToolRequest, Verdict
 from supervisor.runtime import Limits, Runtime, Warned, open_runtime
 
@@ -847,7 +847,7 @@ async def test_the_last_hooks_are_real_commands_and_killed_in_time(
 ) -> None:
     """HK5, P1."""
     # Time for a slow machine to start them.
-    monkeypatch.setattr("supervisor._hook_calls.END_BUDGET", 8)
+    monkeypatch.setattr("supervisor.hooks._calls.END_BUDGET", 8)
     file, told = tmp_path / "pid", tmp_path / "told"
     stubborn = STUBBORN.replace("PID", shlex.quote(str(file)))
     hooks = stops(stubborn, f"cat > {told}.part; mv {told}.part {told}", timeout=1000)

@@ -11,9 +11,9 @@ import trio
 
 from actors.agent import Agent
 from actors.testing import fake_env
-from supervisor._idle_guards import idle_guards
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import Hook, Hooks
+from supervisor.hooks._idle_guards import idle_guards
 from supervisor.permissions import Permissions, Rule
 from supervisor.runtime import Runtime, Warned, open_runtime
 from supervisor.settings_file import SettingsError, read_settings

@@ -12,12 +12,10 @@ import attrs
 
 from actors.text import one_line
 
-from ._hook import TOOL_LISTS, Hook, Hooks, is_for_all, matcher_for, names_in
-from ._hook_command import PROJECT_DIR
-from .permissions import Rule
-from .permissions._near_names import nearest_name
-from .permissions._rules import misspelt
-from .permissions._tool_names import (
+from ..permissions import Rule
+from ..permissions._near_names import nearest_name
+from ..permissions._rules import misspelt
+from ..permissions._tool_names import (
     KNOWN,
     is_known,
     known_spelling,
@@ -25,6 +23,8 @@ from .permissions._tool_names import (
     misspelt_in,
     rule_for_a_name,
 )
+from ._command import PROJECT_DIR
+from ._hook import TOOL_LISTS, Hook, Hooks, is_for_all, matcher_for, names_in
 
 TIMEOUT: Final = 600.0
 """Seconds that a hook of a settings file has that says nothing else."""

@@ -12,10 +12,10 @@ from typing import Any, Final, cast
 
 import attrs
 
-from ._hook_command import CommandEnd
-from ._hook_object import TAKEN, TOP, Answer, Event, as_text, read_object, shown
+from ..permissions._judging import Decision, Verdict
+from ._command import CommandEnd
+from ._object import TAKEN, TOP, Answer, Event, as_text, read_object, shown
 from ._text_file import BadText, read_json
-from .permissions._judging import Decision, Verdict
 
 _BLOCKED: Final = 2
 """The exit code of a denial."""

@@ -11,9 +11,9 @@ import attrs
 from actors.lowlevel import by, check_number, check_type
 from actors.text import one_line
 
-from .permissions import Rule, as_tuple, is_async_function, list_of
-from .permissions._rules import name_in, speaks_of_any
-from .permissions._tool_names import KNOWN, all_names
+from ..permissions import Rule, as_tuple, is_async_function, list_of
+from ..permissions._rules import name_in, speaks_of_any
+from ..permissions._tool_names import KNOWN, all_names
 
 _NAMES: Final = re.compile(r"[A-Za-z0-9_ ,|-]*")
 TOOL_LISTS: Final = (

@@ -13,7 +13,7 @@ import trio
 from actors.env import Env, Process, ProcessExit
 from actors.shell import spawn_shell
 
-from ._hook_object import as_text
+from ._object import as_text
 
 OUTPUT_LIMIT: Final = 2**20
 """Bytes kept of what a hook prints, and of its errors, from the start."""

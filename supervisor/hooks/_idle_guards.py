@@ -14,9 +14,8 @@ from functools import lru_cache
 
 from actors.text import one_line
 
-from ._hook import TOOL_LISTS, Hook, Hooks, is_for_all, names_in
-from .permissions._rules import Rule, misspelt, speaks_of_any
-from .permissions._tool_names import (
+from ..permissions._rules import Rule, misspelt, speaks_of_any
+from ..permissions._tool_names import (
     KNOWN,
     all_names,
     is_of_server,
@@ -25,6 +24,7 @@ from .permissions._tool_names import (
     misspelt_in,
     rule_for_a_name,
 )
+from ._hook import TOOL_LISTS, Hook, Hooks, is_for_all, names_in
 
 _SHOWN = 80
 

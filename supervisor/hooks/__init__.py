@@ -101,15 +101,15 @@ from __future__ import annotations
 
 from actors.lowlevel import publish as _publish
 
+from ._calls import END_BUDGET as END_BUDGET
+from ._calls import STOP_BLOCKS as STOP_BLOCKS
+from ._calls import Advice as Advice
+from ._calls import AgentHooks as AgentHooks
+from ._calls import Comment as Comment
+from ._calls import HookFacts as HookFacts
 from ._hook import Hook as Hook
 from ._hook import HookFunction as HookFunction
 from ._hook import Hooks as Hooks
-from ._hook_calls import END_BUDGET as END_BUDGET
-from ._hook_calls import STOP_BLOCKS as STOP_BLOCKS
-from ._hook_calls import Advice as Advice
-from ._hook_calls import AgentHooks as AgentHooks
-from ._hook_calls import Comment as Comment
-from ._hook_calls import HookFacts as HookFacts
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

@@ -17,16 +17,16 @@ from actors.agent import AgentFailed
 from actors.env import Env
 from actors.text import clean_text, one_line
 
+from ..permissions import Decision, ToolRequest, Verdict
+from ..permissions._judging import look
+from ..permissions._modes import CLAUDE_NAMES, Mode
+from ..permissions._paths import home_directory
+from ..permissions._rules import Effect
+from ..permissions._tool_names import PATH_ARGUMENTS, all_names, newer
+from ._answer import understood
+from ._command import run_hook_command
 from ._hook import Hook, Hooks
-from ._hook_answer import understood
-from ._hook_command import run_hook_command
-from ._hook_object import Answer, Event
-from .permissions import Decision, ToolRequest, Verdict
-from .permissions._judging import look
-from .permissions._modes import CLAUDE_NAMES, Mode
-from .permissions._paths import home_directory
-from .permissions._rules import Effect
-from .permissions._tool_names import PATH_ARGUMENTS, all_names, newer
+from ._object import Answer, Event
 
 T = TypeVar("T")
 

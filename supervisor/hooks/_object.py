@@ -15,8 +15,8 @@ import attrs
 from actors.envelope import CUT, truncate_head
 from actors.text import clean_text, one_line
 
-from .permissions._near_names import nearest_name, plain_name
-from .permissions._rules import Effect
+from ..permissions._near_names import nearest_name, plain_name
+from ..permissions._rules import Effect
 
 Event: TypeAlias = Literal[
     "SubagentStart",
