@@ -169,7 +169,7 @@ EXEMPT = {
     "actors/_system/process_output.py": "its output",
     "supervisor/cli/": "the command line: a program, not the runtime",
     "supervisor/hooks/_text_file.py": "files of the host's, read before there is a runtime",
-    "supervisor/definitions.py": "the directory of such files",
+    "supervisor/definitions/__init__.py": "the directory of such files",
     "supervisor/tools/_host.py": "which processes are the host's own, never to be killed",
 }
 
@@ -478,7 +478,7 @@ EXTRAS = {
     "actors/models/openai.py": {"openai"},
     "actors/models/_script_file.py": {"yaml"},
     "supervisor/schedule.py": {"cronsim"},
-    "supervisor/_frontmatter.py": {"yaml"},
+    "supervisor/definitions/_frontmatter.py": {"yaml"},
 }
 """What only one file imports, inside the function that needs it."""
 

@@ -31,9 +31,6 @@ TODAY = {
         supervisor._display supervisor._notifications supervisor._outbox
         supervisor._turn supervisor._wakes
     """,
-    "supervisor.definitions": """
-        supervisor._definition supervisor._frontmatter
-    """,
     "supervisor._tasks": """
         supervisor._agent_task supervisor._ends supervisor._json
         supervisor._limits supervisor._lineage supervisor._orders

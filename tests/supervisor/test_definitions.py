@@ -17,7 +17,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from supervisor._frontmatter import HeadField, _with_lines
 from supervisor.definitions import (
     AgentDefinition,
     DefinitionError,
@@ -25,6 +24,7 @@ from supervisor.definitions import (
     read_definition,
     read_definitions,
 )
+from supervisor.definitions._frontmatter import HeadField, _with_lines
 from supervisor.hooks import Hook, Hooks
 
 HEAD = "name: reviewer\ndescription: Reads changes\n"

@@ -14,10 +14,10 @@ import attrs
 from actors.lowlevel import by, check_whole, of
 from actors.text import clean_text, is_encodable
 
-from .hooks import Hooks
-from .permissions._modes import MODES
-from .permissions._tool_names import newer
-from .tree._spec import Restart
+from ..hooks import Hooks
+from ..permissions._modes import MODES
+from ..permissions._tool_names import newer
+from ..tree._spec import Restart
 
 _NAME_LIMIT: Final = 64
 _TEXT_LIMIT: Final = 16_384

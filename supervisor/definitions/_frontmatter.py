@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import attrs
 
-from .hooks._text_file import BadText
+from ..hooks._text_file import BadText
 
 HEAD_LIMIT: Final = 65_536
 """Characters that a head may have."""
