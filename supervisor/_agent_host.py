@@ -24,12 +24,12 @@ from actors.notifier import write_envelopes
 from actors.text import one_line
 from actors.work import Work
 
-from ._agent_task import AgentTask
 from ._foreground import run_in_foreground
 from ._handles import TaskHandle
-from ._orders import check_order
-from ._places import Wait
-from ._task_errors import RuntimeStopping
+from ._tasks.agent_task import AgentTask
+from ._tasks.errors import RuntimeStopping
+from ._tasks.orders import check_order
+from ._tasks.places import Wait
 from .hooks import Advice, AgentHooks
 from .hooks._idle_guards import idle_guards
 from .permissions import AskFailed, ToolRequest
@@ -40,7 +40,7 @@ from .permissions._tool_names import is_listed, names_tool
 if TYPE_CHECKING:
     from ._agents import Agents
     from ._life import Life
-    from ._snapshot import TaskSnapshot
+    from ._tasks.snapshot import TaskSnapshot
 
 
 REFUSED_BY_DEFAULT: Final = (

@@ -17,8 +17,8 @@ from actors.transcript import AgentMeta, Transcript, TranscriptStore
 from actors.work import Work
 
 from ._agent_host import HostTool, RuntimeHost
-from ._agent_task import AgentTask
 from ._approvals import Approvals
+from ._tasks.agent_task import AgentTask
 from .agents import AgentPolicy
 from .hooks import AgentHooks, HookFacts, Hooks
 from .permissions import read_mode, resolve_mode
@@ -26,7 +26,7 @@ from .permissions._paths import resolve
 
 if TYPE_CHECKING:
     from ._life import Life
-    from ._record import Task
+    from ._tasks.record import Task
 
 _TYPES: Final = {"local_bash": "shell", "local_agent": "subagent"}
 _SHOWN: Final = 1_000

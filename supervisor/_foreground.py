@@ -11,10 +11,10 @@ from trio.lowlevel import enable_ki_protection
 
 from ._handles import TaskHandle
 from ._life import Life
-from ._orders import Order
-from ._record import Task
-from ._snapshot import TaskSnapshot
 from ._stops import end
+from ._tasks.orders import Order
+from ._tasks.record import Task
+from ._tasks.snapshot import TaskSnapshot
 
 
 @enable_ki_protection

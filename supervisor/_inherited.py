@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
-from ._agent_task import AgentTask
-from ._table import Table
+from ._tasks.agent_task import AgentTask
+from ._tasks.table import Table
 from .permissions._tool_names import in_both
 
 

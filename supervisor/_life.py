@@ -25,19 +25,19 @@ from actors.output import DiskQuota
 from actors.text import one_line
 from actors.transcript import MOST_RESUMES
 
-from ._agent_task import AgentTask
 from ._delivery import Delivery
-from ._ends import conclude, describe, describe_error
-from ._limits import Limits
-from ._lineage import depth_below, parent_of
-from ._orders import ID_PREFIXES, Order
 from ._outbox import Notify
-from ._places import Places
-from ._record import Task
 from ._runs import Runs
-from ._table import Table
-from ._task_errors import BacklogFull, RuntimeStopping
-from ._task_events import (
+from ._tasks.agent_task import AgentTask
+from ._tasks.ends import conclude, describe, describe_error
+from ._tasks.errors import BacklogFull, RuntimeStopping
+from ._tasks.limits import Limits
+from ._tasks.lineage import depth_below, parent_of
+from ._tasks.orders import ID_PREFIXES, Order
+from ._tasks.places import Places
+from ._tasks.record import Task
+from ._tasks.table import Table
+from ._tasks.task_events import (
     AgentSaid,
     TaskBackgrounded,
     TaskEnded,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from actors.agent import AgentEvent, Message, UserMessage
 
     from ._agent_side import AgentSide
-    from ._revival import Revival
+    from ._tasks.revival import Revival
 
 _ID_ATTEMPTS = 1_000
 # Specs kept for tasks to come.

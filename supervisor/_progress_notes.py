@@ -15,9 +15,9 @@ from actors.text import escape, escaped_line
 
 from ._delivery import Delivery
 from ._outbox import Notify, Words
-from ._record import Task
-from ._snapshot import TaskSnapshot
-from ._table import Table
+from ._tasks.record import Task
+from ._tasks.snapshot import TaskSnapshot
+from ._tasks.table import Table
 
 _PATH_SHOWN: Final = 4_096
 

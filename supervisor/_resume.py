@@ -27,12 +27,12 @@ from actors.agent import (
 )
 from actors.transcript import META_LIMIT, keeps
 
-from ._agent_task import AgentTask
 from ._inherited import Inherited, inherited
-from ._orders import Order, check_order
-from ._revival import Revival
-from ._task_errors import AgentRunsElsewhere, ResumeRefused
-from ._task_events import TaskResumed
+from ._tasks.agent_task import AgentTask
+from ._tasks.errors import AgentRunsElsewhere, ResumeRefused
+from ._tasks.orders import Order, check_order
+from ._tasks.revival import Revival
+from ._tasks.task_events import TaskResumed
 from .permissions import recheck, resolve_mode
 from .permissions._tool_names import names_tool
 

@@ -13,10 +13,10 @@ import trio
 
 from actors import ActorRef, Completed, Context, Failed
 
-from ._agent_task import AgentTask
-from ._ends import conclude, describe, describe_error
-from ._record import RestartPolicy, Task
-from ._task_events import TaskRestarted, TaskRestartScheduled
+from ._tasks.agent_task import AgentTask
+from ._tasks.ends import conclude, describe, describe_error
+from ._tasks.record import RestartPolicy, Task
+from ._tasks.task_events import TaskRestarted, TaskRestartScheduled
 from .tree._spec import ChildSpec, child
 from .tree._supervisor import (
     DynamicSupervisor,

@@ -10,11 +10,11 @@ import trio
 
 from actors import ActorRef, TaskStatus
 
-from ._agent_task import AgentTask
 from ._life import Life
 from ._outbox import Notify
-from ._record import Task
-from ._snapshot import TaskSnapshot
+from ._tasks.agent_task import AgentTask
+from ._tasks.record import Task
+from ._tasks.snapshot import TaskSnapshot
 from .tree._supervisor import DynamicSupervisor
 
 # A supervisor that is stopped needs a few steps for its own end.

@@ -10,8 +10,8 @@ from trio.lowlevel import ParkingLot, enable_ki_protection
 
 from ._handles import TaskHandle, known, member
 from ._life import Life
-from ._record import Task
-from ._snapshot import TaskSnapshot
+from ._tasks.record import Task
+from ._tasks.snapshot import TaskSnapshot
 
 
 class TaskSet:

@@ -15,7 +15,7 @@ from actors.agent import Run
 from actors.lowlevel import check_type, check_whole
 from actors.lowlevel import publish as _publish
 
-from ._task_errors import DepthExceeded as DepthExceeded
+from ._tasks.errors import DepthExceeded as DepthExceeded
 from .hooks import Hooks
 from .permissions import Permissions
 

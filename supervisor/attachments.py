@@ -24,7 +24,7 @@ from actors.lowlevel import publish as _publish
 from actors.text import escaped_line
 
 from ._progress_notes import furthest, progress_line
-from ._snapshot import TaskSnapshot
+from ._tasks.snapshot import TaskSnapshot
 from .lowlevel import life_of
 
 if TYPE_CHECKING:

@@ -32,50 +32,50 @@ from ._display import cap_lines as cap_lines
 from ._foreground import run_in_foreground
 from ._handles import TaskHandle as TaskHandle
 from ._handles import known, member, unknown
-from ._json import from_json as from_json
-from ._json import to_json as to_json
 from ._life import Life
-from ._limits import Limits as Limits
 from ._messages import Messages, check_message
 from ._messages import Sent as Sent
 from ._notifications import Notifications as Notifications
 from ._opening import RuntimeTree
-from ._orders import as_text, check_order, check_policy
 from ._outbox import NOTIFY, Notify
 from ._outbox import Notification as Notification
 from ._progress_notes import ProgressNotes
-from ._record import Task
 from ._resume import Resumes
-from ._snapshot import OutputEnded as OutputEnded
-from ._snapshot import TaskError as TaskError
-from ._snapshot import TaskSnapshot as TaskSnapshot
-from ._snapshot import Usage as Usage
 from ._stops import StopResult as StopResult
 from ._stops import stop
-from ._task_errors import AgentRunsElsewhere as AgentRunsElsewhere
-from ._task_errors import BacklogFull as BacklogFull
-from ._task_errors import DepthExceeded as DepthExceeded
-from ._task_errors import InputClosed as InputClosed
-from ._task_errors import MessageRefused as MessageRefused
-from ._task_errors import ResumeRefused as ResumeRefused
-from ._task_errors import RuntimeStopping as RuntimeStopping
-from ._task_errors import UnknownTask as UnknownTask
-from ._task_events import Acked as Acked
-from ._task_events import AgentEvents as AgentEvents
-from ._task_events import AgentSaid as AgentSaid
-from ._task_events import ApprovalAnswered as ApprovalAnswered
-from ._task_events import ApprovalRequested as ApprovalRequested
-from ._task_events import Notified as Notified
-from ._task_events import TaskBackgrounded as TaskBackgrounded
-from ._task_events import TaskEnded as TaskEnded
-from ._task_events import TaskProgress as TaskProgress
-from ._task_events import TaskPrompted as TaskPrompted
-from ._task_events import TaskRestarted as TaskRestarted
-from ._task_events import TaskRestartScheduled as TaskRestartScheduled
-from ._task_events import TaskResumed as TaskResumed
-from ._task_events import TaskStarted as TaskStarted
-from ._task_events import TaskStopRequested as TaskStopRequested
-from ._task_events import Warned as Warned
+from ._tasks.errors import AgentRunsElsewhere as AgentRunsElsewhere
+from ._tasks.errors import BacklogFull as BacklogFull
+from ._tasks.errors import DepthExceeded as DepthExceeded
+from ._tasks.errors import InputClosed as InputClosed
+from ._tasks.errors import MessageRefused as MessageRefused
+from ._tasks.errors import ResumeRefused as ResumeRefused
+from ._tasks.errors import RuntimeStopping as RuntimeStopping
+from ._tasks.errors import UnknownTask as UnknownTask
+from ._tasks.json import from_json as from_json
+from ._tasks.json import to_json as to_json
+from ._tasks.limits import Limits as Limits
+from ._tasks.orders import as_text, check_order, check_policy
+from ._tasks.record import Task
+from ._tasks.snapshot import OutputEnded as OutputEnded
+from ._tasks.snapshot import TaskError as TaskError
+from ._tasks.snapshot import TaskSnapshot as TaskSnapshot
+from ._tasks.snapshot import Usage as Usage
+from ._tasks.task_events import Acked as Acked
+from ._tasks.task_events import AgentEvents as AgentEvents
+from ._tasks.task_events import AgentSaid as AgentSaid
+from ._tasks.task_events import ApprovalAnswered as ApprovalAnswered
+from ._tasks.task_events import ApprovalRequested as ApprovalRequested
+from ._tasks.task_events import Notified as Notified
+from ._tasks.task_events import TaskBackgrounded as TaskBackgrounded
+from ._tasks.task_events import TaskEnded as TaskEnded
+from ._tasks.task_events import TaskProgress as TaskProgress
+from ._tasks.task_events import TaskPrompted as TaskPrompted
+from ._tasks.task_events import TaskRestarted as TaskRestarted
+from ._tasks.task_events import TaskRestartScheduled as TaskRestartScheduled
+from ._tasks.task_events import TaskResumed as TaskResumed
+from ._tasks.task_events import TaskStarted as TaskStarted
+from ._tasks.task_events import TaskStopRequested as TaskStopRequested
+from ._tasks.task_events import Warned as Warned
 from ._turn import Parents
 from ._turn import Turn as Turn
 from ._waiting import TaskSet as TaskSet

@@ -35,7 +35,7 @@ from actors.text import clean_text, escape, escaped_line, one_line
 
 from ._delivery import Delivery
 from ._outbox import Facts, Notification, Words
-from ._task_errors import RuntimeStopping
+from ._tasks.errors import RuntimeStopping
 from .tree._errors import ChildNotFound, SupervisorError, SupervisorStopping
 from .tree._spec import child
 from .tree._supervisor import Supervisor

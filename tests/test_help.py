@@ -201,7 +201,8 @@ def test_what_stands_behind_the_seam_has_the_help_of_its_protocol() -> None:
 
 def test_every_field_of_what_a_caller_reads_is_documented() -> None:
     """As a docstring below it, which an editor shows."""
-    from supervisor import _limits, _table
+    from supervisor._tasks import limits as _limits
+    from supervisor._tasks import table as _table
 
     bare: list[str] = []
     for module, names in ((_limits, {"Limits"}), (_table, {"TaskSnapshot", "Usage"})):
@@ -220,7 +221,7 @@ def test_help_shows_what_each_class_of_agents_holds() -> None:
     from actors.agent import Agent
     from supervisor._approvals import Approval, Approvals
     from supervisor._handles import StopResult
-    from supervisor._limits import Limits
+    from supervisor._tasks.limits import Limits
     from supervisor.agents import AgentPolicy
     from supervisor.hooks import Hook, Hooks
     from supervisor.permissions import Permissions

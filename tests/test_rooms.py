@@ -31,13 +31,6 @@ TODAY = {
         supervisor._display supervisor._notifications supervisor._outbox
         supervisor._turn supervisor._wakes
     """,
-    "supervisor._tasks": """
-        supervisor._agent_task supervisor._ends supervisor._json
-        supervisor._limits supervisor._lineage supervisor._orders
-        supervisor._places supervisor._reading supervisor._record
-        supervisor._revival supervisor._snapshot supervisor._table
-        supervisor._task_errors supervisor._task_events
-    """,
     "supervisor._life": """
         supervisor._agent_side supervisor._delivery supervisor._foreground
         supervisor._handles supervisor._life supervisor._opening

@@ -13,8 +13,8 @@ from actors.text import clean_text, one_line
 from .._handles import TaskHandle
 from .._inherited import agent_record, inherited
 from .._resume import GENERAL
-from .._snapshot import TaskSnapshot
-from .._task_errors import DepthExceeded, ResumeRefused, UnknownTask
+from .._tasks.errors import DepthExceeded, ResumeRefused, UnknownTask
+from .._tasks.snapshot import TaskSnapshot
 from ..definitions import AgentDefinition
 from ..lowlevel import life_of
 from ..settings import Settings

@@ -12,8 +12,8 @@ from actors import TaskStatus
 from actors.shell import exit_words
 from actors.text import one_line
 
-from .._snapshot import TaskSnapshot
-from .._task_errors import UnknownTask
+from .._tasks.errors import UnknownTask
+from .._tasks.snapshot import TaskSnapshot
 from ._arguments import Refused, shown
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from actors.text import one_line
 
 from .._handles import TaskHandle
 from .._inherited import agent_record
-from .._task_errors import MessageRefused, UnknownTask
+from .._tasks.errors import MessageRefused, UnknownTask
 from ..lowlevel import life_of
 from ._arguments import Field, Refused, check_words
 from ._owned import by_resume, find_agent, unknown

@@ -9,7 +9,7 @@ import trio
 
 from actors.text import one_line
 
-from .._snapshot import TaskSnapshot
+from .._tasks.snapshot import TaskSnapshot
 from ._owned import described, owned
 from ._tool import Call, Tool, ToolResult
 

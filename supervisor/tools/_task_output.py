@@ -11,9 +11,9 @@ import trio
 from actors import TaskStatus
 from actors.text import clean_text, one_line
 
-from .._ends import leftovers
-from .._reading import output_size
-from .._snapshot import TaskSnapshot
+from .._tasks.ends import leftovers
+from .._tasks.reading import output_size
+from .._tasks.snapshot import TaskSnapshot
 from ..lowlevel import life_of
 from ..settings import Settings
 from ._arguments import Field

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from .._task_errors import InputClosed
+from .._tasks.errors import InputClosed
 from ._arguments import Field, Refused, check_encodable
 from ._owned import find
 from ._tool import Call, Tool, ToolResult

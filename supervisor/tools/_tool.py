@@ -11,7 +11,7 @@ import trio
 
 from actors.lowlevel import check_type
 
-from .._task_errors import BacklogFull, RuntimeStopping
+from .._tasks.errors import BacklogFull, RuntimeStopping
 from ..tree._errors import WouldDeadlock
 from ._arguments import Field, Refused, object_schema, read_arguments
 

@@ -22,7 +22,7 @@ import trio.testing
 from actors import TaskStatus
 from actors.env import Env, OutputFile, real_env
 from actors.shell import Shell
-from supervisor._task_events import TaskProgress, Warned
+from supervisor._tasks.task_events import TaskProgress, Warned
 from supervisor.runtime import (
     Limits,
     Notification,

@@ -24,8 +24,8 @@ from actors.agent import (
 from actors.shell import Shell
 from actors.testing import fake_env
 from actors.work import Report
-from supervisor._agent_task import AgentTask
-from supervisor._task_events import Acked, TaskEnded, TaskStarted
+from supervisor._tasks.agent_task import AgentTask
+from supervisor._tasks.task_events import Acked, TaskEnded, TaskStarted
 from supervisor.agents import AgentPolicy, DepthExceeded
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (

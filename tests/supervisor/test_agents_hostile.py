@@ -23,8 +23,8 @@ from actors.agent import (
     ToolUse,
 )
 from actors.work import Report
-from supervisor._agent_task import AgentTask
-from supervisor._task_events import Acked, Notified
+from supervisor._tasks.agent_task import AgentTask
+from supervisor._tasks.task_events import Acked, Notified
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     BacklogFull,

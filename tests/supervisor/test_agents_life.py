@@ -25,7 +25,7 @@ from actors.agent import (
     ToolUse,
     UserMessage,
 )
-from supervisor._task_events import ApprovalAnswered
+from supervisor._tasks.task_events import ApprovalAnswered
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import Hook, Hooks
 from supervisor.permissions import Permissions, Rule, ToolRequest, Verdict

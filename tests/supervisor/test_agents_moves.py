@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from actors.agent import AgentContext, AgentEvent, FinalResult, Note, UserMessage
-from supervisor._task_events import TaskBackgrounded, TaskRestarted, TaskStarted
+from supervisor._tasks.task_events import TaskBackgrounded, TaskRestarted, TaskStarted
 from supervisor.runtime import Limits, TaskHandle, TaskSnapshot, open_runtime
 from supervisor.tree._events import Gap
 from tests.supervisor.jobs import (

@@ -18,7 +18,7 @@ from actors.agent import (
     UserMessage,
 )
 from actors.shell import Shell
-from supervisor._task_events import TaskEnded
+from supervisor._tasks.task_events import TaskEnded
 from supervisor.agents import AgentPolicy
 from supervisor.permissions import Permissions
 from supervisor.runtime import Runtime, TaskHandle, open_runtime

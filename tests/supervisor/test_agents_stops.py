@@ -18,7 +18,7 @@ from actors.env import Env
 from actors.shell import Shell
 from actors.testing import Program, fake_env
 from actors.work import Report
-from supervisor._task_events import (
+from supervisor._tasks.task_events import (
     Acked,
     Notified,
     TaskEnded,

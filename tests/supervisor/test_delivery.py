@@ -24,7 +24,7 @@ from actors.shell import Shell
 from actors.work import Report
 from supervisor._notifications import Notifications
 from supervisor._outbox import Notification, Notify, Outbox
-from supervisor._task_events import Acked, Notified, TaskEnded, TaskProgress
+from supervisor._tasks.task_events import Acked, Notified, TaskEnded, TaskProgress
 from supervisor.lowlevel import life_of
 from supervisor.runtime import BacklogFull, Limits, TaskHandle, open_runtime
 from supervisor.tree import child, open_supervisor

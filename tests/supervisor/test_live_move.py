@@ -17,7 +17,7 @@ import trio.testing
 from actors import Context, TaskStatus
 from actors.shell import Shell
 from actors.work import Report
-from supervisor._task_events import (
+from supervisor._tasks.task_events import (
     Notified,
     TaskBackgrounded,
     TaskEnded,

@@ -22,8 +22,8 @@ from actors.agent import (
 from actors.shell import Shell
 from actors.testing import Program, fake_env
 from actors.work import Report
-from supervisor._record import Task
-from supervisor._task_events import ApprovalRequested, TaskStarted
+from supervisor._tasks.record import Task
+from supervisor._tasks.task_events import ApprovalRequested, TaskStarted
 from supervisor.agents import AgentPolicy
 from supervisor.lowlevel import life_of
 from supervisor.permissions import Permissions

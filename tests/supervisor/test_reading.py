@@ -26,7 +26,7 @@ from actors.env import OutputFile, real_env
 from actors.output import OutputLog, older_file
 from actors.shell import Shell
 from actors.work import Report
-from supervisor._reading import (
+from supervisor._tasks.reading import (
     CHUNK,
     WINDOW,
     Follower,
@@ -36,8 +36,8 @@ from supervisor._reading import (
     read_tail,
     wait_output,
 )
-from supervisor._record import Task
-from supervisor._snapshot import OutputEnded
+from supervisor._tasks.record import Task
+from supervisor._tasks.snapshot import OutputEnded
 from supervisor.runtime import Runtime, TaskHandle, open_runtime
 
 HANGS = 60.0

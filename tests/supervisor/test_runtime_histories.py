@@ -12,7 +12,7 @@ import trio.testing
 
 from actors import Context
 from actors.work import Report
-from supervisor._task_events import Notified, TaskEnded, TaskStarted
+from supervisor._tasks.task_events import Notified, TaskEnded, TaskStarted
 from supervisor.runtime import (
     Limits,
     Notification,

@@ -14,7 +14,7 @@ from actors import Context
 from actors.env import Env, real_env
 from actors.shell import Shell
 from actors.work import Report
-from supervisor._task_events import Notified, TaskEnded
+from supervisor._tasks.task_events import Notified, TaskEnded
 from supervisor.runtime import (
     BacklogFull,
     Limits,

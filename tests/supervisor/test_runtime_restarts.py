@@ -13,7 +13,7 @@ from actors import Context
 from actors.shell import Shell
 from actors.testing import FakeProcesses, fake_env
 from actors.work import Report
-from supervisor._task_events import (
+from supervisor._tasks.task_events import (
     Notified,
     TaskEnded,
     TaskRestarted,

@@ -21,10 +21,10 @@ from actors.agent import AgentContext, AgentEvent, FinalResult
 from actors.testing import fake_env
 from actors.work import Report
 from supervisor._life import Life
-from supervisor._places import Places
-from supervisor._record import Task
-from supervisor._table import HISTORY, Table
-from supervisor._task_events import Acked, Notified, TaskEnded, TaskStarted
+from supervisor._tasks.places import Places
+from supervisor._tasks.record import Task
+from supervisor._tasks.table import HISTORY, Table
+from supervisor._tasks.task_events import Acked, Notified, TaskEnded, TaskStarted
 from supervisor.lowlevel import life_of
 from supervisor.runtime import Limits, Runtime, open_runtime
 from supervisor.tree._events import Gap

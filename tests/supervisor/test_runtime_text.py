@@ -27,7 +27,7 @@ from actors.agent import (
 )
 from actors.models import anthropic, openai
 from actors.testing import fake_env
-from supervisor._json import to_json
+from supervisor._tasks.json import to_json
 from supervisor.runtime import open_runtime
 from tests.supervisor.jobs import COMPLETED, agent
 

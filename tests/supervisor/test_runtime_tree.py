@@ -14,7 +14,7 @@ import trio.testing
 from actors import Context
 from actors.lowlevel import Incarnation
 from actors.work import Report
-from supervisor._task_events import Warned
+from supervisor._tasks.task_events import Warned
 from supervisor.runtime import (
     Limits,
     Notification,

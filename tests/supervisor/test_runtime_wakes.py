@@ -16,7 +16,7 @@ from actors.agent import Agent, AgentContext, AgentEvent, FinalResult
 from actors.shell import Shell
 from actors.testing import fake_env
 from actors.work import Report
-from supervisor._task_events import Notified, Warned
+from supervisor._tasks.task_events import Notified, Warned
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     DisplayItem,

@@ -9,9 +9,9 @@ import pytest
 
 from actors import Completed, Exit, Failed, Stopped, TaskStatus
 from actors.env import real_env
-from supervisor._ends import conclude, describe, describe_error
-from supervisor._record import Task
-from supervisor._table import Table
+from supervisor._tasks.ends import conclude, describe, describe_error
+from supervisor._tasks.record import Task
+from supervisor._tasks.table import Table
 
 OWN = ValueError("own")
 

@@ -20,9 +20,9 @@ from contextlib import contextmanager
 import attrs
 from trio.lowlevel import ParkingLot, enable_ki_protection
 
-from ._limits import Limits, Slots
-from ._record import Task
-from ._table import Table
+from .limits import Limits, Slots
+from .record import Task
+from .table import Table
 
 
 @attrs.define(eq=False)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from actors.agent import Message
     from actors.transcript import AgentMeta, Transcript
 
-    from ._agent_task import AgentTask
+    from .agent_task import AgentTask
 
 
 class Revival:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 
-from ._record import Task
+from .record import Task
 
 HISTORY = 32
 """Ended tasks of each type, and of those as many in the background as waited for,

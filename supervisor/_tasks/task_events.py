@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from .tree._events import Event, Gap, Subscription
+from ..tree._events import Event, Gap, Subscription
 
 if TYPE_CHECKING:
     from actors.agent import AgentEvent

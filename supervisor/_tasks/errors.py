@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import attrs
 
-from .tree._errors import SupervisorError
+from ..tree._errors import SupervisorError
 
 
 @attrs.define(slots=False, repr=False)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ._agent_task import AgentTask
-from ._record import Task
-from ._table import Table
-from ._task_errors import DepthExceeded, RuntimeStopping
+from .agent_task import AgentTask
+from .errors import DepthExceeded, RuntimeStopping
+from .record import Task
+from .table import Table
 
 
 def parent_of(

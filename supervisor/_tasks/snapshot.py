@@ -10,8 +10,8 @@ import attrs
 
 from actors import Progress, TaskStatus
 
-from ._outbox import Notify
-from .tree._errors import SupervisorError
+from .._outbox import Notify
+from ..tree._errors import SupervisorError
 
 
 @attrs.frozen

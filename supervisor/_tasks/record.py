@@ -17,14 +17,14 @@ from actors.env import Env, ProcessUsage
 from actors.shell import Shell
 from actors.work import Report, Work
 
-from ._outbox import Notification, Notify
-from ._snapshot import TaskError, TaskSnapshot, Usage
-from .tree._spec import Backoff, Restart
+from .._outbox import Notification, Notify
+from ..tree._spec import Backoff, Restart
+from .snapshot import TaskError, TaskSnapshot, Usage
 
 if TYPE_CHECKING:
     from actors.agent import AgentEvent
 
-    from ._agent_task import AgentTask
+    from .agent_task import AgentTask
 
 
 class EndReader(Protocol):

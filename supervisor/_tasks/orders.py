@@ -14,10 +14,10 @@ import trio
 from actors.lowlevel import check_one_of, is_number
 from actors.work import Work
 
-from ._outbox import NOTIFY, Notify
-from ._record import RestartPolicy
-from .tree._spec import Backoff, ChildSpec, Restart
-from .tree._supervisor import open_supervisor
+from .._outbox import NOTIFY, Notify
+from ..tree._spec import Backoff, ChildSpec, Restart
+from ..tree._supervisor import open_supervisor
+from .record import RestartPolicy
 
 ID_PREFIXES = {"local_bash": "s", "local_agent": "", "remote_agent": "r"}
 """What the id of a task begins with, by its type."""

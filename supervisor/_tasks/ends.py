@@ -14,9 +14,9 @@ from actors.agent import AgentFailed
 from actors.envelope import LABEL_LIMIT, Envelope
 from actors.text import clean_text, one_line
 
-from ._record import Task
-from ._snapshot import TaskError
-from .tree._errors import RestartIntensityExceeded
+from ..tree._errors import RestartIntensityExceeded
+from .record import Task
+from .snapshot import TaskError
 
 TEXT_LIMIT = 65_536
 """Characters kept of an error's message, and of its traceback."""

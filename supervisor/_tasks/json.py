@@ -11,10 +11,10 @@ from actors.agent import from_data
 from actors.agent import to_json as said_to_json
 from actors.text import encodable
 
-from . import _task_events
-from ._task_events import AgentSaid
-from .tree import _events
-from .tree._events import SCHEMA_VERSION, Event
+from ..tree import _events
+from ..tree._events import SCHEMA_VERSION, Event
+from . import task_events as _task_events
+from .task_events import AgentSaid
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["SCHEMA_VERSION", "from_json", "to_json"]

@@ -11,16 +11,16 @@ import trio
 
 from actors.agent import AgentReport, InboxClosed, UserMessage
 
-from ._outbox import Notification
-from ._record import Task
+from .._outbox import Notification
+from .record import Task
 
 if TYPE_CHECKING:
     from actors.agent import Agent, AgentEvent, Budget, Message
     from actors.transcript import AgentMeta, TranscriptLog
 
-    from ._revival import Revival
-    from .permissions import Mode
-    from .tree._supervisor import DynamicSupervisor
+    from ..permissions import Mode
+    from ..tree._supervisor import DynamicSupervisor
+    from .revival import Revival
 
 
 class AgentTask(Task, AgentReport):

@@ -31,8 +31,8 @@ from actors.lowlevel import check_whole
 from actors.output import older_file
 from actors.text import whole_characters
 
-from ._record import Task
-from ._snapshot import OutputEnded
+from .record import Task
+from .snapshot import OutputEnded
 
 CHUNK: Final = 65_536
 """Bytes that are read at once."""

@@ -1,0 +1,1 @@
+"""Tasks and the rules about them: the record and the table, orders, places, ends."""
