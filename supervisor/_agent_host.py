@@ -24,8 +24,8 @@ from actors.notifier import write_envelopes
 from actors.text import one_line
 from actors.work import Work
 
-from ._foreground import run_in_foreground
-from ._handles import TaskHandle
+from ._life.foreground import run_in_foreground
+from ._life.handles import TaskHandle
 from ._tasks.agent_task import AgentTask
 from ._tasks.errors import RuntimeStopping
 from ._tasks.orders import check_order
@@ -39,7 +39,7 @@ from .permissions._tool_names import is_listed, names_tool
 
 if TYPE_CHECKING:
     from ._agents import Agents
-    from ._life import Life
+    from ._life.life import Life
     from ._tasks.snapshot import TaskSnapshot
 
 

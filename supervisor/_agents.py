@@ -25,7 +25,7 @@ from .permissions import read_mode, resolve_mode
 from .permissions._paths import resolve
 
 if TYPE_CHECKING:
-    from ._life import Life
+    from ._life.life import Life
     from ._tasks.record import Task
 
 _TYPES: Final = {"local_bash": "shell", "local_agent": "subagent"}

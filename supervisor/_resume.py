@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from actors.transcript import AgentMeta, Transcript
 
     from ._agents import Agents
-    from ._life import Life
+    from ._life.life import Life
     from .permissions import Mode
 
 GENERAL: Final = "general-purpose"

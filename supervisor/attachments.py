@@ -23,7 +23,7 @@ from actors import Progress
 from actors.lowlevel import publish as _publish
 from actors.text import escaped_line
 
-from ._progress_notes import furthest, progress_line
+from ._life.progress_notes import furthest, progress_line
 from ._tasks.snapshot import TaskSnapshot
 from .lowlevel import life_of
 

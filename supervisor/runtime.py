@@ -29,20 +29,22 @@ from ._display import DisplayItem as DisplayItem
 from ._display import DisplayQueue as DisplayQueue
 from ._display import Folded as Folded
 from ._display import cap_lines as cap_lines
-from ._foreground import run_in_foreground
-from ._handles import TaskHandle as TaskHandle
-from ._handles import known, member, unknown
-from ._life import Life
+from ._life.foreground import run_in_foreground
+from ._life.handles import TaskHandle as TaskHandle
+from ._life.handles import known, member, unknown
+from ._life.life import Life
+from ._life.opening import RuntimeTree
+from ._life.progress_notes import ProgressNotes
+from ._life.stops import StopResult as StopResult
+from ._life.stops import stop
+from ._life.waiting import TaskSet as TaskSet
+from ._life.waiting import wait_all, wait_any
 from ._messages import Messages, check_message
 from ._messages import Sent as Sent
 from ._notifications import Notifications as Notifications
-from ._opening import RuntimeTree
 from ._outbox import NOTIFY, Notify
 from ._outbox import Notification as Notification
-from ._progress_notes import ProgressNotes
 from ._resume import Resumes
-from ._stops import StopResult as StopResult
-from ._stops import stop
 from ._tasks.errors import AgentRunsElsewhere as AgentRunsElsewhere
 from ._tasks.errors import BacklogFull as BacklogFull
 from ._tasks.errors import DepthExceeded as DepthExceeded
@@ -78,8 +80,6 @@ from ._tasks.task_events import TaskStopRequested as TaskStopRequested
 from ._tasks.task_events import Warned as Warned
 from ._turn import Parents
 from ._turn import Turn as Turn
-from ._waiting import TaskSet as TaskSet
-from ._waiting import wait_all, wait_any
 from ._wakes import Wake as Wake
 from ._wakes import Wakes as Wakes
 from ._wakes import as_reminder as as_reminder

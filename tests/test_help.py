@@ -220,7 +220,7 @@ def test_help_shows_what_each_class_of_agents_holds() -> None:
     """A docstring below a field is not shown by it."""
     from actors.agent import Agent
     from supervisor._approvals import Approval, Approvals
-    from supervisor._handles import StopResult
+    from supervisor._life.life.handles import StopResult
     from supervisor._tasks.limits import Limits
     from supervisor.agents import AgentPolicy
     from supervisor.hooks import Hook, Hooks

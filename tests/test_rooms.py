@@ -31,12 +31,6 @@ TODAY = {
         supervisor._display supervisor._notifications supervisor._outbox
         supervisor._turn supervisor._wakes
     """,
-    "supervisor._life": """
-        supervisor._agent_side supervisor._delivery supervisor._foreground
-        supervisor._handles supervisor._life supervisor._opening
-        supervisor._progress_notes supervisor._runs supervisor._stops
-        supervisor._waiting
-    """,
     "supervisor.agents": """
         supervisor._agent_host supervisor._agents supervisor._approvals
         supervisor._inherited supervisor._messages supervisor._resume

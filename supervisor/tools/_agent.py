@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from actors import TaskStatus
 from actors.text import clean_text, one_line
 
-from .._handles import TaskHandle
 from .._inherited import agent_record, inherited
+from .._life.handles import TaskHandle
 from .._resume import GENERAL
 from .._tasks.errors import DepthExceeded, ResumeRefused, UnknownTask
 from .._tasks.snapshot import TaskSnapshot

@@ -19,7 +19,7 @@ from ._arguments import Refused, shown
 if TYPE_CHECKING:
     from actors.transcript import AgentMeta
 
-    from .._handles import TaskHandle
+    from .._life.handles import TaskHandle
     from ..runtime import Runtime
 
 _LISTED: Final = 20

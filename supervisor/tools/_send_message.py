@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from actors.text import one_line
 
-from .._handles import TaskHandle
 from .._inherited import agent_record
+from .._life.handles import TaskHandle
 from .._tasks.errors import MessageRefused, UnknownTask
 from ..lowlevel import life_of
 from ._arguments import Field, Refused, check_words

@@ -21,7 +21,7 @@ from ._owned import find, is_told, state
 from ._tool import Call, Tool, ToolResult
 
 if TYPE_CHECKING:
-    from .._handles import TaskHandle
+    from .._life.handles import TaskHandle
     from ..runtime import Runtime
 
 DEFAULT_TIMEOUT: Final = 30_000

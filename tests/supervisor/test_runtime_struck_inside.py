@@ -20,7 +20,7 @@ from actors import Context, TaskStatus
 from actors.agent import AgentContext, AgentEvent, FinalResult
 from actors.testing import fake_env
 from actors.work import Report
-from supervisor._life import Life
+from supervisor._life.life import Life
 from supervisor._tasks.places import Places
 from supervisor._tasks.record import Task
 from supervisor._tasks.table import HISTORY, Table

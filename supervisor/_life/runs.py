@@ -13,19 +13,19 @@ import trio
 
 from actors import ActorRef, Completed, Context, Failed
 
-from ._tasks.agent_task import AgentTask
-from ._tasks.ends import conclude, describe, describe_error
-from ._tasks.record import RestartPolicy, Task
-from ._tasks.task_events import TaskRestarted, TaskRestartScheduled
-from .tree._spec import ChildSpec, child
-from .tree._supervisor import (
+from .._tasks.agent_task import AgentTask
+from .._tasks.ends import conclude, describe, describe_error
+from .._tasks.record import RestartPolicy, Task
+from .._tasks.task_events import TaskRestarted, TaskRestartScheduled
+from ..tree._spec import ChildSpec, child
+from ..tree._supervisor import (
     DynamicSupervisor,
     open_dynamic_supervisor,
     open_supervisor,
 )
 
 if TYPE_CHECKING:
-    from ._life import Life
+    from .life import Life
 
 # Of a run. No file says more, or it is not believed; `actors.transcript` reads them.
 _HIGHEST: Final = 10**12

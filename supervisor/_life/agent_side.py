@@ -9,7 +9,7 @@ from typing import Protocol
 from actors.transcript import TranscriptStore
 from actors.work import Work
 
-from ._tasks.agent_task import AgentTask
+from .._tasks.agent_task import AgentTask
 
 
 class AgentSide(Protocol):

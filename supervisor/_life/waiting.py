@@ -8,10 +8,10 @@ from heapq import heappop, heappush
 import trio
 from trio.lowlevel import ParkingLot, enable_ki_protection
 
-from ._handles import TaskHandle, known, member
-from ._life import Life
-from ._tasks.record import Task
-from ._tasks.snapshot import TaskSnapshot
+from .._tasks.record import Task
+from .._tasks.snapshot import TaskSnapshot
+from .handles import TaskHandle, known, member
+from .life import Life
 
 
 class TaskSet:

@@ -10,12 +10,12 @@ import trio
 
 from actors import ActorRef, TaskStatus
 
-from ._life import Life
-from ._outbox import Notify
-from ._tasks.agent_task import AgentTask
-from ._tasks.record import Task
-from ._tasks.snapshot import TaskSnapshot
-from .tree._supervisor import DynamicSupervisor
+from .._outbox import Notify
+from .._tasks.agent_task import AgentTask
+from .._tasks.record import Task
+from .._tasks.snapshot import TaskSnapshot
+from ..tree._supervisor import DynamicSupervisor
+from .life import Life
 
 # A supervisor that is stopped needs a few steps for its own end.
 _UNWINDING = 1.0

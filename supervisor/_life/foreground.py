@@ -9,12 +9,12 @@ from functools import partial
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from ._handles import TaskHandle
-from ._life import Life
-from ._stops import end
-from ._tasks.orders import Order
-from ._tasks.record import Task
-from ._tasks.snapshot import TaskSnapshot
+from .._tasks.orders import Order
+from .._tasks.record import Task
+from .._tasks.snapshot import TaskSnapshot
+from .handles import TaskHandle
+from .life import Life
+from .stops import end
 
 
 @enable_ki_protection

@@ -11,16 +11,16 @@ import trio
 from actors import TaskStatus
 from actors.work import Input
 
-from ._life import Life
-from ._stops import StopResult, stop
-from ._tasks.errors import InputClosed, UnknownTask
-from ._tasks.record import Task
-from ._tasks.snapshot import TaskSnapshot
-from ._tasks.task_events import AgentEvents
-from .tree._fair import fair
+from .._tasks.errors import InputClosed, UnknownTask
+from .._tasks.record import Task
+from .._tasks.snapshot import TaskSnapshot
+from .._tasks.task_events import AgentEvents
+from ..tree._fair import fair
+from .life import Life
+from .stops import StopResult, stop
 
 if TYPE_CHECKING:
-    from ._tasks.reading import OutputPart
+    from .._tasks.reading import OutputPart
 
 
 class TaskHandle:
@@ -149,7 +149,7 @@ class TaskHandle:
         The output of an agent is its transcript, here and below: one line of JSON
         for each message, as they are in the file. Its answer is in the snapshot.
         """
-        from ._tasks.reading import read_tail
+        from .._tasks.reading import read_tail
 
         return read_tail(self._task, limit, whole_lines=whole_lines)
 
@@ -159,7 +159,7 @@ class TaskHandle:
         """Return the output from the byte ``offset`` on, at most ``limit`` bytes
         of it and only whole characters, without waiting. With ``whole_lines`` it
         begins with the first line that begins there or later."""
-        from ._tasks.reading import read_from
+        from .._tasks.reading import read_from
 
         return read_from(self._task, offset, limit, whole_lines=whole_lines)
 
@@ -167,7 +167,7 @@ class TaskHandle:
         """Iterate over the output from the byte ``offset`` on, as it comes. It
         ends with the task, after its last byte. Cancelling it loses nothing:
         begin again."""
-        from ._tasks.reading import follow
+        from .._tasks.reading import follow
 
         return follow(self._task, offset)
 
@@ -187,7 +187,7 @@ class TaskHandle:
         Raises:
             OutputEnded: if the task ends before; it holds the snapshot.
         """
-        from ._tasks.reading import wait_output
+        from .._tasks.reading import wait_output
 
         return await wait_output(self._task, pattern)
 

@@ -13,11 +13,11 @@ from actors import Progress
 from actors.envelope import NOTE
 from actors.text import escape, escaped_line
 
-from ._delivery import Delivery
-from ._outbox import Notify, Words
-from ._tasks.record import Task
-from ._tasks.snapshot import TaskSnapshot
-from ._tasks.table import Table
+from .._outbox import Notify, Words
+from .._tasks.record import Task
+from .._tasks.snapshot import TaskSnapshot
+from .._tasks.table import Table
+from .telling import Delivery
 
 _PATH_SHOWN: Final = 4_096
 

@@ -8,13 +8,13 @@ from functools import partial
 from actors import ActorRef, TaskStatus
 from actors.envelope import Envelope
 
-from ._outbox import Ack, Facts, Kind, Notification, Notify, Outbox
-from ._tasks.agent_task import AgentTask
-from ._tasks.ends import bare_envelope, envelope
-from ._tasks.record import Task
-from ._tasks.table import Table
-from ._tasks.task_events import Acked, Notified
-from .tree._events import EventStream
+from .._outbox import Ack, Facts, Kind, Notification, Notify, Outbox
+from .._tasks.agent_task import AgentTask
+from .._tasks.ends import bare_envelope, envelope
+from .._tasks.record import Task
+from .._tasks.table import Table
+from .._tasks.task_events import Acked, Notified
+from ..tree._events import EventStream
 
 
 class Delivery:

@@ -25,19 +25,17 @@ from actors.output import DiskQuota
 from actors.text import one_line
 from actors.transcript import MOST_RESUMES
 
-from ._delivery import Delivery
-from ._outbox import Notify
-from ._runs import Runs
-from ._tasks.agent_task import AgentTask
-from ._tasks.ends import conclude, describe, describe_error
-from ._tasks.errors import BacklogFull, RuntimeStopping
-from ._tasks.limits import Limits
-from ._tasks.lineage import depth_below, parent_of
-from ._tasks.orders import ID_PREFIXES, Order
-from ._tasks.places import Places
-from ._tasks.record import Task
-from ._tasks.table import Table
-from ._tasks.task_events import (
+from .._outbox import Notify
+from .._tasks.agent_task import AgentTask
+from .._tasks.ends import conclude, describe, describe_error
+from .._tasks.errors import BacklogFull, RuntimeStopping
+from .._tasks.limits import Limits
+from .._tasks.lineage import depth_below, parent_of
+from .._tasks.orders import ID_PREFIXES, Order
+from .._tasks.places import Places
+from .._tasks.record import Task
+from .._tasks.table import Table
+from .._tasks.task_events import (
     AgentSaid,
     TaskBackgrounded,
     TaskEnded,
@@ -47,18 +45,20 @@ from ._tasks.task_events import (
     TaskStopRequested,
     Warned,
 )
-from .tree._children import Child
-from .tree._errors import SupervisorError, SupervisorStopping, WouldDeadlock
-from .tree._events import EventStream
-from .tree._log import LINE, log
-from .tree._spec import ChildSpec
-from .tree._supervisor import DynamicSupervisor
+from ..tree._children import Child
+from ..tree._errors import SupervisorError, SupervisorStopping, WouldDeadlock
+from ..tree._events import EventStream
+from ..tree._log import LINE, log
+from ..tree._spec import ChildSpec
+from ..tree._supervisor import DynamicSupervisor
+from .runs import Runs
+from .telling import Delivery
 
 if TYPE_CHECKING:
     from actors.agent import AgentEvent, Message, UserMessage
 
-    from ._agent_side import AgentSide
-    from ._tasks.revival import Revival
+    from .._tasks.revival import Revival
+    from .agent_side import AgentSide
 
 _ID_ATTEMPTS = 1_000
 # Specs kept for tasks to come.

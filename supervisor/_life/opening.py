@@ -16,9 +16,9 @@ from trio.lowlevel import enable_ki_protection
 from actors.notifier import notifier
 from actors.transcript import transcript_writer
 
-from ._life import Life
-from .tree._spec import Backoff, child
-from .tree._supervisor import Supervisor, open_dynamic_supervisor, open_supervisor
+from ..tree._spec import Backoff, child
+from ..tree._supervisor import Supervisor, open_dynamic_supervisor, open_supervisor
+from .life import Life
 
 _CLOSE_BUDGET = 30.0
 # What makes the writer of transcripts crash may last, and nobody waits for it: with

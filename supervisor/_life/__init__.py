@@ -1,0 +1,1 @@
+"""What becomes of a task, from an order to the record of its end."""
