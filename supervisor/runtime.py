@@ -25,10 +25,18 @@ from actors.work import Work
 from ._agents import Agents
 from ._approvals import Approval as Approval
 from ._approvals import Approvals as Approvals
-from ._display import DisplayItem as DisplayItem
-from ._display import DisplayQueue as DisplayQueue
-from ._display import Folded as Folded
-from ._display import cap_lines as cap_lines
+from ._delivery.display import DisplayItem as DisplayItem
+from ._delivery.display import DisplayQueue as DisplayQueue
+from ._delivery.display import Folded as Folded
+from ._delivery.display import cap_lines as cap_lines
+from ._delivery.outbox import NOTIFY, Notify
+from ._delivery.outbox import Notification as Notification
+from ._delivery.readers import Notifications as Notifications
+from ._delivery.turns import Parents
+from ._delivery.turns import Turn as Turn
+from ._delivery.wakes import Wake as Wake
+from ._delivery.wakes import Wakes as Wakes
+from ._delivery.wakes import as_reminder as as_reminder
 from ._life.foreground import run_in_foreground
 from ._life.handles import TaskHandle as TaskHandle
 from ._life.handles import known, member, unknown
@@ -41,9 +49,6 @@ from ._life.waiting import TaskSet as TaskSet
 from ._life.waiting import wait_all, wait_any
 from ._messages import Messages, check_message
 from ._messages import Sent as Sent
-from ._notifications import Notifications as Notifications
-from ._outbox import NOTIFY, Notify
-from ._outbox import Notification as Notification
 from ._resume import Resumes
 from ._tasks.errors import AgentRunsElsewhere as AgentRunsElsewhere
 from ._tasks.errors import BacklogFull as BacklogFull
@@ -78,11 +83,6 @@ from ._tasks.task_events import TaskResumed as TaskResumed
 from ._tasks.task_events import TaskStarted as TaskStarted
 from ._tasks.task_events import TaskStopRequested as TaskStopRequested
 from ._tasks.task_events import Warned as Warned
-from ._turn import Parents
-from ._turn import Turn as Turn
-from ._wakes import Wake as Wake
-from ._wakes import Wakes as Wakes
-from ._wakes import as_reminder as as_reminder
 from .agents import AgentPolicy
 from .schedule import Schedule as Schedule
 from .schedule import start_schedule

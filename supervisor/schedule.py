@@ -33,8 +33,8 @@ from actors.lowlevel import check_text, check_type
 from actors.lowlevel import publish as _publish
 from actors.text import clean_text, escape, escaped_line, one_line
 
+from ._delivery.outbox import Facts, Notification, Words
 from ._life.telling import Delivery
-from ._outbox import Facts, Notification, Words
 from ._tasks.errors import RuntimeStopping
 from .tree._errors import ChildNotFound, SupervisorError, SupervisorStopping
 from .tree._spec import child

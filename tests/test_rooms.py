@@ -27,10 +27,6 @@ FACES = {"actors": "actors._kernel", "actors.lowlevel": "actors._kernel"}
 """What stands outside of the room whose face it is."""
 
 TODAY = {
-    "supervisor._delivery": """
-        supervisor._display supervisor._notifications supervisor._outbox
-        supervisor._turn supervisor._wakes
-    """,
     "supervisor.agents": """
         supervisor._agent_host supervisor._agents supervisor._approvals
         supervisor._inherited supervisor._messages supervisor._resume

@@ -25,7 +25,7 @@ from actors.output import DiskQuota
 from actors.text import one_line
 from actors.transcript import MOST_RESUMES
 
-from .._outbox import Notify
+from .._delivery.outbox import Notify
 from .._tasks.agent_task import AgentTask
 from .._tasks.ends import conclude, describe, describe_error
 from .._tasks.errors import BacklogFull, RuntimeStopping

@@ -13,7 +13,7 @@ from actors import Progress
 from actors.envelope import NOTE
 from actors.text import escape, escaped_line
 
-from .._outbox import Notify, Words
+from .._delivery.outbox import Notify, Words
 from .._tasks.record import Task
 from .._tasks.snapshot import TaskSnapshot
 from .._tasks.table import Table

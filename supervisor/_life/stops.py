@@ -10,7 +10,7 @@ import trio
 
 from actors import ActorRef, TaskStatus
 
-from .._outbox import Notify
+from .._delivery.outbox import Notify
 from .._tasks.agent_task import AgentTask
 from .._tasks.record import Task
 from .._tasks.snapshot import TaskSnapshot

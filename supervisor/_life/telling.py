@@ -8,7 +8,7 @@ from functools import partial
 from actors import ActorRef, TaskStatus
 from actors.envelope import Envelope
 
-from .._outbox import Ack, Facts, Kind, Notification, Notify, Outbox
+from .._delivery.outbox import Ack, Facts, Kind, Notification, Notify, Outbox
 from .._tasks.agent_task import AgentTask
 from .._tasks.ends import bare_envelope, envelope
 from .._tasks.record import Task

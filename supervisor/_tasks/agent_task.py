@@ -11,7 +11,7 @@ import trio
 
 from actors.agent import AgentReport, InboxClosed, UserMessage
 
-from .._outbox import Notification
+from .._delivery.outbox import Notification
 from .record import Task
 
 if TYPE_CHECKING:

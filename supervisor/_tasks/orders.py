@@ -14,7 +14,7 @@ import trio
 from actors.lowlevel import check_one_of, is_number
 from actors.work import Work
 
-from .._outbox import NOTIFY, Notify
+from .._delivery.outbox import NOTIFY, Notify
 from ..tree._spec import Backoff, ChildSpec, Restart
 from ..tree._supervisor import open_supervisor
 from .record import RestartPolicy

@@ -17,7 +17,7 @@ from actors.env import Env, ProcessUsage
 from actors.shell import Shell
 from actors.work import Report, Work
 
-from .._outbox import Notification, Notify
+from .._delivery.outbox import Notification, Notify
 from ..tree._spec import Backoff, Restart
 from .snapshot import TaskError, TaskSnapshot, Usage
 

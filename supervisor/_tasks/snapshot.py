@@ -10,7 +10,7 @@ import attrs
 
 from actors import Progress, TaskStatus
 
-from .._outbox import Notify
+from .._delivery.outbox import Notify
 from ..tree._errors import SupervisorError
 
 

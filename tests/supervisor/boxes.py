@@ -8,16 +8,10 @@ from itertools import count
 from actors import TaskStatus
 from actors.envelope import Envelope
 from actors.notifier import write_envelopes
-from supervisor._notifications import Notifications
-from supervisor._outbox import (
-    Ack,
-    Notification,
-    Notify,
-    Outbox,
-    Words,
-)
-from supervisor._turn import Parents, Turn
-from supervisor._wakes import Wakes
+from supervisor._delivery.outbox import Ack, Notification, Notify, Outbox, Words
+from supervisor._delivery.readers import Notifications
+from supervisor._delivery.turns import Parents, Turn
+from supervisor._delivery.wakes import Wakes
 
 _numbers = count(1)
 

@@ -9,9 +9,9 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from supervisor._outbox import Notification
-from supervisor._turn import Turn
-from supervisor._wakes import Wake, Wakes
+from supervisor._delivery.outbox import Notification
+from supervisor._delivery.turns import Turn
+from supervisor._delivery.wakes import Wake, Wakes
 from tests.supervisor.boxes import Box
 
 

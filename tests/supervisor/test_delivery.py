@@ -17,13 +17,13 @@ import trio
 import trio.testing
 
 import actors.notifier
-import supervisor._outbox
+import supervisor._delivery.outbox
 from actors import Context, Progress, TaskStatus
 from actors.envelope import LABEL_LIMIT, Envelope
 from actors.shell import Shell
 from actors.work import Report
-from supervisor._notifications import Notifications
-from supervisor._outbox import Notification, Notify, Outbox
+from supervisor._delivery.outbox import Notification, Notify, Outbox
+from supervisor._delivery.readers import Notifications
 from supervisor._tasks.task_events import Acked, Notified, TaskEnded, TaskProgress
 from supervisor.lowlevel import life_of
 from supervisor.runtime import BacklogFull, Limits, TaskHandle, open_runtime
@@ -47,7 +47,7 @@ Place = tuple[str, int]
 # All that runs in the notifier's task between one record and the next.
 WATCHED = {
     actors.notifier.__file__: {"notifier", "write_envelopes", "_render"},
-    supervisor._outbox.__file__: {
+    supervisor._delivery.outbox.__file__: {
         "Outbox.next_unsent",
         "Outbox.publish",
         "_Ready.put",

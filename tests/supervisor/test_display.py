@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from actors.shell import Shell
 from actors.testing import fake_env
-from supervisor._display import DISPLAY_LIMIT, Admission, admit
+from supervisor._delivery.display import DISPLAY_LIMIT, Admission, admit
 from supervisor.runtime import DisplayItem, DisplayQueue, cap_lines, open_runtime
 
 

@@ -10,8 +10,8 @@ import trio
 import trio.testing
 
 from actors import TaskStatus
-from supervisor._notifications import Notifications
-from supervisor._outbox import Ack, Notification, Words
+from supervisor._delivery.outbox import Ack, Notification, Words
+from supervisor._delivery.readers import Notifications
 from tests.supervisor.boxes import Box
 
 

@@ -8,9 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from supervisor._outbox import Notification
-from supervisor._turn import Turn
-from supervisor._wakes import Wake, as_reminder
+from supervisor._delivery.outbox import Notification
+from supervisor._delivery.turns import Turn
+from supervisor._delivery.wakes import Wake, as_reminder
 from tests.supervisor.boxes import Box
 from tests.supervisor.hosts import Host, next_of, started
 

@@ -9,8 +9,8 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from supervisor._outbox import Notification
-from supervisor._turn import Turn
+from supervisor._delivery.outbox import Notification
+from supervisor._delivery.turns import Turn
 from tests.supervisor.boxes import Box
 from tests.supervisor.hosts import Host, started, steps
 

@@ -9,8 +9,8 @@ import pytest
 import trio
 import trio.testing
 
-from supervisor._turn import _inside
-from supervisor._wakes import Wakes
+from supervisor._delivery.turns import _inside
+from supervisor._delivery.wakes import Wakes
 from supervisor.tree._errors import SupervisorError, WouldDeadlock
 from tests.supervisor.boxes import Box
 from tests.supervisor.hosts import Host, next_of, started, steps

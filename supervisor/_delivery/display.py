@@ -15,7 +15,7 @@ import attrs
 from actors.lowlevel import check_whole
 
 if TYPE_CHECKING:
-    from ._outbox import Notification
+    from .outbox import Notification
 
 DISPLAY_LIMIT = 20
 """Items that a `DisplayQueue` keeps."""

@@ -8,7 +8,7 @@ from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protect
 from actors.lowlevel import check_whole
 from actors.notifier import write_envelopes
 
-from ._outbox import Notification, Outbox, by_number
+from .outbox import Notification, Outbox, by_number
 
 # A reader of a long queue lets others run this often.
 _CHECKPOINT_EVERY = 16

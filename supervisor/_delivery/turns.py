@@ -22,8 +22,8 @@ from trio.lowlevel import ParkingLot, current_task, enable_ki_protection
 
 from actors.notifier import write_envelopes
 
-from ._outbox import Notification, Outbox
-from .tree._errors import SupervisorError, WouldDeadlock
+from ..tree._errors import SupervisorError, WouldDeadlock
+from .outbox import Notification, Outbox
 
 TOLD_AT_ONCE: Final = 250_000
 """So many characters, and one more notification, a model is told at once: it could

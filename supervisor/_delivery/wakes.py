@@ -16,11 +16,11 @@ from trio.lowlevel import checkpoint, enable_ki_protection
 
 from actors.lowlevel import check_number
 
-from ._display import cap_lines
-from ._outbox import Notification
-from ._turn import TOLD_AT_ONCE, Parent, Turn
-from .tree._errors import SupervisorError
-from .tree._fair import fair
+from ..tree._errors import SupervisorError
+from ..tree._fair import fair
+from .display import cap_lines
+from .outbox import Notification
+from .turns import TOLD_AT_ONCE, Parent, Turn
 
 _SAYS = {
     "task": ("1 background task has ended.", "{} background tasks have ended."),

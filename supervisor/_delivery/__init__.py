@@ -1,0 +1,1 @@
+"""From the record of an end to whoever acknowledges it. It knows no tasks."""
