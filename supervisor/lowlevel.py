@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from actors.lowlevel import publish as _publish
 
-from ._agent_host import REFUSED_BY_DEFAULT as REFUSED_BY_DEFAULT
-from ._agent_host import REFUSED_UNASKED as REFUSED_UNASKED
 from ._life.life import Life as Life
 from ._tasks.json import SCHEMA_VERSION as SCHEMA_VERSION
+from .agents._host import REFUSED_BY_DEFAULT as REFUSED_BY_DEFAULT
+from .agents._host import REFUSED_UNASKED as REFUSED_UNASKED
 from .permissions._rules import is_about as is_about
 from .permissions._tool_names import is_listed as is_listed
 from .runtime import Runtime

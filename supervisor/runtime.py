@@ -22,9 +22,6 @@ from actors.lowlevel import publish as _publish
 from actors.transcript import TranscriptStore
 from actors.work import Work
 
-from ._agents import Agents
-from ._approvals import Approval as Approval
-from ._approvals import Approvals as Approvals
 from ._delivery.display import DisplayItem as DisplayItem
 from ._delivery.display import DisplayQueue as DisplayQueue
 from ._delivery.display import Folded as Folded
@@ -47,9 +44,6 @@ from ._life.stops import StopResult as StopResult
 from ._life.stops import stop
 from ._life.waiting import TaskSet as TaskSet
 from ._life.waiting import wait_all, wait_any
-from ._messages import Messages, check_message
-from ._messages import Sent as Sent
-from ._resume import Resumes
 from ._tasks.errors import AgentRunsElsewhere as AgentRunsElsewhere
 from ._tasks.errors import BacklogFull as BacklogFull
 from ._tasks.errors import DepthExceeded as DepthExceeded
@@ -84,6 +78,12 @@ from ._tasks.task_events import TaskStarted as TaskStarted
 from ._tasks.task_events import TaskStopRequested as TaskStopRequested
 from ._tasks.task_events import Warned as Warned
 from .agents import AgentPolicy
+from .agents._approvals import Approval as Approval
+from .agents._approvals import Approvals as Approvals
+from .agents._messages import Messages, check_message
+from .agents._messages import Sent as Sent
+from .agents._resume import Resumes
+from .agents._side import Agents
 from .schedule import Schedule as Schedule
 from .schedule import start_schedule
 from .tree._errors import SupervisorError

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from actors import TaskStatus
 from actors.text import clean_text, one_line
 
-from .._inherited import agent_record, inherited
 from .._life.handles import TaskHandle
-from .._resume import GENERAL
 from .._tasks.errors import DepthExceeded, ResumeRefused, UnknownTask
 from .._tasks.snapshot import TaskSnapshot
+from ..agents._inherited import agent_record, inherited
+from ..agents._resume import GENERAL
 from ..definitions import AgentDefinition
 from ..lowlevel import life_of
 from ..settings import Settings

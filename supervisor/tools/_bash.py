@@ -12,10 +12,10 @@ from actors import TaskStatus
 from actors.shell import Shell
 from actors.text import clean_text, one_line
 
-from .._inherited import inherited
 from .._tasks.ends import leftovers
 from .._tasks.errors import UnknownTask
 from .._tasks.snapshot import TaskSnapshot
+from ..agents._inherited import inherited
 from ..lowlevel import life_of
 from ..settings import Settings
 from ..tree._errors import SupervisorError

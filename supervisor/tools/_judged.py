@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from actors.agent import ToolUse
 
-from .._inherited import agent_record
+from ..agents._inherited import agent_record
 from ..lowlevel import life_of
 from ..permissions import Permissions, ToolRequest, resolve_mode
 from ..permissions._paths import home_directory

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from actors.text import one_line
 
-from .._inherited import agent_record
 from .._life.handles import TaskHandle
 from .._tasks.errors import MessageRefused, UnknownTask
+from ..agents._inherited import agent_record
 from ..lowlevel import life_of
 from ._arguments import Field, Refused, check_words
 from ._owned import by_resume, find_agent, unknown

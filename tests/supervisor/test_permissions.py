@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from actors.agent import ToolUse
 from actors.testing import FakeIds
-from supervisor._approvals import Approvals
+from supervisor.agents._approvals import Approvals
 from supervisor.permissions import (
     MODES,
     Decision,

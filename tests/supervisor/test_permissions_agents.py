@@ -22,8 +22,8 @@ from actors.agent import (
 )
 from actors.env import real_env
 from actors.testing import fake_env
-from supervisor._inherited import Inherited
 from supervisor.agents import AgentPolicy
+from supervisor.agents._inherited import Inherited
 from supervisor.definitions import AgentDefinition
 from supervisor.hooks import Hook, Hooks
 from supervisor.permissions import Permissions, Rule, ToolRequest, Verdict

@@ -30,8 +30,8 @@ from actors.agent import (
     UserMessage,
 )
 from actors.testing import fake_env
-from supervisor._inherited import agent_record
 from supervisor.agents import AgentPolicy
+from supervisor.agents._inherited import agent_record
 from supervisor.definitions import AgentDefinition
 from supervisor.lowlevel import life_of
 from supervisor.permissions import Permissions

@@ -10,9 +10,9 @@ from typing import Any
 
 import attrs
 
-from ._tasks.agent_task import AgentTask
-from ._tasks.table import Table
-from .permissions._tool_names import in_both
+from .._tasks.agent_task import AgentTask
+from .._tasks.table import Table
+from ..permissions._tool_names import in_both
 
 
 def agent_record(table: Table, task_id: str | None) -> AgentTask | None:

@@ -16,17 +16,17 @@ from actors.shell import Shell
 from actors.transcript import AgentMeta, Transcript, TranscriptStore
 from actors.work import Work
 
-from ._agent_host import HostTool, RuntimeHost
+from .._tasks.agent_task import AgentTask
+from ..hooks import AgentHooks, HookFacts, Hooks
+from ..permissions import read_mode, resolve_mode
+from ..permissions._paths import resolve
+from . import AgentPolicy
 from ._approvals import Approvals
-from ._tasks.agent_task import AgentTask
-from .agents import AgentPolicy
-from .hooks import AgentHooks, HookFacts, Hooks
-from .permissions import read_mode, resolve_mode
-from .permissions._paths import resolve
+from ._host import HostTool, RuntimeHost
 
 if TYPE_CHECKING:
-    from ._life.life import Life
-    from ._tasks.record import Task
+    from .._life.life import Life
+    from .._tasks.record import Task
 
 _TYPES: Final = {"local_bash": "shell", "local_agent": "subagent"}
 _SHOWN: Final = 1_000

@@ -15,14 +15,14 @@ from actors.agent import Run
 from actors.lowlevel import check_type, check_whole
 from actors.lowlevel import publish as _publish
 
-from ._tasks.errors import DepthExceeded as DepthExceeded
-from .hooks import Hooks
-from .permissions import Permissions
+from .._tasks.errors import DepthExceeded as DepthExceeded
+from ..hooks import Hooks
+from ..permissions import Permissions
 
 if TYPE_CHECKING:
-    from .definitions import AgentDefinition
-    from .runtime import Runtime
-    from .tools import Tool
+    from ..definitions import AgentDefinition
+    from ..runtime import Runtime
+    from ..tools import Tool
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["AgentPolicy", "DepthExceeded", "MoreTools"]
@@ -81,7 +81,7 @@ class AgentPolicy:
 
     def _check_definitions(self) -> None:
         # Who has none need not load what reads them.
-        from .definitions import AgentDefinition
+        from ..definitions import AgentDefinition
 
         for name, definition in self.definitions.items():
             if not isinstance(name, str) or not isinstance(definition, AgentDefinition):

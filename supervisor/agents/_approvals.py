@@ -13,10 +13,10 @@ from actors.env import Ids
 from actors.lowlevel import check_type
 from actors.text import one_line
 
-from ._tasks.task_events import ApprovalAnswered, ApprovalRequested
-from .permissions import ToolRequest, Verdict
-from .permissions._tool_names import PATH_ARGUMENTS
-from .tree._events import EventStream
+from .._tasks.task_events import ApprovalAnswered, ApprovalRequested
+from ..permissions import ToolRequest, Verdict
+from ..permissions._tool_names import PATH_ARGUMENTS
+from ..tree._events import EventStream
 
 _ID_DIGITS = 32
 _NAME_SHOWN = 64

@@ -24,23 +24,23 @@ from actors.notifier import write_envelopes
 from actors.text import one_line
 from actors.work import Work
 
-from ._life.foreground import run_in_foreground
-from ._life.handles import TaskHandle
-from ._tasks.agent_task import AgentTask
-from ._tasks.errors import RuntimeStopping
-from ._tasks.orders import check_order
-from ._tasks.places import Wait
-from .hooks import Advice, AgentHooks
-from .hooks._idle_guards import idle_guards
-from .permissions import AskFailed, ToolRequest
-from .permissions._judging import with_input
-from .permissions._paths import home_directory
-from .permissions._tool_names import is_listed, names_tool
+from .._life.foreground import run_in_foreground
+from .._life.handles import TaskHandle
+from .._tasks.agent_task import AgentTask
+from .._tasks.errors import RuntimeStopping
+from .._tasks.orders import check_order
+from .._tasks.places import Wait
+from ..hooks import Advice, AgentHooks
+from ..hooks._idle_guards import idle_guards
+from ..permissions import AskFailed, ToolRequest
+from ..permissions._judging import with_input
+from ..permissions._paths import home_directory
+from ..permissions._tool_names import is_listed, names_tool
 
 if TYPE_CHECKING:
-    from ._agents import Agents
-    from ._life.life import Life
-    from ._tasks.snapshot import TaskSnapshot
+    from .._life.life import Life
+    from .._tasks.snapshot import TaskSnapshot
+    from ._side import Agents
 
 
 REFUSED_BY_DEFAULT: Final = (

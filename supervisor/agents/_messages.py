@@ -20,15 +20,15 @@ from actors.lowlevel import check_text
 from actors.text import is_encodable
 from actors.transcript import AgentMeta
 
-from ._life.handles import member
+from .._life.handles import member
+from .._tasks.agent_task import AgentTask
+from .._tasks.errors import MessageRefused, ResumeRefused
 from ._resume import UNFINISHED, Continuation, Resumes, check_kept
-from ._tasks.agent_task import AgentTask
-from ._tasks.errors import MessageRefused, ResumeRefused
 
 if TYPE_CHECKING:
-    from ._agents import Agents
-    from ._life.life import Life
-    from ._tasks.record import Task
+    from .._life.life import Life
+    from .._tasks.record import Task
+    from ._side import Agents
 
 # Why a message is refused, and then what helps, if anything does.
 Refusal: TypeAlias = tuple[str] | tuple[str, str]

@@ -27,22 +27,22 @@ from actors.agent import (
 )
 from actors.transcript import META_LIMIT, keeps
 
+from .._tasks.agent_task import AgentTask
+from .._tasks.errors import AgentRunsElsewhere, ResumeRefused
+from .._tasks.orders import Order, check_order
+from .._tasks.revival import Revival
+from .._tasks.task_events import TaskResumed
+from ..permissions import recheck, resolve_mode
+from ..permissions._tool_names import names_tool
 from ._inherited import Inherited, inherited
-from ._tasks.agent_task import AgentTask
-from ._tasks.errors import AgentRunsElsewhere, ResumeRefused
-from ._tasks.orders import Order, check_order
-from ._tasks.revival import Revival
-from ._tasks.task_events import TaskResumed
-from .permissions import recheck, resolve_mode
-from .permissions._tool_names import names_tool
 
 if TYPE_CHECKING:
     from actors.agent import Run
     from actors.transcript import AgentMeta, Transcript
 
-    from ._agents import Agents
-    from ._life.life import Life
-    from .permissions import Mode
+    from .._life.life import Life
+    from ..permissions import Mode
+    from ._side import Agents
 
 GENERAL: Final = "general-purpose"
 """The type of agents that needs no definition."""
