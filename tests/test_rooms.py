@@ -7,13 +7,13 @@ for type checkers and inside functions too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
 from bench.house import Import, circles, entries, imports, modules
 
-ROOMS = """
+ROOMS: Sequence[str] = """
 actors._kernel actors.text actors.env actors.output actors._system actors.work
 actors.envelope actors.notifier actors.agent actors.shell actors.transcript
 actors.models actors.testing

@@ -229,15 +229,15 @@ async def test_an_agent_that_waits_is_listed_as_such(
 ) -> None:
     """TR18, AG28: for its own tasks, or for an approval."""
 
-    async def waits(ctx: Context[object], report: Report) -> None:
-        report.waiting = "tasks"
-        await trio.sleep_forever()
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        await context.launch(Job(forever))
+        yield FinalResult("done")
 
     async with open_runtime(tmp_path, env=fake_env()) as runtime:
-        task = await runtime.launch(Job(waits))
+        task = await runtime.launch(Agent(loop, "go", description="a lead"))
         await trio.testing.wait_all_tasks_blocked()
         assert "\n  waits for its own tasks\n" in (reminder(runtime, None) or "")
-        assert f"- {task.id}: a job (local_agent, waits for its own tasks)\n" in (
+        assert f"- {task.id}: a lead (local_agent, waits for its own tasks)\n" in (
             after_compaction(runtime, None) or ""
         )
 
