@@ -11,9 +11,9 @@ from actors.agent import from_data
 from actors.agent import to_json as said_to_json
 from actors.text import encodable
 
-from ..tree import _events
+from .. import tree
 from ..tree._events import SCHEMA_VERSION, Event
-from . import task_events as _task_events
+from . import task_events
 from .task_events import AgentSaid
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -22,7 +22,7 @@ __all__ = ["SCHEMA_VERSION", "from_json", "to_json"]
 _SAID: Final = "AgentEvent"
 _KINDS: Final[dict[str, type[Event]]] = {
     _SAID if kind is AgentSaid else kind.__name__: kind
-    for module in (_events, _task_events)
+    for module in (tree, task_events)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
 }
