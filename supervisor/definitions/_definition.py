@@ -47,9 +47,9 @@ class DefinitionError(Exception):
 
     def __str__(self) -> str:
         faults = [(self.line, self.text), *self.more]
-        return "\n".join(self._told(line, text) for line, text in faults)
+        return "\n".join(self._as_line(line, text) for line, text in faults)
 
-    def _told(self, line: int | None, text: str) -> str:
+    def _as_line(self, line: int | None, text: str) -> str:
         place = "agent definition" if self.source is None else os.fspath(self.source)
         if line is not None:
             place += f":{line}"

@@ -73,14 +73,14 @@ def _printed(event: Event, end: CommandEnd) -> Answer:
             answer, effect="deny", reason=reason or end.stderr or None, input=None
         )
     if answer.effect == "deny" and event in ("PreToolUse", "PermissionRequest"):
-        faults = (f"{_describe(end)}; its denial counts", *answer.faults)
+        faults = (f"{_how_it_ended(end)}; its denial counts", *answer.faults)
         return Answer(effect="deny", reason=answer.reason, faults=faults)
     # Whatever it has said, nothing follows from it.
     said = (fault.removesuffix(TAKEN) for fault in answer.faults)
-    return Answer(faults=(*said, _describe(end)))
+    return Answer(faults=(*said, _how_it_ended(end)))
 
 
-def _describe(end: CommandEnd) -> str:
+def _how_it_ended(end: CommandEnd) -> str:
     exit = end.exit
     if exit.lost is not None:
         what = exit.lost

@@ -171,14 +171,14 @@ class AgentHooks:
         told = _of_use(request)
         if any(isinstance(hook.run, str) for hook in chosen):
             try:
-                _as_json(self._told("PreToolUse", told))
+                _as_json(self._message("PreToolUse", told))
             except (TypeError, ValueError, RecursionError) as error:
                 # Or it would be called without its guard.
                 why = one_line(f"{type(error).__name__}: {error}")
                 reason = f"its arguments cannot be told to the hooks ({why})"
                 return Advice(decision=Decision("deny", reason))
         answers = await self._ask("PreToolUse", chosen, told)
-        decision = _decision(answers)
+        decision = _strictest(answers)
         changed = [answer.input for answer in answers if answer.input is not None]
         if any(one != changed[0] for one in changed):
             self._warn(
@@ -198,7 +198,7 @@ class AgentHooks:
         if not chosen:
             return None
         answers = await self._ask("PermissionRequest", chosen, _of_use(request))
-        decision = _decision(answers)
+        decision = _strictest(answers)
         if decision is None or decision.effect == "ask":
             return None
         if decision.effect == "deny":
@@ -319,7 +319,7 @@ class AgentHooks:
         seconds = min(hook.timeout or self.hooks.timeout, most)
         said: object = None
         try:
-            told = self._told(event, more)
+            told = self._message(event, more)
             with trio.move_on_after(seconds) as scope:
                 if isinstance(hook.run, str):
                     said = await run_hook_command(
@@ -350,7 +350,7 @@ class AgentHooks:
             self._warn(f"the {event} hook {hook.name!r} says: {answer.message}")
         return answer
 
-    def _told(self, event: Event, more: Mapping[str, Any]) -> dict[str, Any]:
+    def _message(self, event: Event, more: Mapping[str, Any]) -> dict[str, Any]:
         facts = self._facts
         return {
             "hook_event_name": event,
@@ -450,7 +450,7 @@ def _joined(texts: Iterable[str | None]) -> str | None:
     return "\n\n".join(text for text in texts if text) or None
 
 
-def _decision(answers: Iterable[Answer]) -> Decision | None:
+def _strictest(answers: Iterable[Answer]) -> Decision | None:
     """Return what counts of what several hooks say of one call."""
     found = {answer.effect: answer.reason for answer in reversed([*answers])}
     for effect, default in _BY_DEFAULT:

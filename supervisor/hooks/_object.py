@@ -116,10 +116,10 @@ class Answer:
 
 def read_object(event: Event, said: Mapping[str, Any]) -> Answer:
     """Return what a JSON object means, as a command prints or a function returns it."""
-    return _Reader(event).read(said)
+    return _ObjectReader(event).read(said)
 
 
-class _Reader:
+class _ObjectReader:
     def __init__(self, event: Event) -> None:
         self._event = event
         self._effects: set[Effect] = set()
@@ -173,7 +173,7 @@ class _Reader:
         self._found["message"] = self._text(said, "systemMessage")
         reason = self._text(said, "reason")
         if said.get("decision") is not None:
-            self._decide("decision", said["decision"], self._old_values(), reason)
+            self._take("decision", said["decision"], self._old_values(), reason)
         specific = said.get("hookSpecificOutput")
         if isinstance(specific, Mapping):
             self._read_specific(cast("Mapping[str, Any]", specific))
@@ -205,7 +205,7 @@ class _Reader:
             if value == "defer":
                 self._notes.append("defer is not there: it is taken for ask")
                 value = "ask"
-            self._decide("permissionDecision", value, _EFFECTS, reason)
+            self._take("permissionDecision", value, _EFFECTS, reason)
         if event == "PreToolUse":
             self._input(said)
         self._found["context"] = self._text(said, "additionalContext")
@@ -228,7 +228,7 @@ class _Reader:
             self._fault("decision says no behavior, allow or deny")
         else:
             message = self._text(said, "message")
-            self._decide("behavior", said["behavior"], values, message)
+            self._take("behavior", said["behavior"], values, message)
         self._interrupts = self._flag(said, "interrupt") is True
         self._input(said)
         if said.get("updatedPermissions"):
@@ -237,7 +237,7 @@ class _Reader:
 
     # Single values
 
-    def _decide(
+    def _take(
         self,
         name: str,
         value: object,

@@ -7,11 +7,10 @@ of anything in a command that could be run.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from ._command_reading import COMPOUND, Line, read_command
+from ._command_reading import COMPOUND, CommandLine, read_command
 from ._glob import matches_glob
 
 _PLAIN: Final = re.compile(
@@ -102,7 +101,7 @@ def forbids_command(pattern: str, command: str) -> bool:
 @lru_cache(maxsize=1024)
 def _compiled(
     pattern: str,
-) -> tuple[tuple[Callable[[Line], bool], ...], tuple[str, ...]]:
+) -> tuple[tuple[_ProgramPattern, ...], tuple[str, ...]]:
     """Return what a pattern wants of one command, and of the whole text."""
     prefix = pattern.removesuffix(":*")
     plain = " ".join(prefix.split())
@@ -113,9 +112,7 @@ def _compiled(
     whole = [pattern, *texts]
     if any(sign in plain for sign in ";&|<>(){}`$\n"):
         whole += [f"*{text}*" for text in texts]
-    found: list[Callable[[Line], bool]] = [
-        _ProgramPattern(text, is_prefix=prefix != pattern) for text in texts
-    ]
+    found = [_ProgramPattern(text, is_prefix=prefix != pattern) for text in texts]
     if prefix != pattern:
         found.append(_ProgramPattern(pattern))
     return tuple(found), tuple(dict.fromkeys(whole))
@@ -132,31 +129,25 @@ class _ProgramPattern:
         bare = pattern.removesuffix(" *")
         # One word alone means the program, whatever it is given.
         self._is_prefix = is_prefix or (bare == pattern and " " not in pattern)
+        self._needs_blank = not is_prefix
+        self._globs = (pattern, bare)
         if bare != pattern and "*" not in bare:
-            pattern, self._is_prefix = bare, True
-            self._needs_blank = True
-        else:
-            self._needs_blank = not is_prefix
+            pattern, self._is_prefix, self._needs_blank = bare, True, True
+        elif self._is_prefix:
+            self._globs = (f"{pattern} *", pattern)
         self._pattern = pattern
-        self._bare = bare if bare != pattern and "*" in bare else None
         self._first, *self._rest = pattern.split("*")
 
-    def __call__(self, line: Line) -> bool:
+    def __call__(self, line: CommandLine) -> bool:
         text = line.text
-        if self._is_prefix and not self._rest:
-            return any(self._ends(text, it) for it in line.starts)
+        if self._rest:
+            return any(self._matches_glob(line, one) for one in self._globs)
         if self._is_prefix:
-            return self._matches_glob(line, self._pattern + " *") or (
-                self._matches_glob(line, self._pattern)
-            )
-        if not self._rest:
-            start = len(text) - len(self._pattern)
-            return start in line.starts and text.endswith(self._pattern)
-        return self._matches_glob(line, self._pattern) or (
-            self._bare is not None and self._matches_glob(line, self._bare)
-        )
+            return any(self._ends(text, it) for it in line.starts)
+        start = len(text) - len(self._pattern)
+        return start in line.starts and text.endswith(self._pattern)
 
-    def _matches_glob(self, line: Line, pattern: str) -> bool:
+    def _matches_glob(self, line: CommandLine, pattern: str) -> bool:
         text = line.text
         if not self._first:
             return matches_glob(pattern, text)

@@ -76,7 +76,7 @@ _ANSI_LETTERS: Final = dict(
 
 
 @attrs.frozen
-class Line:
+class CommandLine:
     """The words of one command, without quotes and redirections, with one blank
     between two, and the places in it where a program's name may begin."""
 
@@ -85,10 +85,10 @@ class Line:
 
 
 @attrs.frozen
-class Reading:
+class CommandReading:
     """What a command could run."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[CommandLine, ...]
     whole: tuple[str, ...]
     """The whole text, as it is, with single blanks, and without quotes."""
     is_complete: bool
@@ -96,15 +96,15 @@ class Reading:
 
 
 @lru_cache(maxsize=8)
-def read_command(command: str) -> Reading:
+def read_command(command: str) -> CommandReading:
     """Return what a command could run. The time goes with its length."""
-    reader = _Reader(_FEW + _OFTEN * len(command))
+    reader = _CommandReader(_FEW + _OFTEN * len(command))
     reader.read(command, 0)
     plain = _CONTINUED.sub("", command)
     bare = plain.translate(_QUOTING)
     whole = [command, plain, " ".join(plain.split()), " ".join(bare.split())]
     lines = [_line(words, reader.reads_others) for words in reader.commands]
-    return Reading(
+    return CommandReading(
         tuple(dict.fromkeys(line for line in lines if line is not None)),
         tuple(dict.fromkeys(whole)),
         not reader.is_too_deep,
@@ -119,7 +119,7 @@ def plain_commands(command: str) -> list[list[str]]:
     return reader.commands
 
 
-class _Reader:
+class _CommandReader:
     def __init__(self, budget: int) -> None:
         self._budget = budget
         self._read: set[str] = set()
@@ -186,7 +186,7 @@ class _Reader:
                 self.reads_others = not _SHELLS.isdisjoint(found)
 
 
-class _PlainReader(_Reader):
+class _PlainReader(_CommandReader):
     """Reads no more than a shell does."""
 
     def read(self, text: str, depth: int) -> None:
@@ -241,7 +241,7 @@ def _run_by(words: list[str]) -> list[str]:
     return words if _wraps(words) else words[_first(words) : _first(words) + 1]
 
 
-def _line(words: list[str], everywhere: bool) -> Line | None:
+def _line(words: list[str], everywhere: bool) -> CommandLine | None:
     text = " ".join(words)
     starts = [0]
     if everywhere or _wraps(words):
@@ -252,13 +252,13 @@ def _line(words: list[str], everywhere: bool) -> Line | None:
         for word in words[: _first(words) + 1]:
             starts += [place, place + len(word) - len(_base(word))]
             place += len(word) + 1
-    return Line(text, tuple(sorted({it for it in starts if it < len(text)})))
+    return CommandLine(text, tuple(sorted({it for it in starts if it < len(text)})))
 
 
 class _Shell:
     """Reads a text as a shell does."""
 
-    def __init__(self, reader: _Reader, text: str, depth: int) -> None:
+    def __init__(self, reader: _CommandReader, text: str, depth: int) -> None:
         self._reader = reader
         self._text = text
         self._at: int = 0

@@ -17,13 +17,13 @@ import attrs
 
 from ._paths import (
     PATH_LIMIT,
+    PATTERN_ARGUMENTS,
     Place,
     alternatives,
     below,
     every_place,
     meanings,
     paths_named,
-    pattern_names,
     resolve,
     unknown_arguments,
 )
@@ -114,11 +114,11 @@ def check_pattern(pattern: str) -> None:
     if len(pattern) > PATH_LIMIT or "\0" in pattern:
         raise BadPattern("no path is like that")
     for name in pattern.split("/"):
-        _name(name)
+        _compiled_name(name)
 
 
 @lru_cache(maxsize=1024)
-def _name(name: str) -> re.Pattern[str] | None:
+def _compiled_name(name: str) -> re.Pattern[str] | None:
     """Return what a name in a pattern stands for.
 
     Raises:
@@ -194,7 +194,7 @@ def _anchored(directory: str, names: Iterable[str], *, widely: bool) -> _Anchore
     rest = [*names]
     while rest and (rest[0] == ".." or (widely and not _WILD.search(rest[0]))):
         directory = resolve(rest.pop(0), directory)
-    return _Anchored(directory, tuple(_name(name) for name in rest))
+    return _Anchored(directory, tuple(_compiled_name(name) for name in rest))
 
 
 _WILD: Final = re.compile(r"[*?\[\\]")
@@ -205,17 +205,15 @@ def _literal(directory: str, names: Iterable[str]) -> _Anchored:
     return _Anchored(directory, tuple(re.compile(re.escape(name)) for name in names))
 
 
-def _read_pattern(
-    pattern: str, place: Place, widely: bool
-) -> tuple[_Anchored, ...] | None:
+def _meaning(pattern: str, place: Place, widely: bool) -> tuple[_Anchored, ...] | None:
     """Return what a pattern means, to allow or, widely, to deny; None if nobody
     knows."""
     home = place.home if pattern.startswith("~") else None
-    return _read_pattern_at(pattern, place.cwd, place.root, widely, home)
+    return _meaning_at(pattern, place.cwd, place.root, widely, home)
 
 
 @lru_cache(maxsize=1024)
-def _read_pattern_at(
+def _meaning_at(
     pattern: str, cwd: str | None, root: str | None, widely: bool, home: str | None
 ) -> tuple[_Anchored, ...] | None:
     here = resolve(".", cwd)
@@ -247,7 +245,7 @@ def _read_pattern_at(
 def anchors(pattern: str, place: Place) -> list[str]:
     """Return the directories from which a pattern speaks of paths, as far as it names
     them without a wildcard."""
-    found = _read_pattern(pattern, place, True) or ()
+    found = _meaning(pattern, place, True) or ()
     return [*dict.fromkeys(one.directory for one in found if one.directory != "/")]
 
 
@@ -260,10 +258,10 @@ def pattern_allows(
         path = "."
     if not isinstance(path, str) or unknown_arguments(tool, arguments):
         return False
-    if not stays_below(*(arguments.get(name, "") for name in pattern_names(tool))):
+    if not stays_below(arguments.get(PATTERN_ARGUMENTS.get(tool, ""), "")):
         return False
     named = meanings(path, place.cwd, place.home)
-    found = _read_pattern(pattern, place, False)
+    found = _meaning(pattern, place, False)
     if named is None or found is None or path != path.strip():
         return False
     if path.startswith("~"):
@@ -295,7 +293,7 @@ def pattern_forbids(
     named = paths_named(tool, arguments)
     if named is None:
         return True
-    patterns = _read_pattern(pattern, place, True)
+    patterns = _meaning(pattern, place, True)
     for path in named:
         places = every_place(path, place)
         if places is None or patterns is None:
@@ -311,14 +309,12 @@ def pattern_forbids(
 _GLOB: Final = re.compile(r"[\w\s.*?!^@+,={}\[\]/-]*")
 
 
-def stays_below(*patterns: Any) -> bool:
-    """Tell whether patterns for the names of files find only what is below the
-    directory in which it is looked for, however much a tool makes of them."""
-    return all(isinstance(it, str) and _stays_below(it) for it in patterns)
-
-
-def _stays_below(pattern: str) -> bool:
-    if len(pattern) > PATH_LIMIT or ".." in pattern or _GLOB.fullmatch(pattern) is None:
+def stays_below(pattern: Any) -> bool:
+    """Tell whether a pattern for the names of files finds only what is below the
+    directory in which it is looked for, however much a tool makes of it."""
+    if not isinstance(pattern, str) or len(pattern) > PATH_LIMIT or ".." in pattern:
+        return False
+    if _GLOB.fullmatch(pattern) is None:
         return False
     every = alternatives(pattern)
     if every is None:
@@ -335,7 +331,7 @@ def _stays_below(pattern: str) -> bool:
 
 def _may_be_above(name: str) -> bool:
     try:
-        matcher = _name(name.strip().lstrip("+@!"))
+        matcher = _compiled_name(name.strip().lstrip("+@!"))
     except BadPattern:
         return True
     return matcher is None or matcher.fullmatch("..") is not None

@@ -20,6 +20,9 @@ PATHS: Final = 32
 _CHARACTERS: Final = 4 * PATH_LIMIT
 """Characters of all paths of one call that rules look at."""
 
+PATTERN_ARGUMENTS: Final[Mapping[str, str]] = {"Glob": "pattern", "Grep": "glob"}
+"""In which argument a search takes the names of files."""
+
 HERE: Final = "."
 """The directory of an agent of which nobody knows it."""
 
@@ -84,33 +87,24 @@ def paths_named(tool: str, arguments: Mapping[str, Any]) -> list[str] | None:
     """Return every path that a call of a tool for files names, and for a search also
     those that its pattern may; None if nobody knows which, or they are too many or
     too long to be looked at."""
-    named = _every_path_named(tool, arguments)
-    if named is None or len(named) > PATHS or sum(map(len, named)) > _CHARACTERS:
-        return None
-    return named
-
-
-def _every_path_named(tool: str, arguments: Mapping[str, Any]) -> list[str] | None:
     path = arguments.get(PATH_ARGUMENTS[tool])
     if path is None and tool in SEARCHING:
         path = "."
     strange = unknown_arguments(tool, arguments)
-    texts = islice(_texts([arguments[name] for name in strange]), PATHS + 1)
-    if not isinstance(path, str):
-        named = [*texts]
-        return named if path is None and named else None
-    named = [path, *texts]
-    for pattern in (arguments.get(name) for name in pattern_names(tool)):
+    named = [*islice(_texts([arguments[name] for name in strange]), PATHS + 1)]
+    if isinstance(path, str):
+        named.insert(0, path)
+        pattern = arguments.get(PATTERN_ARGUMENTS.get(tool, ""))
         if isinstance(pattern, str):
             every = alternatives(pattern)
             if every is None:
                 return None
             named += [posixpath.join(path, one) for one in every]
+    elif path is not None or not named:
+        return None
+    if len(named) > PATHS or sum(map(len, named)) > _CHARACTERS:
+        return None
     return named
-
-
-def pattern_names(tool: str) -> tuple[str, ...]:
-    return {"Glob": ("pattern",), "Grep": ("glob",)}.get(tool, ())
 
 
 def unknown_arguments(tool: str, arguments: Mapping[str, Any]) -> list[str]:

@@ -101,7 +101,7 @@ def _read(text: str) -> ParsedRule:
             f"there is nothing in the parentheses: write {name} for all calls"
         )
     _refuse_other_rule(name, pattern)
-    parsed = _read_pattern(name, pattern.strip())
+    parsed = _pattern_rule(name, pattern.strip())
     if pattern != pattern.strip():
         if parsed.kind == "argument":
             return attrs.evolve(parsed, pattern=pattern.partition("=")[2])
@@ -125,7 +125,7 @@ def _what_shape(text: str) -> str:
     return general
 
 
-def _read_pattern(name: str, pattern: str) -> ParsedRule:
+def _pattern_rule(name: str, pattern: str) -> ParsedRule:
     tool = newer(name)
     argument = _ARGUMENT.fullmatch(pattern)
     parameter = PARAMETER.fullmatch(pattern)
@@ -139,21 +139,21 @@ def _read_pattern(name: str, pattern: str) -> ParsedRule:
                 raise BadPattern(f"write {name}({found[2] or 'PATTERN'})")
     if tool == "Bash" and parameter is not None and parameter[2] == "*":
         # `Bash(timeout:*)` is the program, as all that end in this.
-        return _read_command(name, pattern)
+        return _command_rule(name, pattern)
     if parameter is not None and parameter[1] in known and parameter[1] != "domain":
-        return _parameter(name, parameter[1], parameter[2])
+        return _parameter_rule(name, parameter[1], parameter[2])
     if argument is not None and argument[1] in known:
         return ParsedRule(name, "argument", argument[2], argument[1])
     if tool == "Bash":
-        return _read_command(name, pattern)
+        return _command_rule(name, pattern)
     if tool in PATH_ARGUMENTS:
         check_pattern(pattern)
         _refuse_paths(name, pattern)
         return ParsedRule(name, "path", pattern, PATH_ARGUMENTS[tool])
     if tool == "WebFetch":
-        return _read_address(name, pattern)
+        return _address_rule(name, pattern)
     if tool in ("Skill", "SlashCommand"):
-        return _read_skill(name, tool, pattern)
+        return _skill_rule(name, tool, pattern)
     if tool in _TEXT_ARGUMENTS:
         _refuse_list(name, pattern, _BETWEEN_NAMES)
         if pattern.endswith(":*"):
@@ -162,7 +162,7 @@ def _read_pattern(name: str, pattern: str) -> ParsedRule:
     if argument is not None:
         return ParsedRule(name, "argument", argument[2], argument[1])
     if parameter is not None and parameter[2]:
-        return _parameter(name, parameter[1], parameter[2])
+        return _parameter_rule(name, parameter[1], parameter[2])
     meant = meant_tool(name)
     if meant is not None and not is_known(name):
         raise BadPattern(
@@ -176,7 +176,7 @@ def _read_pattern(name: str, pattern: str) -> ParsedRule:
     )
 
 
-def _parameter(name: str, argument: str, value: str) -> ParsedRule:
+def _parameter_rule(name: str, argument: str, value: str) -> ParsedRule:
     if not value:
         raise BadPattern(f"it names no value: write {name}({argument}:VALUE)")
     if newer(name) == "Agent" and argument == "subagent_type":
@@ -184,7 +184,7 @@ def _parameter(name: str, argument: str, value: str) -> ParsedRule:
     return ParsedRule(name, "parameter", value, argument)
 
 
-def _read_command(name: str, pattern: str) -> ParsedRule:
+def _command_rule(name: str, pattern: str) -> ParsedRule:
     prefix = pattern.removesuffix(":*")
     if prefix != pattern and (not prefix or prefix == "*"):
         raise BadPattern(f"write {name} for all calls")
@@ -205,7 +205,7 @@ def _read_command(name: str, pattern: str) -> ParsedRule:
     return ParsedRule(name, "command", pattern, "command")
 
 
-def _read_address(name: str, pattern: str) -> ParsedRule:
+def _address_rule(name: str, pattern: str) -> ParsedRule:
     if pattern[:7].lower() == "domain:":
         domain = pattern[7:].strip().rstrip(".").lower()
         if re.fullmatch(r"[a-z][a-z0-9+.-]*://.*|[^/]*[/?#:@].*", domain):
@@ -229,7 +229,7 @@ def _read_address(name: str, pattern: str) -> ParsedRule:
     raise BadPattern(f"write {name}(domain:{re.split('[/:]', host)[0]})")
 
 
-def _read_skill(name: str, tool: str, pattern: str) -> ParsedRule:
+def _skill_rule(name: str, tool: str, pattern: str) -> ParsedRule:
     if ":*" in pattern.removesuffix(":*"):
         raise BadPattern("`:*` stands at the end only")
     if pattern.startswith("*"):
