@@ -13,7 +13,7 @@ from actors.text import one_line
 
 from ..permissions import Rule, as_tuple, is_async_function, list_of
 from ..permissions._rules import name_in, speaks_of_any
-from ..permissions._tool_names import KNOWN, all_names
+from ..permissions._tool_names import KNOWN, all_names, is_whole_server
 
 _NAMES: Final = re.compile(r"[A-Za-z0-9_ ,|-]*")
 TOOL_LISTS: Final = (
@@ -139,7 +139,7 @@ def matcher_for(only: Rule, matcher: str) -> str | None:
         ]
     if speaks_of_any(only, tools):
         return None
-    if name.startswith("mcp__") and "__" not in name.removeprefix("mcp__"):
+    if is_whole_server(name):
         return f"{name}__.*"
     return "*" if "*" in name else name
 

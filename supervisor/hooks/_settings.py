@@ -18,6 +18,7 @@ from ..permissions._rules import misspelt
 from ..permissions._tool_names import (
     KNOWN,
     is_known,
+    is_whole_server,
     known_spelling,
     meant_tool,
     misspelt_in,
@@ -155,13 +156,13 @@ class HookReader:
         if (names := names_in(matcher)) is None:
             self._check_expression(matcher, place)
         for name in names or ():
-            right = known_spelling(name)
-            if name.startswith("mcp__") and "__" not in name.removeprefix("mcp__"):
-                right = f"{name}__.*"
+            right = f"{name}__.*" if is_whole_server(name) else known_spelling(name)
             if right is not None:
                 self._refuse(place, f"no tool is called {shown(name)}: write {right}")
             elif name and not name.startswith("mcp__") and not is_known(name):
-                self._note(place, f"no known tool is called {shown(name)}{_hint(name)}")
+                meant = meant_tool(name)
+                hint = "" if meant is None else f"; {meant} may be meant"
+                self._note(place, f"no known tool is called {shown(name)}{hint}")
 
     def _check_expression(self, matcher: str, place: str) -> None:
         """Refuse a rule where the names of tools belong, and tell of an expression
@@ -250,11 +251,9 @@ class HookReader:
             return None
         try:
             only = Rule("deny", cast("str", text))
-            if not isinstance(matcher, str):
-                return only  # Hook says so.
-            right = matcher_for(only, matcher)
+            right = matcher_for(only, matcher) if isinstance(matcher, str) else None
         except re.error:
-            return None  # Likewise.
+            return None  # Hook says so.
         except (TypeError, ValueError) as error:
             self._refuse(place, str(error))
             return None
@@ -286,11 +285,6 @@ class HookReader:
             return cast("list[object]", value)
         self._refuse(place, f"must be a list, not {shown(value)}")
         return []
-
-
-def _hint(name: str) -> str:
-    meant = meant_tool(name)
-    return "" if meant is None else f"; {meant} may be meant"
 
 
 def _is_remark(key: str) -> bool:

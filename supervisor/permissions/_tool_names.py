@@ -145,6 +145,11 @@ def is_of_server(server: str, tool: str) -> bool:
     )
 
 
+def is_whole_server(name: str) -> bool:
+    """Tell whether it is the name of an MCP server, and of none of its tools."""
+    return name.startswith("mcp__") and "__" not in name.removeprefix("mcp__")
+
+
 def is_listed(tool: str, names: Iterable[str]) -> bool:
     """Tell whether a list of tools holds ``tool``."""
     return any(names_tool(name, tool) for name in names)
