@@ -135,24 +135,17 @@ class _ObjectReader:
     def read(self, said: Mapping[str, Any]) -> Answer:
         self._read_top(said)
         effect = self._effect()
-        message = self._found.get("message")
+        reason = self._reasons.get("deny" if self._faults else effect or "deny")
         if self._faults:
             if effect == "deny":
                 self._faults[-1] += TAKEN
-            faults = tuple(self._faults + self._notes)
-            return Answer(
-                effect="deny" if effect == "deny" else None,
-                reason=self._reasons.get("deny"),
-                ends=self._found.get("ends"),
-                message=message,
-                faults=faults,
-            )
-        if self._interrupts and effect == "deny":
-            self._found["ends"] = self._reasons.get("deny", "a hook has ended it")
-        reason = None if effect is None else self._reasons.get(effect)
-        return Answer(
-            effect=effect, reason=reason, faults=tuple(self._notes), **self._found
-        )
+            else:
+                effect = None
+            self._found = {name: self._found.get(name) for name in ("ends", "message")}
+        elif self._interrupts and effect == "deny":
+            self._found["ends"] = reason or "a hook has ended it"
+        faults = tuple(self._faults + self._notes)
+        return Answer(effect=effect, reason=reason, faults=faults, **self._found)
 
     def _effect(self) -> Effect | None:
         if self._denies:
@@ -174,12 +167,9 @@ class _ObjectReader:
         reason = self._text(said, "reason")
         if said.get("decision") is not None:
             self._take("decision", said["decision"], self._old_values(), reason)
-        specific = said.get("hookSpecificOutput")
-        if isinstance(specific, Mapping):
-            self._read_specific(cast("Mapping[str, Any]", specific))
-        elif specific is not None:
-            self._fault(f"hookSpecificOutput must be an object, not {shown(specific)}")
-            self._deny_if(specific)
+        name = "hookSpecificOutput"
+        if (specific := self._object(said.get(name), name)) is not None:
+            self._read_specific(specific)
 
     def _old_values(self) -> Mapping[str, Effect | None]:
         if self._event == "SubagentStart":
@@ -195,7 +185,9 @@ class _ObjectReader:
         known = ("hookEventName", "reason", *_SPECIFIC[event])
         self._check_keys(said, known, "in hookSpecificOutput ")
         if event == "PermissionRequest":
-            self._read_decision(said.get("decision"))
+            name = "hookSpecificOutput.decision"
+            if (decision := self._object(said.get("decision"), name)) is not None:
+                self._read_decision(decision)
             return
         if event == "PreToolUse" and said.get("permissionDecision") is not None:
             value = said["permissionDecision"]
@@ -213,15 +205,7 @@ class _ObjectReader:
             if event == "PostToolUse" and said.get(name) is not None:
                 self._found["output"] = _as_output(said[name])
 
-    def _read_decision(self, decision: object) -> None:
-        if decision is None:
-            return
-        if not isinstance(decision, Mapping):
-            what = f"must be an object, not {shown(decision)}"
-            self._fault(f"hookSpecificOutput.decision {what}")
-            self._deny_if(decision)
-            return
-        said = cast("Mapping[str, Any]", decision)
+    def _read_decision(self, said: Mapping[str, Any]) -> None:
         self._check_keys(said, _DECISION, "in decision ")
         values: Mapping[str, Effect | None] = {"allow": "allow", "deny": "deny"}
         if said.get("behavior") is None:
@@ -276,6 +260,13 @@ class _ObjectReader:
             self._fault(f"updatedInput cannot be used: {one_line(str(error), _SHOWN)}")
             return
         self._found["input"] = json.loads(text)
+
+    def _object(self, value: object, name: str) -> Mapping[str, Any] | None:
+        if value is None or isinstance(value, Mapping):
+            return cast("Mapping[str, Any] | None", value)
+        self._fault(f"{name} must be an object, not {shown(value)}")
+        self._deny_if(value)
+        return None
 
     def _flag(self, said: Mapping[str, Any], name: str) -> bool | None:
         value: object = said.get(name)
