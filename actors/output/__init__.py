@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+import attrs
 import trio
 
 from .._kernel.public import publish as _publish
@@ -80,6 +81,7 @@ def older_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.1")
 
 
+@attrs.define(eq=False, repr=False)
 class OutputLog:
     """Writes the output of one task to its file, cleaned and up to a quota.
 
@@ -109,95 +111,56 @@ class OutputLog:
         ValueError: if two files of ``rotate`` bytes could exceed the quota.
     """
 
-    __slots__ = (
-        "_behind",
-        "_cleaner",
-        "_closed",
-        "_disk",
-        "_exceeded",
-        "_file",
-        "_on_output",
-        "_on_rotate",
-        "_older",
-        "_on_warning",
-        "_quota",
-        "_reserved",
-        "_rotate",
-        "_seen",
-        "_size",
-        "_sniff_left",
-        "_tail",
-        "_tail_bytes",
-        "_used",
-        "_warned",
-        "binary",
-        "bytes_written",
-        "lost",
-        "warn_at",
+    _file: OutputFile
+    _quota: int = attrs.field(kw_only=True)
+    _used: int = attrs.field(default=0, kw_only=True)
+    _older: int = attrs.field(default=0, kw_only=True)
+    _raw: bool = attrs.field(default=False, kw_only=True)
+    _tail_bytes: int = attrs.field(default=8192, kw_only=True)
+    _on_warning: Callable[[str], None] | None = attrs.field(default=None, kw_only=True)
+    _rotate: int | None = attrs.field(default=None, kw_only=True)
+    _on_rotate: Callable[[int, int], None] | None = attrs.field(
+        default=None, kw_only=True
     )
+    _disk: DiskQuota | None = attrs.field(default=None, kw_only=True)
+    _on_output: Callable[[], None] | None = attrs.field(default=None, kw_only=True)
 
-    bytes_written: int
+    bytes_written: int = attrs.field(default=0, init=False)
     """How many bytes this log has written. After an OSError, possibly more have
     reached the file than were counted."""
-
-    binary: bool
+    binary: bool = attrs.field(default=False, init=False)
     """Whether the output turned out to be binary."""
-
-    lost: bool
+    lost: bool = attrs.field(default=False, init=False)
     """Whether the file was not in its place any more when it was closed: somebody
     has removed or replaced it."""
-
-    warn_at: int
+    warn_at: int = attrs.field(init=False)
     """The number of bytes, with those used before, at which ``on_warning`` is
     called."""
 
-    def __init__(
-        self,
-        file: OutputFile,
-        *,
-        quota: int,
-        used: int = 0,
-        older: int = 0,
-        raw: bool = False,
-        tail_bytes: int = 8192,
-        on_warning: Callable[[str], None] | None = None,
-        rotate: int | None = None,
-        on_rotate: Callable[[int, int], None] | None = None,
-        disk: DiskQuota | None = None,
-        on_output: Callable[[], None] | None = None,
-    ) -> None:
-        if rotate is not None and not 0 < 2 * rotate <= quota:
+    _cleaner: Cleaner | None = attrs.field(init=False)
+    _sniff_left: int = attrs.field(init=False)
+    _tail: bytes = attrs.field(default=b"", init=False)
+    _seen: int = attrs.field(default=0, init=False)
+    _warned: bool = attrs.field(default=False, init=False)
+    # What was written to the two files, and taken from the disk quota. Not what
+    # they have: a command may write there, too.
+    _size: int = attrs.field(init=False)
+    # Taken from the disk quota for what is not written yet.
+    _reserved: int = attrs.field(default=0, init=False)
+    _behind: bool = attrs.field(default=False, init=False)
+    _exceeded: QuotaExceeded | None = attrs.field(default=None, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self._rotate is not None and not 0 < 2 * self._rotate <= self._quota:
             raise ValueError(
-                f"rotate must be between 1 byte and half the quota of {quota:,} bytes,"
-                f" not {rotate!r}"
+                "rotate must be between 1 byte and half the quota of"
+                f" {self._quota:,} bytes, not {self._rotate!r}"
             )
-        self.bytes_written = 0
-        self.binary = False
-        self.lost = False
-        self.warn_at = quota - quota // 5
-        self._file = file
-        self._quota = quota
-        self._used = used
-        self._cleaner = None if raw else Cleaner()
-        self._sniff_left = 0 if raw else SNIFF
-        self._tail = b""
-        self._tail_bytes = tail_bytes
-        self._seen = 0
-        self._on_warning = on_warning
-        self._warned = False
-        self._rotate = rotate
-        # What was written to the two files, and taken from the disk quota. Not
-        # what they have: a command may write there, too.
-        self._size = used - older
-        self._older = older
-        self._on_rotate = on_rotate
-        self._disk = disk
-        # Taken from the disk quota for what is not written yet.
-        self._reserved = 0
-        self._on_output = on_output
-        self._behind = False
-        self._exceeded: QuotaExceeded | None = None
-        self._closed = False
+        self.warn_at = self._quota - self._quota // 5
+        self._cleaner = None if self._raw else Cleaner()
+        self._sniff_left = 0 if self._raw else SNIFF
+        self._size = self._used - self._older
 
     @property
     def unfinished(self) -> bytes:
