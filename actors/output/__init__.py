@@ -111,19 +111,23 @@ class OutputLog:
         ValueError: if two files of ``rotate`` bytes could exceed the quota.
     """
 
-    _file: OutputFile
-    _quota: int = attrs.field(kw_only=True)
-    _used: int = attrs.field(default=0, kw_only=True)
-    _older: int = attrs.field(default=0, kw_only=True)
-    _raw: bool = attrs.field(default=False, kw_only=True)
-    _tail_bytes: int = attrs.field(default=8192, kw_only=True)
-    _on_warning: Callable[[str], None] | None = attrs.field(default=None, kw_only=True)
-    _rotate: int | None = attrs.field(default=None, kw_only=True)
-    _on_rotate: Callable[[int, int], None] | None = attrs.field(
-        default=None, kw_only=True
+    _file: OutputFile = attrs.field(alias="file")
+    _quota: int = attrs.field(alias="quota", kw_only=True)
+    _used: int = attrs.field(alias="used", default=0, kw_only=True)
+    _older: int = attrs.field(alias="older", default=0, kw_only=True)
+    _raw: bool = attrs.field(alias="raw", default=False, kw_only=True)
+    _tail_bytes: int = attrs.field(alias="tail_bytes", default=8192, kw_only=True)
+    _on_warning: Callable[[str], None] | None = attrs.field(
+        alias="on_warning", default=None, kw_only=True
     )
-    _disk: DiskQuota | None = attrs.field(default=None, kw_only=True)
-    _on_output: Callable[[], None] | None = attrs.field(default=None, kw_only=True)
+    _rotate: int | None = attrs.field(alias="rotate", default=None, kw_only=True)
+    _on_rotate: Callable[[int, int], None] | None = attrs.field(
+        alias="on_rotate", default=None, kw_only=True
+    )
+    _disk: DiskQuota | None = attrs.field(alias="disk", default=None, kw_only=True)
+    _on_output: Callable[[], None] | None = attrs.field(
+        alias="on_output", default=None, kw_only=True
+    )
 
     bytes_written: int = attrs.field(default=0, init=False)
     """How many bytes this log has written. After an OSError, possibly more have

@@ -8,9 +8,10 @@ import os
 import shlex
 import signal
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
+import attrs
 import trio
 
 from .._kernel.checks import check_spawn
@@ -101,8 +102,8 @@ class FakeProcesses(Processes):
             reason = answer.strerror or os.strerror(number)
             raise OSError(number, reason, answer.filename or argv[0])
         tree = FakeProcess(
-            self._pids,
-            self._mistakes,
+            pids=self._pids,
+            mistakes=self._mistakes,
             command=command,
             argv=tuple(argv),
             cwd=cwd,
@@ -138,41 +139,28 @@ class FakeProcesses(Processes):
             raise mistakes[0]
 
 
+@attrs.define(eq=False, repr=False, slots=False, kw_only=True)
 class FakeProcess(Process):
     """A process tree in memory; see `actors.env.Process`."""
 
-    leader: Program
+    _pids: Iterator[int] = attrs.field(alias="pids")
+    _mistakes: list[BaseException] = attrs.field(alias="mistakes")
+    command: str
+    """The command line."""
+    argv: tuple[str, ...]
+    cwd: str | None
+    env: Mapping[str, str]
+    marker: str
+    stdin: Literal["null", "pipe"]
+    stderr: Literal["stdout", "pipe"]
+    terminal: Terminal | None
+    nice: int | None
+    rlimits: Mapping[str, int]
+
+    leader: Program = attrs.field(init=False)
     """The first process of the tree."""
 
-    def __init__(
-        self,
-        pids: itertools.count[int],
-        mistakes: list[BaseException],
-        *,
-        command: str,
-        argv: tuple[str, ...],
-        cwd: str | None,
-        env: Mapping[str, str],
-        marker: str,
-        stdin: Literal["null", "pipe"],
-        stderr: Literal["stdout", "pipe"],
-        terminal: Terminal | None,
-        nice: int | None,
-        rlimits: Mapping[str, int],
-    ) -> None:
-        self.command = command
-        """The command line."""
-        self.argv = argv
-        self.cwd = cwd
-        self.env = env
-        self.marker = marker
-        self.stdin = stdin
-        self.stderr = stderr
-        self.terminal = terminal
-        self.nice = nice
-        self.rlimits = rlimits
-        self._pids = pids
-        self._mistakes = mistakes
+    def __attrs_post_init__(self) -> None:
         self._living: dict[int, Program] = {}
         self._cpu_of_ended = 0.0
         self._stopped = False
@@ -180,26 +168,25 @@ class FakeProcess(Process):
         self._closed = False
         self._exit: ProcessExit | None = None
         self._news = trio.lowlevel.ParkingLot()
-        self._has_input = stdin == "pipe" or terminal is not None
+        self._has_input = self.stdin == "pipe" or self.terminal is not None
         self._input_open = self._has_input
         self._end_was_read = False
         self._input = Pipe(
             has_reader=lambda: self._exit is None and not self._closed,
             # A terminal tells its end once; whoever reads on waits for ever.
             has_writer=lambda: (
-                self._input_open or (terminal is not None and self._end_was_read)
+                self._input_open or (self.terminal is not None and self._end_was_read)
             ),
         )
-        self._output = Pipe(
+        self._output = self._errors = self._output_pipe()
+        if self.stderr == "pipe":
+            self._errors = self._output_pipe()
+
+    def _output_pipe(self) -> Pipe:
+        return Pipe(
             has_reader=lambda: not self._closed,
             has_writer=lambda: any(p.holds_output for p in self._living.values()),
         )
-        self._errors = self._output
-        if stderr == "pipe":
-            self._errors = Pipe(
-                has_reader=lambda: not self._closed,
-                has_writer=lambda: any(p.holds_output for p in self._living.values()),
-            )
 
     def __repr__(self) -> str:
         return f"<FakeProcess {self.pid} {self.command!r}>"
