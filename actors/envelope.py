@@ -117,19 +117,9 @@ def render(envelope: Envelope) -> str:
     sequences and controls, less than the limit is kept.
     """
     e = envelope
-    texts = [
-        e.notification_id,
-        e.task_id,
-        e.run_id,
-        e.task_type,
-        e.status,
-        e.summary,
-        "" if e.tool_use_id is None else e.tool_use_id,
-        "" if e.output_file is None else e.output_file,
-        "" if e.error is None else e.error,
-        "" if e.result is None else e.result,
-        "" if e.output_tail is None else e.output_tail,
-    ]
+    texts = [e.notification_id, e.task_id, e.run_id, e.task_type, e.status, e.summary]
+    for text in (e.tool_use_id, e.output_file, e.error, e.result, e.output_tail):
+        texts.append("" if text is None else text)  # noqa: PERF401
     cut = e.output_truncated
     ready = _escape_short(texts)
     if ready is None:
@@ -140,19 +130,8 @@ def render(envelope: Envelope) -> str:
         tail, cut_here = _end(texts[-1], TAIL_LIMIT)
         ready.append(escape(tail, quotes=True))
         cut = cut or cut_here
-    (
-        note_id,
-        task,
-        run,
-        task_type,
-        status,
-        summary,
-        tool_use,
-        path,
-        error,
-        result,
-        tail,
-    ) = ready
+    note_id, task, run, task_type, status, summary, *others = ready
+    tool_use, path, error, result, tail = others
 
     head = f"""\
 <task-notification>
@@ -167,11 +146,9 @@ def render(envelope: Envelope) -> str:
 <status>{status}</status>
 <summary>{summary}</summary>
 """
-    body = (
-        ""
-        if e.exit_code is None
-        else f"<exit-code>{_number(e.exit_code)}</exit-code>\n"
-    )
+    body = ""
+    if e.exit_code is not None:
+        body += f"<exit-code>{_number(e.exit_code)}</exit-code>\n"
     if e.signal is not None:
         body += f"<signal>{_number(e.signal)}</signal>\n"
     if e.result is not None:

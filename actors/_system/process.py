@@ -51,41 +51,31 @@ class Guardian(Protocol):
         ...
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class PosixProcess(Process):
     """A process tree; see `actors.env.Process`."""
 
-    def __init__(
-        self,
-        channel: socket.socket,
-        registry: set[PosixProcess],
-        variable: str,
-        marker: str,
-        mark: int,
-        guardian: Guardian,
-        turns: OutputTurns,
-        *,
-        writable: bool,
-        errors: bool,
-        terminal: bool,
-    ) -> None:
-        channel.setblocking(False)
-        self._guardian = guardian
-        self._streams = 1 + writable + errors
+    _channel: socket.socket
+    _registry: set[PosixProcess]
+    _variable: bytes = attrs.field(converter=os.fsencode)
+    _marker: bytes = attrs.field(converter=os.fsencode)
+    # Known before the start: what is being started when the guardian dies bears it,
+    # and nothing else yet.
+    _mark: int
+    _guardian: Guardian
+    _turns: OutputTurns
+    _has_input: bool = attrs.field(alias="writable")
+    _has_errors: bool = attrs.field(alias="errors")
+    _terminal: bool = attrs.field(alias="terminal")
+
+    def __attrs_post_init__(self) -> None:
+        self._channel.setblocking(False)
+        self._streams = 1 + self._has_input + self._has_errors
         """The number of descriptors that we are given."""
-        self._has_errors = errors
-        self._terminal = terminal
-        self._channel = channel
-        self._registry = registry
-        self._variable = os.fsencode(variable)
-        self._marker = os.fsencode(marker)
         self._unsent = b""
         self._heard = b""
         self._pid = 0
         self._session = 0
-        # Known before the start: what is being started when the guardian dies
-        # bears it, and nothing else yet.
-        self._mark = mark
-        self._turns = turns
         self._output: ProcessOutput | None = None
         self._errors: ProcessOutput | None = None
         self._input: ProcessInput | None = None
@@ -105,7 +95,7 @@ class PosixProcess(Process):
         self._answers = 0
         self._reading = False
         self._news = trio.Event()
-        registry.add(self)
+        self._registry.add(self)
 
     def __repr__(self) -> str:
         return f"<PosixProcess {self._pid} {os.fsdecode(self._marker)!r}>"
