@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 import attrs
 
-from actors.envelope import CUT, truncate_head
-from actors.text import clean_text, one_line
+from actors.envelope import CUT
+from actors.text import clean_text, cut, one_line
 
 from ..permissions._near_names import nearest_name, plain_name
 from ..permissions._rules import Effect
@@ -362,8 +362,7 @@ _KEYS: Final = sorted(
 
 def as_text(text: str) -> str:
     """Return a text of a hook clean, and cut if it is too long."""
-    text, is_cut = truncate_head(clean_text(text).strip(), TEXT_LIMIT)
-    return text + CUT if is_cut else text
+    return cut(clean_text(text).strip(), TEXT_LIMIT, CUT)
 
 
 def _as_output(value: object) -> str:
