@@ -46,10 +46,10 @@ from ._kernel.exit import Failed as Failed
 from ._kernel.exit import Stopped as Stopped
 from ._kernel.mailbox import Mailbox as Mailbox
 from ._kernel.mailbox import MailboxStatistics as MailboxStatistics
-from ._kernel.progress import Progress as Progress
 from ._kernel.public import publish as _publish
 from ._kernel.ref import ActorRef as ActorRef
 from ._kernel.ref import Reply as Reply
+from ._kernel.status import Progress as Progress
 from ._kernel.status import TaskStatus as TaskStatus
 
 # For help(), which shows only what a module defines itself or lists here.

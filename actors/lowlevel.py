@@ -20,9 +20,9 @@ from ._kernel.checks import check_type as check_type
 from ._kernel.checks import check_whole as check_whole
 from ._kernel.checks import is_number as is_number
 from ._kernel.checks import of as of
+from ._kernel.errors import require_trio as require_trio
 from ._kernel.exit import StoppedBy as StoppedBy
 from ._kernel.exit import is_normal as is_normal
-from ._kernel.in_trio import require_trio as require_trio
 from ._kernel.public import publish as publish
 from ._kernel.ref import ActorState as ActorState
 from ._kernel.status import LEGAL_TRANSITIONS as LEGAL_TRANSITIONS

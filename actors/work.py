@@ -15,10 +15,9 @@ import trio
 
 from ._kernel.actor import Context
 from ._kernel.exit import Exit
-from ._kernel.progress import Progress
 from ._kernel.public import publish as _publish
 from ._kernel.rare import HasRare, Rare
-from ._kernel.status import Guard, TaskStatus
+from ._kernel.status import Guard, Progress, TaskStatus
 from .env import Env, ProcessUsage
 from .output import DiskQuota, Growth, OutputLog, older_file
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import attrs
+import trio
 
 if TYPE_CHECKING:
     from .exit import Exit
@@ -138,3 +139,15 @@ class Ignore(Exception):
     """Raise it before ``ctx.started()`` to decline to start without an error.
 
     A signal, in OTP's word, and no error."""
+
+
+def require_trio(what: str) -> None:
+    """Check that a task of trio runs the calling code.
+
+    Raises:
+        NotInTrio: if asyncio does, or nothing; ``what`` is what was called.
+    """
+    try:
+        trio.lowlevel.current_task()
+    except RuntimeError:
+        raise NotInTrio(what) from None

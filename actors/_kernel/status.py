@@ -1,9 +1,10 @@
-"""The status of a background task, and the guard that lets it end once."""
+"""The status of a background task, the guard that lets it end once, and its progress."""
 
 from __future__ import annotations
 
 import enum
 
+import attrs
 from trio.lowlevel import enable_ki_protection
 
 
@@ -59,3 +60,20 @@ class Guard:
             return False
         self.status = status
         return True
+
+
+@attrs.frozen
+class Progress:
+    """How far a background task has come. A later one replaces an earlier one
+    that nobody has seen yet."""
+
+    text: str = ""
+    """The latest activity, for people."""
+    bytes_written: int = 0
+    """Output kept so far."""
+    tool_uses: int = 0
+    """Tools used so far, of an agent."""
+    total_tokens: int = 0
+    """Tokens spent so far, of an agent."""
+    activities: tuple[str, ...] = ()
+    """The last few of an agent, newest last, each one line."""

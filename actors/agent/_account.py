@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from .._kernel.progress import ACTIVITIES, Progress
+from .._kernel.status import Progress
 from ..text import first_line
 from ._budget import Budget
 from ._events import (
@@ -32,6 +32,8 @@ from ._report import AgentReport
 if TYPE_CHECKING:
     from ._agent import Agent
 
+_ACTIVITIES = 5
+"""Activities that are kept."""
 _DRAFT = 65_536
 """Characters kept of a message that is not whole yet."""
 
@@ -216,7 +218,7 @@ class Account:
 
     def _say(self, text: str) -> None:
         line = first_line(text)
-        self._activities = (*self._activities[1 - ACTIVITIES :], line)
+        self._activities = (*self._activities[1 - _ACTIVITIES :], line)
         self._report.say(self._progress())
 
     def _progress(self) -> Progress:

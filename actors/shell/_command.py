@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 import trio
 
 from .._kernel.exit import Completed, Failed
-from .._kernel.progress import Progress
+from .._kernel.status import Progress
 from ..env import Process, ProcessExit, Terminal
 from ..output import OutputLog, QuotaExceeded
 from ..work import Input, Report, WorkFailed

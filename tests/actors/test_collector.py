@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from actors._kernel.collector import fewer_collections
+from actors.transcript._reading import fewer_collections
 
 
 @pytest.fixture(autouse=True)
