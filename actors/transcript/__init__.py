@@ -181,7 +181,6 @@ class TranscriptStore:
         Raises:
             ValueError: for an id that is none.
         """
-        _check(agent_id)
         log = self._logs.get(agent_id)
         if log is None:
             path = self.transcript_file(agent_id)
@@ -209,18 +208,9 @@ class TranscriptStore:
             ValueError: for an id that is none, and for a file in which more than that
                 was said since the last compaction.
         """
-        _check(agent_id)
         if agent_id in self._logs:
             await self._logs[agent_id].flush()
-        transcript = await self._read(
-            self.transcript_file(agent_id),
-            partial(
-                read_transcript,
-                self.env.files,
-                self.transcript_file(agent_id),
-                agent_id,
-            ),
-        )
+        transcript = await self._read(read_transcript, agent_id)
         if transcript is not None and transcript.skipped:
             self.warn(
                 agent_id,
@@ -237,23 +227,15 @@ class TranscriptStore:
             OSError: if the file is there and cannot be read.
             ValueError: for an id that is none, or a count below 1.
         """
-        _check(agent_id)
         if count < 1:
             raise ValueError(f"count must be 1 or more, not {count!r}")
-        return await self._read(
-            self.transcript_file(agent_id),
-            partial(
-                read_tail,
-                self.env.files,
-                self.transcript_file(agent_id),
-                agent_id,
-                count,
-            ),
-        )
+        return await self._read(read_tail, agent_id, count)
 
-    async def _read(self, path: Path, read: Callable[[Callable[[], None]], T]) -> T:
-        """Call ``read`` in a thread, with what it is to call again and again and what
+    async def _read(self, fn: Callable[..., T], agent_id: str, *args: object) -> T:
+        """Call ``fn`` in a thread, with what it is to call again and again and what
         ends it when the caller is cancelled. A small file is read at once."""
+        path = self.transcript_file(agent_id)
+        read = partial(fn, self.env.files, path, agent_id, *args)
         if (self.env.files.size(path) or 0) <= _AT_ONCE:
             async with self._reading:
                 return await self.env.files.in_thread(read, _nobody)
@@ -412,13 +394,7 @@ class TranscriptStore:
     async def flush_meta(self, agent_id: str) -> None:
         """Wait until the newest meta of an agent is written, or an attempt has failed
         since. Cancelled, it gives up the wait only."""
-        while not self.is_stopped and (
-            agent_id in self._wanted_metas
-            or any(
-                isinstance(job, _MetaJob) and job.meta.agent_id == agent_id
-                for job in self._jobs
-            )
-        ):
+        while agent_id in self._metas_under_way() and not self.is_stopped:
             await self._settled.wait()
         await trio.lowlevel.checkpoint()
 
@@ -432,11 +408,14 @@ class TranscriptStore:
             await log.flush()
         self._wanted_metas.update(self._metas)
         self._wake_writer()
-        while not self.is_stopped and (
-            self._wanted_metas or any(isinstance(job, _MetaJob) for job in self._jobs)
-        ):
+        while self._metas_under_way() and not self.is_stopped:
             await self._settled.wait()
         await trio.lowlevel.checkpoint()
+
+    def _metas_under_way(self) -> set[str]:
+        """Return the agents of which a meta is to be written, or being written."""
+        jobs = [job for job in self._jobs if isinstance(job, _MetaJob)]
+        return {*self._wanted_metas, *(job.meta.agent_id for job in jobs)}
 
     # For its logs
 

@@ -24,7 +24,7 @@ from ..agent._conversation import mend
 from ..agent._events import AssistantMessage, CompactBoundary, Message, UserMessage
 from ..env import Files
 from ._records import Recorded, Unrecorded, decode, parse
-from ._straight import LONGEST_ID, OWN_HEAD, read_straight
+from ._straight import LONGEST_ID, OWN_HEAD, Chain, read_straight
 
 READ_LIMIT: Final = 128 * 2**20
 """So much is read from the end of a file, at most: of a longer one what was said since
@@ -215,6 +215,10 @@ def _id(value: Any) -> bytes:
     return value.encode("utf-8", "surrogatepass")
 
 
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogatepass")
+
+
 def read_transcript(
     files: Files, path: Path, agent_id: str, go_on: Callable[[], None] = _go_on
 ) -> Transcript | None:
@@ -356,34 +360,28 @@ def _read_chain(
 ) -> Transcript | None:
     """Return the conversation in ``lines``, of which others may come before, if it
     ``is_cut``."""
-    straight = read_straight(lines, agent_id, go_on)
-    if straight is not None:
-        messages, needed = mend(straight.said)
-        leaf_id = straight.ids[needed - 1] if needed else None
-        return Transcript(messages=messages, leaf=leaf_id, newest=straight.newest)
-    scan = _scan(lines, agent_id, go_on)
-    leaf = scan.newest_leaf()
-    if leaf is None:
-        if is_cut:
+    chain = read_straight(lines, agent_id, go_on)
+    if chain is None:
+        scan = _scan(lines, agent_id, go_on)
+        leaf = scan.newest_leaf()
+        if leaf is not None:
+            chain = _walk(scan, leaf, is_cut, go_on)
+        elif is_cut:
             raise _Cut
-        return None
-    ids, said, missing = _walk(scan, leaf, is_cut, go_on)
-    messages, needed = mend(said)
-    newest = max(record.timestamp for record in scan.records.values() if record.ours)
+        else:
+            return None
+    messages, needed = mend(chain.said)
     return Transcript(
         messages=messages,
-        leaf=ids[needed - 1].decode("utf-8", "surrogatepass") if needed else None,
-        newest=newest.decode("utf-8", "surrogatepass"),
-        skipped=scan.skipped,
-        missing=missing,
+        leaf=chain.ids[needed - 1] if needed else None,
+        newest=chain.newest,
+        skipped=chain.skipped,
+        missing=chain.missing,
     )
 
 
-def _walk(
-    scan: _Scan, leaf: _Record, is_cut: bool, go_on: Callable[[], None]
-) -> tuple[list[bytes], list[AssistantMessage | UserMessage], int]:
-    """Return the messages from the root, or the last compaction, to ``leaf``; the
-    ids of their records; and how many are missing between them."""
+def _walk(scan: _Scan, leaf: _Record, is_cut: bool, go_on: Callable[[], None]) -> Chain:
+    """Return what was said from the root, or the last compaction, to ``leaf``."""
     ids: list[bytes] = []
     said: list[AssistantMessage | UserMessage] = []
     missing = 0
@@ -417,9 +415,10 @@ def _walk(
             ids.append(record.uuid)
             said.append(_gap_note(1))
         record = None if parent is None else scan.records.get(parent)
-    ids.reverse()
-    said.reverse()
-    return ids, said, missing
+    newest = max(record.timestamp for record in scan.records.values() if record.ours)
+    return Chain(
+        said[::-1], [*map(_text, ids[::-1])], _text(newest), scan.skipped, missing
+    )
 
 
 def _gap_note(missing: int) -> UserMessage:

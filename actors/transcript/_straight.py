@@ -31,15 +31,18 @@ _CLOCK: Final = re.compile(r"[0-9T:.Z+-]+").fullmatch
 
 
 @attrs.frozen
-class Straight:
-    """What such a file says."""
+class Chain:
+    """What a file says, from its first record, or the last compaction, on."""
 
     said: list[AssistantMessage | UserMessage]
-    """From its first line, or the last compaction, on."""
     ids: list[str]
     """Those of their records."""
     newest: str
     """The latest time of any record."""
+    skipped: int = 0
+    """How many lines could not be read."""
+    missing: int = 0
+    """How many messages are known to be missing."""
 
 
 def _go_on() -> None:
@@ -48,7 +51,7 @@ def _go_on() -> None:
 
 def read_straight(
     lines: Sequence[bytes], agent_id: str, go_on: Callable[[], None] = _go_on
-) -> Straight | None:
+) -> Chain | None:
     """Return what ``lines`` say; None if they are anything but one conversation of
     this agent, with nothing missing, nothing to be skipped and no id used twice.
 
@@ -63,7 +66,7 @@ def read_straight(
 
 def _read(
     lines: Sequence[bytes], agent_id: str, go_on: Callable[[], None]
-) -> Straight | None:
+) -> Chain | None:
     said: list[AssistantMessage | UserMessage] = []
     ids: list[str] = []
     times: list[str] = []
@@ -107,7 +110,7 @@ def _read(
         return None
     said.reverse()
     ids.reverse()
-    return Straight(said, ids, newest)
+    return Chain(said, ids, newest)
 
 
 def _are_ids(ids: list[str]) -> bool:

@@ -6,12 +6,13 @@ import math
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import trio
 
 from actors import Stopped, TaskStatus
-from actors.agent import Inbox, Message, UserMessage, settled
+from actors.agent import Agent, Inbox, Message, UserMessage, settled
 from actors.shell import Shell
 from actors.transcript import AgentMeta, Transcript, TranscriptStore
 from actors.work import Work
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from .._life.life import Life
     from .._tasks.record import Task
 
+# What a meta says in the words of the agent.
+_SHARED: Final = {field.name for field in attrs.fields(AgentMeta)} & {
+    field.name for field in attrs.fields(Agent)
+}
 _TYPES: Final = {"local_bash": "shell", "local_agent": "subagent"}
 _SHOWN: Final = 1_000
 """Characters of a text that hooks are told of a task."""
@@ -288,33 +293,18 @@ class Agents:
         unread = task.left
         if not task.status.is_terminal and task.inbox is not None:
             unread = _unread_messages(task, task.inbox.waiting())
+        facts: dict[str, Any] = {name: getattr(agent, name) for name in _SHARED}
+        facts |= {"description": task.description, "permission_mode": task.mode}
         return AgentMeta(
+            **facts,
             agent_id=task.task_id,
             run_id=task.run_id,
             status=_lasting_status(task),
-            type=agent.type,
-            description=task.description,
             owner=task.owner,
-            prompt=agent.prompt,
-            system=agent.system,
-            tools=agent.tools,
-            disallowed_tools=agent.disallowed_tools,
-            model=agent.model,
-            cwd=agent.cwd,
-            session=agent.session,
             depth=task.depth,
             above=task.above,
-            permission_mode=task.mode,
-            forked=agent.forked,
-            one_shot=agent.one_shot,
             resumes=task.resumes,
             error=None if task.error is None else task.error.message,
-            deadline=agent.deadline,
-            max_turns=agent.max_turns,
-            stall_warning=agent.stall_warning,
-            stall_limit=agent.stall_limit,
-            reminders=agent.reminders,
-            shutdown=agent.shutdown,
             tokens_left=tokens,
             cost_left=cost,
             messages=tuple((message.text, message.sender) for message in unread),
