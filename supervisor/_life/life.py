@@ -163,13 +163,9 @@ class Life:
     def enter_again(
         self,
         order: Order,
-        *,
-        task_id: str,
-        background: bool,
-        depth: int,
-        history: Sequence[Message],
-        messages: Sequence[UserMessage],
         revival: Revival,
+        history: Sequence[Message],
+        messages: list[UserMessage],
     ) -> AgentTask:
         """Enter an agent that has ended before, under its old id, in the place of
         the record of that end, if there is one. Its prompt is the first message of
@@ -179,24 +175,18 @@ class Life:
         Raises:
             RuntimeStopping, BacklogFull: as `enter`; nothing was changed.
         """
+        meta, current = revival.meta, self.current_task()
         parent = parent_of(self.table, order.owner, None)
         self._check_backlog(parent)
-        if parent is not None:
-            depth = max(depth, parent.depth + 1)
+        depth = meta.depth if parent is None else max(meta.depth, parent.depth + 1)
         task = self._make_task(
-            order,
-            task_id,
-            background,
-            self.current_task(),
-            parent,
-            depth,
-            revival.meta.run_id,
+            order, meta.agent_id, True, current, parent, depth, meta.run_id
         )
         assert isinstance(task, AgentTask)
         task.history = history
-        task.left = list(messages)
+        task.left = messages
         task.revival = revival
-        task.resumes = min(revival.meta.resumes + 1, MOST_RESUMES)
+        task.resumes = min(meta.resumes + 1, MOST_RESUMES)
         before = revival.before
         if before is not None:
             self.table.replace(before, task)

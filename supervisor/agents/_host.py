@@ -14,7 +14,6 @@ from actors.agent import (
     AgentFailed,
     AgentTool,
     Breaker,
-    Budget,
     Message,
     ToolAnswer,
     ToolUse,
@@ -102,6 +101,11 @@ class RuntimeHost:
         self._life = life
         self._task = task
         self._hooks = hooks
+        self.depth = task.depth
+        self.owner = task.owner
+        self.permission_mode: str = task.mode
+        self.history = task.history
+        self.budget = task.budget
         self._host_tools: dict[str, HostTool] | None = None
         self._tools: dict[str, HostTool] | None = None
         self._breaker = Breaker(agents.policy.breaker)
@@ -111,26 +115,6 @@ class RuntimeHost:
         self._used = None if task.budget is None else task.budget.used
         # While somebody is asked.
         self._asking: Wait | None = None
-
-    @property
-    def depth(self) -> int:
-        return self._task.depth
-
-    @property
-    def owner(self) -> str | None:
-        return self._task.owner
-
-    @property
-    def permission_mode(self) -> str:
-        return self._task.mode
-
-    @property
-    def history(self) -> Sequence[Message]:
-        return self._task.history
-
-    @property
-    def budget(self) -> Budget | None:
-        return self._task.budget
 
     # Its tools
 

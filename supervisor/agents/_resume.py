@@ -334,15 +334,8 @@ class Resumes:
             # Or it was forgotten meanwhile.
             revival.before = before
             revival.may_go = life.table.may_go(before)
-        task = life.enter_again(
-            _order(meta, before, recipe),
-            task_id=meta.agent_id,
-            background=True,
-            depth=meta.depth,
-            history=history,
-            messages=waiting,
-            revival=revival,
-        )
+        order = _order(meta, before, recipe)
+        task = life.enter_again(order, revival, history, waiting)
         if task.inbox is None or task.inbox.closed:
             return task
         if meta.permission_mode not in (None, task.mode):
@@ -410,12 +403,9 @@ def check_kept(meta: AgentMeta, messages: tuple[tuple[str, str | None], ...]) ->
 
 def _budget(meta: AgentMeta, before: AgentTask | None) -> Budget | None:
     """Return what an agent may use from now on: what it had left."""
-    left = meta.tokens_left, meta.cost_left
     if before is not None:
-        if before.parent is None or before.budget is None:
-            return before.recipe.budget
-        # Those above it may have used some since.
-        left = before.budget.left()
+        return before.recipe.budget
+    left = meta.tokens_left, meta.cost_left
     return None if left == (None, None) else Budget(*left)
 
 
