@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from actors import TaskStatus
-from actors.agent import Agent, InboxClosed, InboxFull, UserMessage
+from actors.agent import Agent, InboxFull, UserMessage
 from actors.lowlevel import check_text
 from actors.text import is_encodable
 from actors.transcript import AgentMeta
@@ -37,6 +37,9 @@ Refusal: TypeAlias = tuple[str] | tuple[str, str]
 _KEPT_WITHIN: Final = 1.0
 
 
+How: TypeAlias = Literal["queued", "revived"]
+
+
 @attrs.frozen
 class Sent:
     """Where a message went."""
@@ -44,7 +47,7 @@ class Sent:
     task_id: str
     run_id: str
     """Of the run that finds it."""
-    how: Literal["queued", "revived"]
+    how: How
     """``queued``: an agent that had not ended has it in its inbox. ``revived``:
     the agent had completed, and a new run begins with it."""
 
@@ -87,9 +90,7 @@ class Messages:
             raise ResumeRefused(task_id, str(error)) from error
         return task
 
-    async def _reach(
-        self, wanted: Continuation
-    ) -> tuple[AgentTask, Literal["queued", "revived"]]:
+    async def _reach(self, wanted: Continuation) -> tuple[AgentTask, How]:
         """Put a message where a run will find it, and begin a new one if there is
         none; without a message only see that one is under way.
 
@@ -106,26 +107,23 @@ class Messages:
         """
         await trio.lowlevel.checkpoint()
         now = self._life.table.find(wanted.agent_id)
-        if now is not None and _is_ending(_checked(wanted, now)):
+        if now is not None and _must_end(wanted, _checked(wanted, now)):
             # Whoever holds the lock may wait for that end.
             self._life.refuse_own_end((now,))
-        task, how = await self._alone_reach(wanted)
+        how: How = "queued"
+        async with self._alone(wanted.agent_id):
+            task = self._find(wanted)
+            while task is not None and _must_end(wanted, task):
+                await self._life.wait_ended(task)
+                # Much may have happened meanwhile.
+                task = self._find(wanted)
+            if task is None or task.status.is_terminal:
+                task, how = await self._resumes.begin(wanted, task), "revived"
+            elif wanted.message is not None:
+                self._queue(task, wanted.message)
         if wanted.message is not None:
             await self._keep(task)
         return task, how
-
-    async def _alone_reach(
-        self, wanted: Continuation
-    ) -> tuple[AgentTask, Literal["queued", "revived"]]:
-        async with self._alone(wanted.agent_id):
-            while True:
-                # Asked anew after each wait.
-                task = self._find(wanted)
-                if task is None or task.status.is_terminal:
-                    return await self._resumes.begin(wanted, task), "revived"
-                if not task.stopping and self._queue(task, wanted.message):
-                    return task, "queued"
-                await self._life.wait_ended(task)
 
     async def _keep(self, task: AgentTask) -> None:
         """Wait until a message to ``task`` is in the directory, or tell that it is
@@ -141,21 +139,11 @@ class Messages:
                 "would be lost"
             )
 
-    def _queue(self, task: AgentTask, message: UserMessage | None) -> bool:
-        """Put a message into the inbox of an agent that has not ended; False if it
-        takes no more because it is ending."""
-        inbox = task.inbox
-        if inbox is None or inbox.closed:
-            return False
-        if message is None:
-            return True
-        assert task.meta is not None
+    def _queue(self, task: AgentTask, message: UserMessage) -> None:
+        """Put a message into the inbox of an agent that takes it."""
+        assert task.meta is not None and task.inbox is not None
         check_kept(task.meta, (*task.meta.messages, (message.text, message.sender)))
-        try:
-            inbox.put(message)
-        except InboxClosed:
-            return False
-        return True
+        task.inbox.put(message)
 
     def _find(self, wanted: Continuation) -> AgentTask | None:
         """Return the record of the moment, None if only the directory knows it."""
@@ -236,11 +224,13 @@ def _refusal(found: AgentTask | AgentMeta, run_id: str | None) -> Refusal | None
     return None
 
 
-def _is_ending(task: AgentTask) -> bool:
-    """Whether it has not ended and will take no message any more."""
+def _must_end(wanted: Continuation, task: AgentTask) -> bool:
+    """Whether it has not ended, and will not take any more what it is to have."""
     if task.status.is_terminal:
         return False
-    return task.stopping or task.inbox is None or task.inbox.closed
+    if task.stopping or task.inbox is None or task.inbox.closed:
+        return True
+    return wanted.message is not None and not task.takes_messages
 
 
 def check_message(text: str) -> str:

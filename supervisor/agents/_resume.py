@@ -366,10 +366,9 @@ class Resumes:
         try:
             meta = self._claim(agent_id)
         except ResumeRefused:
-            self._agents.let_go(agent_id)
-            return False
+            meta = None
         if meta is None or not self._is_unfinished(meta):
-            # It has ended in another runtime, just now.
+            # Another runtime has it, or it has ended in one, just now.
             self._agents.let_go(agent_id)
             return False
         # It is let go when that is written.

@@ -448,6 +448,30 @@ async def test_an_agent_that_runs_is_not_resumed_but_told(tmp_path: Path) -> Non
         assert (await task.wait()).result == "go | hello"
 
 
+async def test_a_one_shot_agent_that_runs_is_waited_for_and_not_resumed(
+    tmp_path: Path,
+) -> None:
+    """TR8: with a message it has to end first, and then it has had its run."""
+    gate = trio.Event()
+    refused: list[str] = []
+
+    async with open_runtime(tmp_path, env=fake_env()) as runtime:
+        task = await runtime.launch(Agent(waits_for(gate), "go", one_shot=True))
+        assert (await runtime.resume(task)).id == task.id
+
+        async def resume() -> None:
+            with pytest.raises(ResumeRefused) as caught:
+                await runtime.resume(task, "and this")
+            refused.append(caught.value.why)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(resume)
+            await trio.testing.wait_all_tasks_blocked()
+            assert refused == []
+            gate.set()
+        assert refused == ["it was to give one answer only"]
+
+
 async def test_a_host_may_resume_what_failed_or_was_stopped(tmp_path: Path) -> None:
     """AG22 is for messages; AG37: it is a new run that somebody wanted."""
     async with open_runtime(tmp_path, env=fake_env()) as runtime:
