@@ -564,10 +564,12 @@ async def transcript_writer(ctx: Context[None], store: TranscriptStore) -> None:
     before those who record and stopped after them.
     """
 
+    mailbox = ctx.mailbox
+
     def wake() -> None:
         try:
-            if not len(ctx.mailbox):
-                ctx.mailbox.put_nowait(None)
+            if not len(mailbox):
+                mailbox.put_nowait(None)
         except MailboxClosed:
             pass  # it is being stopped, and looks once more
         except ActorEnded:
@@ -580,7 +582,7 @@ async def transcript_writer(ctx: Context[None], store: TranscriptStore) -> None:
                 await store.write()
                 await trio.lowlevel.checkpoint()
             else:
-                async for _ in ctx.mailbox:
+                async for _ in mailbox:
                     break
     except trio.Cancelled:
         with trio.move_on_after(_LAST_WRITE, shield=True):

@@ -181,8 +181,9 @@ class Agents:
         task.transcript = self.transcripts.open_log(
             task.task_id, cwd=agent.cwd, session=agent.session, after=read
         )
-        # It says which run it is.
-        self.write_meta(task)
+        if is_restart:
+            # It has another run.
+            self.write_meta(task)
         hooks = AgentHooks(
             self._hooks_of(task),
             self._life.env,
@@ -290,8 +291,8 @@ class Agents:
         """Return what the directory is to say of it."""
         agent = task.recipe
         tokens, cost = (None, None) if task.budget is None else task.budget.left()
-        unread = task.left
-        if not task.status.is_terminal and task.inbox is not None:
+        has_ended, unread = task.status.is_terminal, task.left
+        if not has_ended and task.inbox is not None:
             unread = _unread_messages(task, task.inbox.waiting())
         facts: dict[str, Any] = {name: getattr(agent, name) for name in _SHARED}
         facts |= {"description": task.description, "permission_mode": task.mode}
@@ -299,7 +300,7 @@ class Agents:
             **facts,
             agent_id=task.task_id,
             run_id=task.run_id,
-            status=_lasting_status(task),
+            status=_lasting_status(task) if has_ended else TaskStatus.RUNNING.value,
             owner=task.owner,
             depth=task.depth,
             above=task.above,
@@ -339,11 +340,9 @@ def _warn_of_unread(task: AgentTask) -> None:
 
 
 def _lasting_status(task: AgentTask) -> str:
-    """Return the status that the directory keeps: an agent that waits for its place,
-    or that the end of the runtime has stopped, and nobody else, is as good as
-    running."""
-    is_interrupted = task.status is TaskStatus.KILLED and task.is_interrupted
-    if is_interrupted or not task.status.is_terminal:
+    """Return the status of an end that the directory keeps: an agent that the end of
+    the runtime has stopped, and nobody else, is as good as running."""
+    if task.status is TaskStatus.KILLED and task.is_interrupted:
         return TaskStatus.RUNNING.value
     return task.status.value
 
