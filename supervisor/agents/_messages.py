@@ -106,10 +106,11 @@ class Messages:
             WouldDeadlock: nothing has changed.
         """
         await trio.lowlevel.checkpoint()
-        now = self._life.table.find(wanted.agent_id)
-        if now is not None and _must_end(wanted, _checked(wanted, now)):
-            # Whoever holds the lock may wait for that end.
-            self._life.refuse_own_end((now,))
+        if wanted.agent_id in self._locks:
+            # Whoever holds it may wait for the end of the agent.
+            now = self._find(wanted)
+            if now is not None and _must_end(wanted, now):
+                self._life.refuse_own_end((now,))
         how: How = "queued"
         async with self._alone(wanted.agent_id):
             task = self._find(wanted)
