@@ -373,9 +373,9 @@ class Life:
     @enable_ki_protection
     def mark_own_stopping(self, agent: AgentTask) -> None:
         """Mark the own tasks of ``agent``, which has ended, as `mark_stopping`."""
-        self.mark_stopping(
-            list(agent.own.values()), f"its agent {agent.task_id} has ended"
-        )
+        # Those that run and are marked have been told with all that is below them.
+        own = [it for it in agent.own.values() if it.ref is None or not it.stopping]
+        self.mark_stopping(own, f"its agent {agent.task_id} has ended")
 
     # Waiting
 
