@@ -70,6 +70,9 @@ def check_whole(
 ) -> None:
     """Refuse what is not a whole number in these bounds; what is none at all with
     an error of the type ``wrong``."""
+    # Nearly all are, and Shell has one.
+    if type(value) is int and least <= value <= most:
+        return
     if is_whole(value, least, most) or (none and value is None):
         return
     wanted = f", {least} or more" if most == inf else f" from {least} to {most}"

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 import attrs
 import trio
 
+from .._checks import check_type
 from ..agent import (
     Agent,
     AgentEvent,
@@ -92,13 +93,9 @@ def _check(agent: object, tools: object) -> None:
     if not isinstance(agent, Agent):
         hint = ": use Agent(run, prompt)" if callable(agent) else ""
         raise TypeError(f"agent must be an Agent, not {agent!r}{hint}")
-    if tools is None:
-        return
-    if not isinstance(tools, Mapping):
-        raise TypeError(f"tools must be what each answers, by name, not {tools!r}")
-    for name, tool in cast("Mapping[object, object]", tools).items():
-        if not isinstance(name, str):
-            raise TypeError(f"tools has a name that is no str: {name!r}")
+    check_type("tools", tools, Mapping | None)
+    for name, tool in cast("Mapping[object, object]", tools or {}).items():
+        check_type("a name in tools", name, str)
         if not isinstance(tool, str) and not _is_async(tool):
             raise TypeError(
                 f"tools[{name!r}] must be a str or an async function of the arguments, "

@@ -11,8 +11,8 @@ import re
 from typing import Any, Final, cast
 
 import attrs
-from attrs.validators import deep_iterable, instance_of, optional
 
+from .._kernel.checks import by, check_all, is_number, is_whole, of
 from .._kernel.status import TaskStatus
 from ._records import dump
 
@@ -74,13 +74,7 @@ def _is_message(value: object) -> bool:
     return isinstance(text, str) and (sender is None or isinstance(sender, str))
 
 
-_names = deep_iterable(instance_of(str), instance_of(tuple))
-_text = instance_of(str)
-_maybe_text = optional(_text)
-_seconds: Any = instance_of((int, float))
-_maybe_seconds: Any = optional(_seconds)
-_number = instance_of(int)
-_maybe_number = optional(_number)
+_names = by(check_all, str)
 
 
 @attrs.frozen(kw_only=True)
@@ -91,50 +85,56 @@ class AgentMeta:
         TypeError: if a value is not of the type that its field has.
     """
 
-    agent_id: str = attrs.field(validator=_text)
-    run_id: str = attrs.field(validator=_text)
-    status: str = attrs.field(validator=_text)
+    agent_id: str = attrs.field(validator=of(str))
+    run_id: str = attrs.field(validator=of(str))
+    status: str = attrs.field(validator=of(str))
     """``running`` also of an agent that waits for its place, and of one whose program
     has ended: it can be resumed."""
-    type: str = attrs.field(default="general-purpose", validator=_text)
-    description: str = attrs.field(default="", validator=_text)
-    owner: str | None = attrs.field(default=None, validator=_maybe_text)
-    prompt: str = attrs.field(default="", validator=_text)
-    system: str | None = attrs.field(default=None, validator=_maybe_text)
+    type: str = attrs.field(default="general-purpose", validator=of(str))
+    description: str = attrs.field(default="", validator=of(str))
+    owner: str | None = attrs.field(default=None, validator=of(str | None))
+    prompt: str = attrs.field(default="", validator=of(str))
+    system: str | None = attrs.field(default=None, validator=of(str | None))
     tools: tuple[str, ...] | None = attrs.field(
         default=None,
         converter=attrs.converters.optional(_to_tuple),
-        validator=optional(_names),
+        validator=attrs.validators.optional(_names),
     )
     """The tools that it may use; None for all."""
     disallowed_tools: tuple[str, ...] = attrs.field(
         default=(), converter=_to_tuple, validator=_names
     )
-    model: str | None = attrs.field(default=None, validator=_maybe_text)
-    cwd: str | None = attrs.field(default=None, validator=_maybe_text)
-    session: str | None = attrs.field(default=None, validator=_maybe_text)
-    depth: int = attrs.field(default=0, validator=_number)
+    model: str | None = attrs.field(default=None, validator=of(str | None))
+    cwd: str | None = attrs.field(default=None, validator=of(str | None))
+    session: str | None = attrs.field(default=None, validator=of(str | None))
+    depth: int = attrs.field(default=0, validator=of(int))
     above: tuple[str, ...] = attrs.field(
         default=(), converter=_to_tuple, validator=_names
     )
     """The types of the agents above it when it was started, outermost first: what
     watches these watches it."""
-    permission_mode: str | None = attrs.field(default=None, validator=_maybe_text)
-    forked: bool = attrs.field(default=False, validator=instance_of(bool))
-    one_shot: bool = attrs.field(default=False, validator=instance_of(bool))
-    resumes: int = attrs.field(default=0, validator=_number)
+    permission_mode: str | None = attrs.field(default=None, validator=of(str | None))
+    forked: bool = attrs.field(default=False, validator=of(bool))
+    one_shot: bool = attrs.field(default=False, validator=of(bool))
+    resumes: int = attrs.field(default=0, validator=of(int))
     """How often it was resumed."""
-    error: str | None = attrs.field(default=None, validator=_maybe_text)
-    deadline: float | None = attrs.field(default=None, validator=_maybe_seconds)
+    error: str | None = attrs.field(default=None, validator=of(str | None))
+    deadline: float | None = attrs.field(default=None, validator=of(int | float | None))
     """This and the next five are as `actors.agent.Agent` has them."""
-    max_turns: int | None = attrs.field(default=None, validator=_maybe_number)
-    stall_warning: float | None = attrs.field(default=300.0, validator=_maybe_seconds)
-    stall_limit: float | None = attrs.field(default=600.0, validator=_maybe_seconds)
-    reminders: int = attrs.field(default=5, validator=_number)
-    shutdown: float = attrs.field(default=5.0, validator=_seconds)
-    tokens_left: int | None = attrs.field(default=None, validator=_maybe_number)
+    max_turns: int | None = attrs.field(default=None, validator=of(int | None))
+    stall_warning: float | None = attrs.field(
+        default=300.0, validator=of(int | float | None)
+    )
+    stall_limit: float | None = attrs.field(
+        default=600.0, validator=of(int | float | None)
+    )
+    reminders: int = attrs.field(default=5, validator=of(int))
+    shutdown: float = attrs.field(default=5.0, validator=of(int | float))
+    tokens_left: int | None = attrs.field(default=None, validator=of(int | None))
     """What is left of its budget and of those above; None for no limit."""
-    cost_left: float | None = attrs.field(default=None, validator=_maybe_seconds)
+    cost_left: float | None = attrs.field(
+        default=None, validator=of(int | float | None)
+    )
     """Likewise."""
     messages: tuple[tuple[str, str | None], ...] = attrs.field(
         default=(), converter=_to_messages, validator=_check_messages
@@ -245,11 +245,8 @@ def _check(meta: AgentMeta) -> None:
 def _check_number(
     name: str, value: object, most: int = _MOST, *, whole: bool = False
 ) -> None:
-    if value is None:
-        return
-    # True is an int as well. NaN fails both comparisons.
-    right = type(value) is int or (type(value) is float and not whole)
-    if not right or not 0 <= cast("float", value) <= most:
+    right = is_whole(value) if whole else is_number(value)
+    if value is not None and not (right and cast("float", value) <= most):
         wanted = "a whole number" if whole else "a number"
         _refuse(name, value, f"{wanted} from 0 to {most:,}")
 
