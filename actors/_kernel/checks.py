@@ -7,6 +7,7 @@ False are no numbers here, and neither are NaN and what no float can hold. With
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from math import inf
@@ -138,6 +139,11 @@ def check_all(name: str, values: object, kind: type | UnionType) -> None:
     for value in cast("tuple[object, ...]", values):
         if not isinstance(value, kind):
             raise TypeError(f"{name} must hold only {_plain(kind)}, not {value!r}")
+
+
+def fspath(path: str | os.PathLike[str] | None) -> str | None:
+    """Convert a path. What is none stays as it is, for a check to name it."""
+    return os.fspath(path) if isinstance(path, os.PathLike) else path
 
 
 Validator: TypeAlias = Callable[[Any, "attrs.Attribute[Any]", Any], None]

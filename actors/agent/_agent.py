@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import ClassVar, TypeAlias, cast
 
@@ -18,6 +17,7 @@ from .._kernel.checks import (
     check_text,
     check_type,
     check_whole,
+    fspath,
 )
 from ..text import first_line
 from ..work import Report
@@ -38,19 +38,10 @@ iterator of events."""
 _TEXTS = ("system", "description", "model", "permission_mode", "cwd", "session")
 
 
-def _as_text(path: str | os.PathLike[str] | None) -> str | None:
-    # What is no path stays as it is, for the check to name it.
-    return os.fspath(path) if isinstance(path, os.PathLike) else path
-
-
 def _as_names(names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, Iterable) and not isinstance(names, str):
         return tuple(names)
     return cast("tuple[str, ...]", names)
-
-
-def _as_names_or_all(names: Iterable[str] | None) -> tuple[str, ...] | None:
-    return None if names is None else _as_names(names)
 
 
 def _as_messages(history: Iterable[Message]) -> tuple[Message, ...]:
@@ -129,13 +120,13 @@ class Agent:
     description: str | None = attrs.field(default=None, kw_only=True)
     model: str | None = attrs.field(default=None, kw_only=True)
     tools: tuple[str, ...] | None = attrs.field(
-        default=None, kw_only=True, converter=_as_names_or_all
+        default=None, kw_only=True, converter=attrs.converters.optional(_as_names)
     )
     disallowed_tools: tuple[str, ...] = attrs.field(
         default=(), kw_only=True, converter=_as_names
     )
     permission_mode: str | None = attrs.field(default=None, kw_only=True)
-    cwd: str | None = attrs.field(default=None, kw_only=True, converter=_as_text)
+    cwd: str | None = attrs.field(default=None, kw_only=True, converter=fspath)
     session: str | None = attrs.field(default=None, kw_only=True)
     deadline: float | None = attrs.field(default=None, kw_only=True)
     max_turns: int | None = attrs.field(default=None, kw_only=True)

@@ -16,6 +16,7 @@ from .._kernel.checks import (
     check_one_of,
     check_type,
     check_whole,
+    fspath,
     is_whole,
 )
 from .._kernel.public import publish as _publish
@@ -38,11 +39,6 @@ _LIMITS = tuple(
     "as core cpu data fsize memlock msgqueue nice nofile nproc rss rtprio rttime"
     " sigpending stack".split()
 )
-
-
-def _as_text(path: str | os.PathLike[str] | None) -> str | None:
-    # What is no path stays as it is, for the check to name it.
-    return os.fspath(path) if isinstance(path, os.PathLike) else path
 
 
 def _copy_env(env: Mapping[str, str] | None) -> dict[str, str] | None:
@@ -102,7 +98,7 @@ class Shell:
     """
 
     command: str
-    cwd: str | None = attrs.field(default=None, kw_only=True, converter=_as_text)
+    cwd: str | None = attrs.field(default=None, kw_only=True, converter=fspath)
     env: dict[str, str] | None = attrs.field(
         default=None, kw_only=True, converter=_copy_env
     )

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 import attrs
 import trio
 
-from .._checks import check_type
+from .._kernel.checks import check_type
 from ..agent import (
     Agent,
     AgentEvent,

@@ -75,6 +75,7 @@ def _is_message(value: object) -> bool:
 
 
 _names = by(check_all, str)
+_seconds = of(int | float | None)
 
 
 @attrs.frozen(kw_only=True)
@@ -119,22 +120,16 @@ class AgentMeta:
     resumes: int = attrs.field(default=0, validator=of(int))
     """How often it was resumed."""
     error: str | None = attrs.field(default=None, validator=of(str | None))
-    deadline: float | None = attrs.field(default=None, validator=of(int | float | None))
+    deadline: float | None = attrs.field(default=None, validator=_seconds)
     """This and the next five are as `actors.agent.Agent` has them."""
     max_turns: int | None = attrs.field(default=None, validator=of(int | None))
-    stall_warning: float | None = attrs.field(
-        default=300.0, validator=of(int | float | None)
-    )
-    stall_limit: float | None = attrs.field(
-        default=600.0, validator=of(int | float | None)
-    )
+    stall_warning: float | None = attrs.field(default=300.0, validator=_seconds)
+    stall_limit: float | None = attrs.field(default=600.0, validator=_seconds)
     reminders: int = attrs.field(default=5, validator=of(int))
     shutdown: float = attrs.field(default=5.0, validator=of(int | float))
     tokens_left: int | None = attrs.field(default=None, validator=of(int | None))
     """What is left of its budget and of those above; None for no limit."""
-    cost_left: float | None = attrs.field(
-        default=None, validator=of(int | float | None)
-    )
+    cost_left: float | None = attrs.field(default=None, validator=_seconds)
     """Likewise."""
     messages: tuple[tuple[str, str | None], ...] = attrs.field(
         default=(), converter=_to_messages, validator=_check_messages

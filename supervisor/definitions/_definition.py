@@ -197,10 +197,7 @@ class AgentDefinition:
         default=None, validator=by(check_whole, 1, none=True)
     )
     """How many rounds of tool calls it has; None is no limit."""
-    hooks: Hooks | None = attrs.field(
-        default=None,
-        validator=of(Hooks | None),
-    )
+    hooks: Hooks | None = attrs.field(default=None, validator=of(Hooks | None))
     """What is called round its runs and its calls, besides the hooks of all agents."""
     source: Path | None = None
     """The file that it was read from."""
