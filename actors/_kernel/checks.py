@@ -27,21 +27,14 @@ _WORDS: Mapping[type, str] = {
 
 def is_whole(value: object, least: float = 0, most: float = inf) -> TypeGuard[int]:
     """Whether ``value`` is a whole number in these bounds."""
-    return (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and least <= value <= most
-    )
+    return isinstance(value, int) and type(value) is not bool and least <= value <= most
 
 
 def is_number(value: object, *, zero: bool = True) -> TypeGuard[float]:
     """Whether ``value`` is a finite number, 0 or more; without ``zero``, more than 0."""
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and 0 <= value <= _MOST
-        and (zero or value > 0)
-    )
+    if not isinstance(value, int | float) or type(value) is bool:
+        return False
+    return 0 <= value <= _MOST and (zero or value > 0)
 
 
 def check_type(name: str, value: object, kind: type | UnionType) -> None:
@@ -97,7 +90,7 @@ def check_number(
     if is_number(value, zero=zero) or (none and value is None):
         return
     wanted = f"{what}, {'0 or more' if zero else 'more than 0'}"
-    right = isinstance(value, int | float) and not isinstance(value, bool)
+    right = isinstance(value, int | float) and type(value) is not bool
     raise (ValueError if right else TypeError)(
         _said(name, f"{wanted}{', or None' if none else ''}", value)
     )
