@@ -13,6 +13,7 @@ from ._kernel.actor import Incarnation as Incarnation
 from ._kernel.actor import StopRequest as StopRequest
 from ._kernel.actor import current_actor as current_actor
 from ._kernel.checks import by as by
+from ._kernel.checks import check_all as check_all
 from ._kernel.checks import check_number as check_number
 from ._kernel.checks import check_one_of as check_one_of
 from ._kernel.checks import check_text as check_text
@@ -38,6 +39,7 @@ __all__ = [
     "StopRequest",
     "StoppedBy",
     "by",
+    "check_all",
     "check_number",
     "check_one_of",
     "check_text",

@@ -144,7 +144,11 @@ class Shell:
         if self.rlimits is not None:
             _check_limits(self.rlimits)
         if self.rotate is not None:
-            check_whole("rotate", self.rotate, 1, self.quota // 2, wrong=ValueError)
+            check_whole("rotate", self.rotate, 1, wrong=ValueError)
+            if 2 * self.rotate > self.quota:
+                raise ValueError(
+                    f"rotate must be half of the quota at most, not {self.rotate!r}"
+                )
         if self.prompt_after is not None:
             check_number("prompt_after", self.prompt_after, "seconds")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, get_args
 
 import attrs
 
-from actors.lowlevel import by, check_whole, of
+from actors.lowlevel import check_all, check_text, check_type, check_whole, of
 from actors.text import clean_text, is_encodable
 
 from ..hooks import Hooks
@@ -57,52 +57,47 @@ class DefinitionError(Exception):
         return clean_text(f"{place}: {text}")
 
 
-def _check_name(value: object) -> None:
-    name = _text(value)
+def _check_name(field: str, name: str) -> None:
+    check_type(field, name, str)
     if not name:
-        raise ValueError("must not be empty")
+        raise ValueError(f"{field} must not be empty")
     if len(name) > _NAME_LIMIT:
-        raise ValueError(f"must have at most {_NAME_LIMIT} characters")
+        raise ValueError(f"{field} must have at most {_NAME_LIMIT} characters")
     for character in name:
         kind = unicodedata.category(character)
         if not (kind[0] in "LMN" or character in " -_."):
             raise ValueError(
-                f"may hold letters, digits, spaces and - _ . only, not {character!a}"
+                f"{field} may hold letters, digits, spaces and - _ . only,"
+                f" not {character!a}"
             )
     # It may come into a path one day, and must not mean another place there.
     if name[0] in " .-" or name[-1] in " ." or ".." in name or "  " in name:
         raise ValueError(
-            "must begin with a letter or digit, end with no dot, and hold no two dots "
-            f"or spaces in a row, not be {shown(name)}"
+            f"{field} must begin with a letter or digit, end with no dot, and hold no"
+            f" two dots or spaces in a row, not be {shown(name)}"
         )
 
 
-def _check_text(value: object) -> None:
-    text = _text(value)
-    if not text.strip():
-        raise ValueError("must not be empty")
+def _check_words(field: str, text: str) -> None:
+    check_text(field, text)
     if not is_encodable(text):
-        raise ValueError("holds half a surrogate pair, which is no character")
+        raise ValueError(f"{field} holds half a surrogate pair, which is no character")
 
 
-def _check_description(value: object) -> None:
-    _check_text(value)
-    if len(_text(value)) > _TEXT_LIMIT:
-        raise ValueError(f"must have at most {_TEXT_LIMIT} characters")
+def _check_description(field: str, text: str) -> None:
+    _check_words(field, text)
+    if len(text) > _TEXT_LIMIT:
+        raise ValueError(f"{field} must have at most {_TEXT_LIMIT} characters")
 
 
-def _check_tools(value: object) -> None:
-    if not isinstance(value, tuple):
-        raise TypeError(f"must be a tuple of names, not {value!r}")
-    for name in cast("tuple[object, ...]", value):
-        if not isinstance(name, str):
-            raise TypeError(f"must be names, not {name!r}")
-        if "(" in name:
+def _check_tools(field: str, names: tuple[str, ...]) -> None:
+    check_all(field, names, str)
+    for name in names:
+        if not _TOOL.fullmatch(name) or not name.isprintable() or "(" in name:
+            rather = f": {_rather(name)}" if "(" in name else ""
             raise ValueError(
-                f"may hold only names of tools, not {shown(name)}: {_rather(name)}"
+                f"{field} may hold only names of tools, not {shown(name)}{rather}"
             )
-        if not _TOOL.fullmatch(name) or not name.isprintable():
-            raise ValueError(f"may hold only names of tools, not {shown(name)}")
 
 
 def _rather(name: str) -> str:
@@ -115,26 +110,18 @@ def _rather(name: str) -> str:
     return "name the tool, and restrict its calls by a permission rule"
 
 
-def _check_model(value: object) -> None:
-    model = _text(value)
+def _check_model(field: str, model: str) -> None:
+    check_type(field, model, str)
     if not _MODEL.fullmatch(model) or not model.isprintable():
         raise ValueError(
-            f"must be one word, a model or provider/model, not {shown(model)}"
+            f"{field} must be one word, a model or provider/model, not {shown(model)}"
         )
 
 
-def _one_of(*choices: str) -> Callable[[object], None]:
-    def check(value: object) -> None:
-        if value not in choices:
-            raise ValueError(f"must be one of {', '.join(choices)}, not {shown(value)}")
-
-    return check
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"must be a str, not {value!r}")
-    return value
+def _check_choice(field: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        listed = ", ".join(choices)
+        raise ValueError(f"{field} must be one of {listed}, not {shown(value)}")
 
 
 def shown(value: object) -> str:
@@ -143,16 +130,11 @@ def shown(value: object) -> str:
     return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}..."
 
 
-def _by(check: Callable[[object], None], *, optional: bool = False) -> Any:
-    """Return a validator whose errors name the field."""
-
+def _by(check: Callable[..., None], *more: object, optional: bool = False) -> Any:
+    # Not `by`, which names the class: whoever reads an error has written a file.
     def validator(_: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        if optional and value is None:
-            return
-        try:
-            check(value)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{attribute.name} {error}") from None
+        if value is not None or not optional:
+            check(attribute.name, value, *more)
 
     return validator
 
@@ -169,7 +151,7 @@ class AgentDefinition:
     """What it is called by; letters and digits of any script, spaces, ``- _ .``."""
     description: str = attrs.field(validator=_by(_check_description))
     """When to use it, for the model that may."""
-    prompt: str = attrs.field(validator=_by(_check_text), repr=False)
+    prompt: str = attrs.field(validator=_by(_check_words), repr=False)
     """What the agent is told of its work: its system prompt."""
     tools: tuple[str, ...] | None = attrs.field(
         default=None, validator=_by(_check_tools, optional=True)
@@ -186,15 +168,15 @@ class AgentDefinition:
     background: bool = attrs.field(default=False, validator=of(bool))
     """Whether it always runs in the background."""
     permission_mode: str | None = attrs.field(
-        default=None, validator=_by(_one_of(*MODES), optional=True)
+        default=None, validator=_by(_check_choice, MODES, optional=True)
     )
     """None is that of whoever starts it."""
     restart: Restart = attrs.field(
-        default="temporary", validator=_by(_one_of(*get_args(Restart)))
+        default="temporary", validator=_by(_check_choice, get_args(Restart))
     )
     """Whether it is run again, in the background: see `Runtime.launch`."""
     max_turns: int | None = attrs.field(
-        default=None, validator=by(check_whole, 1, none=True)
+        default=None, validator=_by(check_whole, 1, optional=True)
     )
     """How many rounds of tool calls it has; None is no limit."""
     hooks: Hooks | None = attrs.field(default=None, validator=of(Hooks | None))

@@ -601,7 +601,11 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         ({"prompt": "\ud800"}, ValueError, "prompt holds half a surrogate"),
         ({"tools": ["Bash"]}, TypeError, r"tools must be a tuple .*\['Bash'\]"),
         ({"tools": ("Bash(x)",)}, ValueError, r"tools may .*'Bash\(x\)'"),
-        ({"disallowed_tools": (3,)}, TypeError, "disallowed_tools must be names"),
+        (
+            {"disallowed_tools": (3,)},
+            TypeError,
+            "disallowed_tools must hold only str, not 3",
+        ),
         ({"model": ""}, ValueError, "model must be one word"),
         ({"background": 1}, TypeError, "background must be True or False, not 1"),
         ({"permission_mode": "x"}, ValueError, "permission_mode must be one of"),
@@ -610,7 +614,7 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         (
             {"max_turns": 0},
             ValueError,
-            "max_turns must be a whole number, 1 or more, or None",
+            "max_turns must be a whole number, 1 or more, not 0",
         ),
     ],
 )
