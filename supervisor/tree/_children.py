@@ -214,10 +214,11 @@ class Children:
     def __init__(
         self,
         flags: Flags,
-        dynamic: bool,
         name: str | None,
         env: Env | None,
         events: EventStream | None,
+        *,
+        dynamic: bool,
     ) -> None:
         self.flags = flags
         self.dynamic = dynamic

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import dropwhile
 from typing import Any, TypeAlias
 
 import attrs
@@ -58,13 +59,14 @@ class Supervision(Children):
     def __init__(
         self,
         flags: Flags,
-        dynamic: bool,
         name: str | None,
         env: Env | None,
         events: EventStream | None,
+        *,
+        dynamic: bool = False,
         on_restart: OnRestart | None = None,
     ) -> None:
-        super().__init__(flags, dynamic, name, env, events)
+        super().__init__(flags, name, env, events, dynamic=dynamic)
         self._on_restart = on_restart
         self._clock = trio.lowlevel.current_clock()
         self._history = History()
@@ -261,19 +263,14 @@ class Supervision(Children):
     def group_of(self, child: Child[Any]) -> dict[Child[Any], None]:
         """Return the children that are restarted with ``child``, in start order:
         not those that somebody is terminating."""
-        members = dict.fromkeys(
-            c for c in self.by_key.values() if c.intent != "terminate"
-        )
+        members = (c for c in self.by_key.values() if c.intent != "terminate")
         if restart_scope(self.flags) == "rest":
-            for earlier in list(members):
-                if earlier is child:
-                    break
-                del members[earlier]
-        return members
+            return dict.fromkeys(dropwhile(lambda c: c is not child, members))
+        return dict.fromkeys(members)
 
     def _restart_group(self, members: dict[Child[Any], None], delay: float) -> None:
         # There is one group at a time. Who comes here while there is one finds that
-        # it waits: see _follow_or_defer().
+        # it waits: see follow().
         if self.group is not None:
             self.group.widen(members, delay)
         else:

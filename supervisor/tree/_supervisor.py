@@ -434,7 +434,7 @@ class open_supervisor(Block[Supervisor]):
             auto_shutdown=auto_shutdown,
         )
         super().__init__(
-            partial(Supervision, flags, False, name, env, events, on_restart),
+            partial(Supervision, flags, name, env, events, on_restart=on_restart),
             list(children),
         )
 
@@ -480,7 +480,7 @@ class open_dynamic_supervisor(Block[DynamicSupervisor]):
         events: EventStream | None = None,
     ) -> None:
         flags = Flags(intensity=intensity, period=period, max_children=max_children)
-        super().__init__(partial(Supervision, flags, True, name, env, events))
+        super().__init__(partial(Supervision, flags, name, env, events, dynamic=True))
         self._template = template
 
     def _prepare(self, children: Children) -> DynamicSupervisor:
