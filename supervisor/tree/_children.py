@@ -141,7 +141,7 @@ class Child(Cell[M]):
     def begin_next(self, nursery: trio.Nursery, number: int) -> None:
         """Begin the next incarnation."""
         spec = self.spec
-        if spec.backoff is not None:
+        if spec.backoff is not None:  # or nobody asks how long it ran
             self.began_at = trio.current_time()
         begin = partial(
             self.begin,
@@ -183,6 +183,7 @@ class Child(Cell[M]):
         self.is_new = False
         home = self.home
         if self.spec.significant:
+            # Then the one that ended early was not the last.
             home.ended_early = None
         home.events.emit(ChildStarted, home.path, self.id, incarnation.number)
         if self.spec.wait_started:
@@ -374,7 +375,8 @@ class Children:
             child.begin_next(self.nursery, number)
             await outcome.wait()
         except BaseException as struck:
-            # Nobody will ever hold its reference: end it, within its budget.
+            # Nobody will ever hold its reference: end it, within its budget, as new
+            # as it was, though it may have come up in this very tick.
             child.is_new = is_new
             if not self.knows(child):
                 raise  # it has not begun, or ended

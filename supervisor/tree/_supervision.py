@@ -175,6 +175,7 @@ class Supervision(Children):
         self, child: Child[Any], spec: ChildSpec[Any], exit: Exit[object]
     ) -> RestartDecision:
         """Ask the pure function, and remember what it says."""
+        # Chance is drawn only where it counts, so that one seed gives one history.
         jitter = spec.backoff is not None and spec.backoff.jitter > 0
         decision, self._history = decide_restart(
             spec,
@@ -406,7 +407,7 @@ class GroupRestart:
                 await self._wait()
                 if not self._was_widened and await self._start():
                     break
-        if not supervision.closing:
+        if not supervision.closing:  # which ends whatever was put off, too
             supervision.group_restarted(self._deferred)
 
     async def _stop(self) -> None:
@@ -454,7 +455,7 @@ class GroupRestart:
         # Somebody may wait for its first start already, and is told by this one.
         if member.outcome is None:
             member.outcome = trio.Event()
-        outcome = member.outcome
+        outcome = member.outcome  # it leaves the member when it is set
         member.begin_next(self._supervision.nursery, member.incarnation.number + 1)
         incarnation = member.incarnation
         await outcome.wait()
@@ -493,6 +494,7 @@ class GroupRestart:
 
     def _follow_deferred(self) -> None:
         """Follow what was put off, but for members, who are restarted anyhow."""
+        # What is followed now widens this group, and is not put off again.
         self.is_waiting = True
         deferred, self._deferred = self._deferred, []
         for failure in deferred:
