@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -36,15 +35,6 @@ class Order:
     backoff: Backoff | None = None
     json: bool = False
     envelopes: bool = False
-
-
-def new_directory() -> Path:
-    """Make a directory of our own for output files.
-
-    Raises:
-        OSError: if there is no place for one.
-    """
-    return Path(tempfile.mkdtemp(prefix="trio-supervisor-"))
 
 
 async def run(order: Order) -> int:
