@@ -19,7 +19,8 @@ from ..tree import Backoff, Subscription
 from ._program import EVENTS_KEPT, exit_code, open_program
 from ._stdout import Stdout
 from ._stopping import Stopping
-from ._view import JsonView, LiveView, PlainView, View, located, summary
+from ._tables import LiveView, summary
+from ._view import JsonView, PlainView, View, located
 
 
 @attrs.frozen(kw_only=True)

@@ -27,9 +27,9 @@ import pytest
 import trio
 import trio.testing
 
-from supervisor.cli import _view
+from supervisor.cli import _tables
 from supervisor.cli._stdout import Stdout
-from supervisor.cli._view import LiveView
+from supervisor.cli._tables import LiveView
 from supervisor.cli.run import _show
 from supervisor.lowlevel import SCHEMA_VERSION
 from supervisor.runtime import TaskEnded, TaskStarted, to_json
@@ -1065,8 +1065,8 @@ async def test_a_terminal_shows_a_live_view_and_then_the_table(tmp_path: Path) -
     [
         (20, ["status"], ["status"]),
         (40, ["status", "time"], ["status", "exit code", "time"]),
-        (60, ["status", "time", "output", "cpu"], [*_view._END_COLUMNS]),
-        (100, [*_view._FRAME_COLUMNS], [*_view._END_COLUMNS]),
+        (60, ["status", "time", "output", "cpu"], [*_tables._END_COLUMNS]),
+        (100, [*_tables._FRAME_COLUMNS], [*_tables._END_COLUMNS]),
     ],
 )
 async def test_a_narrow_terminal_drops_what_matters_least(
@@ -1104,7 +1104,7 @@ async def test_a_tick_that_is_being_drawn_at_the_end_costs_no_output(
         while True:
             os.write(writing, b"." * 4096)
     os.set_blocking(writing, True)
-    monkeypatch.setattr(_view, "_TICK", 0.0)
+    monkeypatch.setattr(_tables, "_TICK", 0.0)
     events = EventStream()
     with os.fdopen(writing, "w") as terminal, trio.fail_after(60):
         with monkeypatch.context() as patched:
