@@ -20,7 +20,7 @@ from ..lowlevel import life_of
 from ..settings import Settings
 from ..tree._spec import Backoff
 from ._arguments import Field, Refused, check_words, shown
-from ._owned import ending, find_agent, is_told, unknown
+from ._owned import ending, find_agent, takes_over, unknown
 from ._task_output import end_of
 from ._tool import Call, Tool, ToolResult
 
@@ -110,7 +110,6 @@ def _fields(settings: Settings) -> list[Field]:
                 "run_in_background",
                 "boolean",
                 "Whether to return at once while the agent works.",
-                required=False,
                 default=False,
             )
         )
@@ -321,13 +320,8 @@ class _Agent:
         if not snapshot.status.is_terminal:
             return None
         answer = self._ended(snapshot, call)
-        if (
-            snapshot.background
-            and is_told(snapshot, self._owner)
-            and not self._runtime.consume(snapshot.id)
-        ):
-            return None
-        return answer
+        is_ours = takes_over(self._runtime, self._owner, snapshot)
+        return answer if is_ours else None
 
     def _ended(self, snapshot: TaskSnapshot, call: Call) -> ToolResult:
         end = end_of(snapshot.result or "", self._settings.max_output_length)

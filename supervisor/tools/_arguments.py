@@ -32,6 +32,10 @@ class Refused(Exception):
         return self.text
 
 
+def _has_no_default(field: Field) -> bool:
+    return field.default is None
+
+
 @attrs.frozen
 class Field:
     """One argument. It is required unless it has a default or is optional."""
@@ -39,8 +43,10 @@ class Field:
     name: str
     type: Literal["string", "integer", "boolean"]
     description: str
-    required: bool = attrs.field(default=True, kw_only=True)
     default: str | int | bool | None = attrs.field(default=None, kw_only=True)
+    required: bool = attrs.field(
+        default=attrs.Factory(_has_no_default, takes_self=True), kw_only=True
+    )
     minimum: int | None = attrs.field(default=None, kw_only=True)
     maximum: int | None = attrs.field(default=None, kw_only=True)
 

@@ -21,7 +21,7 @@ from ..settings import Settings
 from ..tree._errors import SupervisorError
 from ._arguments import Field, Refused
 from ._host import host_processes
-from ._owned import ending
+from ._owned import ending, takes_over
 from ._self_kill import ends_host, killed_process
 from ._task_output import OutputEnd, end_of, read_end, whole
 from ._tool import Call, Tool, ToolResult
@@ -70,7 +70,10 @@ def bash(runtime: Runtime, owner: str | None, settings: Settings) -> Tool:
         description += _IN_BACKGROUND
     else:
         description += _INPUT_CLOSED + _FOREGROUND_ONLY
-    act = _Bash(runtime, owner, settings).act
+
+    async def act(call: Call) -> ToolResult:
+        return await _Bash(runtime, owner, settings, call).act()
+
     return Tool("Bash", description, _fields(settings), act)
 
 
@@ -87,7 +90,6 @@ def _fields(settings: Settings) -> list[Field]:
             "timeout",
             "integer",
             "The most milliseconds that the call may take in the foreground.",
-            required=False,
             default=settings.bash_default_timeout,
             minimum=1,
             maximum=settings.bash_max_timeout,
@@ -105,14 +107,12 @@ def _fields(settings: Settings) -> list[Field]:
                 "run_in_background",
                 "boolean",
                 "Whether to return at once while the command goes on.",
-                required=False,
                 default=False,
             ),
             Field(
                 "stdin",
                 "boolean",
                 "Whether to keep the input of the command open, for TaskWrite.",
-                required=False,
                 default=False,
             ),
         ]
@@ -120,28 +120,34 @@ def _fields(settings: Settings) -> list[Field]:
 
 
 class _Bash:
-    def __init__(self, runtime: Runtime, owner: str | None, settings: Settings) -> None:
+    """One call."""
+
+    def __init__(
+        self, runtime: Runtime, owner: str | None, settings: Settings, call: Call
+    ) -> None:
         self._runtime = runtime
-        self._table = life_of(runtime).table
-        self._owner = owner
         self._settings = settings
+        self._arguments = call.arguments
+        self._milliseconds: int = call.arguments["timeout"]
+        self._order: dict[str, Any] = {
+            "description": call.arguments["description"],
+            "owner": owner,
+            "tool_use_id": call.tool_use_id,
+        }
 
-    async def act(self, call: Call) -> ToolResult:
-        arguments, tool_use_id = call.arguments, call.tool_use_id
-        shell = self._shell(arguments)
-        description: str | None = arguments["description"]
-        if arguments.get("run_in_background"):
-            return await self._launch(shell, description, tool_use_id, "request", 0)
-        milliseconds: int = arguments["timeout"]
+    async def act(self) -> ToolResult:
+        shell = self._shell()
+        if self._arguments.get("run_in_background"):
+            task = await self._runtime.launch(shell, **self._order)
+            snapshot = task.snapshot()
+            # If it has ended, there was no file for its output.
+            return self._told(snapshot, shell) or self._moved(snapshot, "request")
         if self._settings.background_tasks:
-            return await self._run(shell, description, tool_use_id, milliseconds)
-        snapshot = await self._runtime.run(
-            shell, description=description, owner=self._owner, tool_use_id=tool_use_id
-        )
-        return self._ended(snapshot, shell, milliseconds)
+            return await self._run(shell)
+        return self._ended(await self._runtime.run(shell, **self._order), shell)
 
-    def _shell(self, arguments: dict[str, Any]) -> Shell:
-        command: str = arguments["command"]
+    def _shell(self) -> Shell:
+        command: str = self._arguments["command"]
         if name := ends_host(command, (*_HOSTS, _program())):
             raise Refused(
                 "ends_host",
@@ -161,9 +167,9 @@ class _Bash:
         try:
             return Shell(
                 command,
-                cwd=self._directory(arguments["cwd"]),
-                stdin="pipe" if arguments.get("stdin") else None,
-                deadline=None if may_go_on else arguments["timeout"] / 1000,
+                cwd=self._directory(self._arguments["cwd"]),
+                stdin="pipe" if self._arguments.get("stdin") else None,
+                deadline=None if may_go_on else self._milliseconds / 1000,
             )
         except (TypeError, ValueError) as error:
             raise Refused(
@@ -173,50 +179,24 @@ class _Bash:
 
     def _directory(self, given: str | None) -> str | None:
         # An agent may have one of its own, and then names others from there.
-        own = inherited(self._table, self._owner).cwd
+        own = inherited(life_of(self._runtime).table, self._order["owner"]).cwd
         if own is None or given is None:
             return given or own
         return os.path.join(own, given)
 
-    async def _launch(
-        self,
-        shell: Shell,
-        description: str | None,
-        tool_use_id: str | None,
-        by: _Moved,
-        milliseconds: int,
-    ) -> ToolResult:
-        task = await self._runtime.launch(
-            shell, description=description, owner=self._owner, tool_use_id=tool_use_id
-        )
-        snapshot = task.snapshot()
-        # If it has ended, there was no file for its output.
-        answer = self._told(snapshot, shell, milliseconds)
-        return answer or self._moved(snapshot, by, milliseconds)
-
-    async def _run(
-        self,
-        shell: Shell,
-        description: str | None,
-        tool_use_id: str | None,
-        milliseconds: int,
-    ) -> ToolResult:
+    async def _run(self, shell: Shell) -> ToolResult:
         """Run it in the foreground until it ends or its time is over."""
         snapshot: TaskSnapshot | None = None
         answer: ToolResult | None = None
         failure: BaseException | None = None
         async with trio.open_nursery() as nursery:
-            mover = _Mover(nursery, self._runtime, milliseconds / 1000)
+            mover = _Mover(nursery, self._runtime, self._milliseconds / 1000)
             try:
                 snapshot = await self._runtime.run(
-                    shell,
-                    description=description,
-                    owner=self._owner,
-                    tool_use_id=tool_use_id,
-                    task_status=mover,
+                    shell, **self._order, task_status=mover
                 )
                 # Before anybody else runs, who could tell of its end as well.
-                answer = self._told(snapshot, shell, milliseconds)
+                answer = self._told(snapshot, shell)
             except (SupervisorError, KeyboardInterrupt, SystemExit) as error:
                 # Raised below: the nursery would wrap it.
                 failure = error
@@ -225,7 +205,7 @@ class _Bash:
             raise failure
         assert snapshot is not None
         by: _Moved = "timeout" if mover.moved else "user"
-        return answer or self._moved(snapshot, by, milliseconds)
+        return answer or self._moved(snapshot, by)
 
     def _output(self, snapshot: TaskSnapshot) -> OutputEnd:
         limit = self._settings.max_output_length
@@ -236,22 +216,17 @@ class _Bash:
             return end_of(snapshot.result or "", limit)
         return read_end(self._runtime, task, limit)
 
-    def _told(
-        self, snapshot: TaskSnapshot, shell: Shell, milliseconds: int
-    ) -> ToolResult | None:
+    def _told(self, snapshot: TaskSnapshot, shell: Shell) -> ToolResult | None:
         """Return the answer that tells of the end of a task, after which no
         notification will; None if it has not ended or one has told already."""
         if not snapshot.status.is_terminal:
             return None
-        # Read first: what is consumed may be forgotten, and its output with it.
-        answer = self._ended(snapshot, shell, milliseconds)
-        if snapshot.background and not self._runtime.consume(snapshot.id):
-            return None
-        return answer
+        # Made first: what is consumed may be forgotten, and its output with it.
+        answer = self._ended(snapshot, shell)
+        is_ours = takes_over(self._runtime, self._order["owner"], snapshot)
+        return answer if is_ours else None
 
-    def _ended(
-        self, snapshot: TaskSnapshot, shell: Shell, milliseconds: int
-    ) -> ToolResult:
+    def _ended(self, snapshot: TaskSnapshot, shell: Shell) -> ToolResult:
         end = self._output(snapshot)
         how = _without_directory(snapshot, shell) or ending(snapshot)
         timed_out = (
@@ -260,7 +235,7 @@ class _Bash:
             and snapshot.error.type == "TimeoutError"
         )
         if timed_out:
-            how = f"was stopped, because it did not end within {milliseconds} ms"
+            how = f"was stopped, because it did not end within {self._milliseconds} ms"
         # All on one line, after which there is nothing but output: what a command
         # prints cannot pass for it.
         said = [how[0].upper() + how[1:]]
@@ -286,9 +261,7 @@ class _Bash:
             data=data,
         )
 
-    def _moved(
-        self, snapshot: TaskSnapshot, by: _Moved, milliseconds: int
-    ) -> ToolResult:
+    def _moved(self, snapshot: TaskSnapshot, by: _Moved) -> ToolResult:
         id = snapshot.id
         # A name that is no UTF-8 cannot be told.
         file = clean_text(str(snapshot.output_file))
@@ -296,8 +269,8 @@ class _Bash:
             text = f"The command runs in the background as task {id}."
         elif by == "timeout":
             text = (
-                f"The command did not end within {milliseconds} ms. It was not stopped: "
-                f"it was moved to the background and goes on there as task {id}."
+                f"The command did not end within {self._milliseconds} ms. It was not "
+                f"stopped: it was moved to the background and goes on there as task {id}."
             )
         else:
             text = (

@@ -12,6 +12,7 @@ from actors import TaskStatus
 from actors.shell import exit_words
 from actors.text import one_line
 
+from .._life.handles import TaskHandle
 from .._tasks.errors import UnknownTask
 from .._tasks.snapshot import TaskSnapshot
 from ._arguments import Refused, shown
@@ -19,7 +20,6 @@ from ._arguments import Refused, shown
 if TYPE_CHECKING:
     from actors.transcript import AgentMeta
 
-    from .._life.handles import TaskHandle
     from ..runtime import Runtime
 
 _LISTED: Final = 20
@@ -47,18 +47,10 @@ def find(runtime: Runtime, owner: str | None, task_id: str) -> TaskHandle:
             somebody else's; or if it is an agent of an earlier program, of which
             only the directory knows.
     """
-    try:
-        task = runtime.handle(task_id)
-    except UnknownTask:
-        meta = _stored(runtime, task_id)
-        if meta is None:
-            raise unknown(runtime, owner, task_id) from None
-        if meta.owner != owner:
-            raise denied(runtime, owner, task_id) from None
-        raise _earlier(runtime, meta) from None
-    if not _belongs(runtime, owner, task.snapshot()):
-        raise denied(runtime, owner, task_id)
-    return task
+    found = find_agent(runtime, owner, task_id)
+    if isinstance(found, TaskHandle):
+        return found
+    raise _earlier(runtime, found)
 
 
 def find_agent(
@@ -71,7 +63,7 @@ def find_agent(
         Refused: as `find`.
     """
     try:
-        runtime.handle(agent_id)
+        task = runtime.handle(agent_id)
     except UnknownTask:
         meta = _stored(runtime, agent_id)
         if meta is None:
@@ -79,7 +71,9 @@ def find_agent(
         if meta.owner != owner:
             raise denied(runtime, owner, agent_id) from None
         return meta
-    return find(runtime, owner, agent_id)
+    if not _belongs(runtime, owner, task.snapshot()):
+        raise denied(runtime, owner, agent_id)
+    return task
 
 
 def _stored(runtime: Runtime, agent_id: str) -> AgentMeta | None:
@@ -129,6 +123,13 @@ def is_told(task: TaskSnapshot, owner: str | None) -> bool:
     """Whether the end of ``task`` is told to ``owner``, so that an answer may take
     the place of that: it is not for the own tasks of its agents."""
     return task.owner == owner
+
+
+def takes_over(runtime: Runtime, owner: str | None, task: TaskSnapshot) -> bool:
+    """Let an answer tell ``owner`` of the end of ``task`` in the place of what would
+    be told; False if that has been told already."""
+    is_told_of = task.background and is_told(task, owner)
+    return not is_told_of or runtime.consume(task.id)
 
 
 def _belongs(runtime: Runtime, owner: str | None, task: TaskSnapshot) -> bool:

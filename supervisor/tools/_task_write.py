@@ -74,7 +74,6 @@ def task_write(runtime: Runtime, owner: str | None) -> Tool:
             "end_of_input",
             "boolean",
             "Whether to close the input after the text.",
-            required=False,
             default=False,
         ),
     )
