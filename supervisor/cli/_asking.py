@@ -49,20 +49,16 @@ class Questions:
     def __init__(self, runtime: Runtime) -> None:
         self.approvals = runtime.approvals
         self._events = runtime.events.subscribe(_EVENTS_KEPT)
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
         self._is_over = False
 
     async def listen(self) -> None:
         """Take in what happens until the runtime has ended."""
         async for event in self._events:
             if isinstance(event, ApprovalRequested | ApprovalAnswered | Gap):
-                self._tell_change()
+                self._changed.unpark_all()
         self._is_over = True
-        self._tell_change()
-
-    def _tell_change(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        self._changed.unpark_all()
 
     async def wait_asked(self) -> Approval | None:
         """Wait until something is asked, and return the oldest question; None when
@@ -70,13 +66,13 @@ class Questions:
         while not (pending := self.approvals.pending()):
             if self._is_over:
                 return None
-            await self._changed.wait()
+            await self._changed.park()
         return pending[0]
 
     async def wait_withdrawn(self, id: str) -> None:
         """Wait until a question waits for no answer any more."""
         while any(approval.id == id for approval in self.approvals.pending()):
-            await self._changed.wait()
+            await self._changed.park()
 
 
 class TerminalAsker:

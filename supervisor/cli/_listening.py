@@ -33,7 +33,7 @@ class Listening:
         self._loop = loop
         self._runs: set[str] = set()
         self._heard = 0
-        self._news = trio.Event()
+        self._news = trio.lowlevel.ParkingLot()
 
     async def run(self, context: AgentContext) -> AsyncGenerator[AgentEvent, None]:
         """Be the ``run`` of every agent."""
@@ -55,14 +55,13 @@ class Listening:
             case _:
                 pass
         self._heard = event.seq
-        self._news.set()
-        self._news = trio.Event()
+        self._news.unpark_all()
 
     async def wait_heard(self) -> None:
         """Wait until everything that has happened before was shown."""
         last = self.runtime.events.seq
         while self._heard < last:
-            await self._news.wait()
+            await self._news.park()
 
     async def wait_said(self, task: TaskHandle, words: str) -> bool:
         """Wait until an agent has said ``words``; False if it ends without that."""
@@ -70,7 +69,7 @@ class Listening:
             if task.snapshot().status.is_terminal:
                 await self.wait_heard()
                 return self._has_said(task, words)
-            await self._news.wait()
+            await self._news.park()
         return True
 
     def _has_said(self, task: TaskHandle, words: str) -> bool:

@@ -67,17 +67,13 @@ class StepFailed(Exception):
 
 async def agent(order: Order) -> int:
     """Do what was ordered, tell about it, and return the exit code."""
-    problem: str | None = None
     async with open_program() as (stopping, stdout):
         where = located("transcripts", order.directory, stdout.width)
         if not order.json:
             await stdout.write(where)
         async with _open_loop(order) as run:
             session = _Session(order, run, stdout)
-            try:
-                await session.play(stopping)
-            except StepFailed as error:
-                problem = str(error)
+            problem = await session.play(stopping)
         if not order.json:
             await stdout.write(_summary(session.ended) + where)
     has_failed = problem is not None or session.has_failed()
@@ -129,13 +125,10 @@ class _Session:
             for name, task in self.ended.items()
         )
 
-    async def play(self, stopping: Stopping) -> None:
-        """Take every step, and return when all agents have ended.
-
-        Raises:
-            StepFailed: if a step cannot be taken; everything has ended then.
-        """
-        problem: StepFailed | None = None
+    async def play(self, stopping: Stopping) -> str | None:
+        """Take every step, and return when all agents have ended; return what is
+        wrong with a step that cannot be taken."""
+        problem: str | None = None
         order = self._order
         policy = AgentPolicy(
             definitions=order.definitions or _definitions(order.script),
@@ -169,8 +162,7 @@ class _Session:
                 self.ended = {
                     name: runtime.get(task_id) for name, task_id in self._ids.items()
                 }
-        if problem is not None:
-            raise problem
+        return problem
 
     def _asker(self, runtime: Runtime) -> Asker:
         if isinstance(self._view, JsonAgentView):
@@ -180,7 +172,7 @@ class _Session:
 
     # What the host does
 
-    async def _take_steps(self) -> StepFailed | None:
+    async def _take_steps(self) -> str | None:
         """Take every step; return what is wrong with one that cannot be taken."""
         try:
             async with trio.open_nursery() as foreground:
@@ -193,8 +185,7 @@ class _Session:
             first: BaseException = failed
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
-            assert isinstance(first, StepFailed)
-            return first
+            return str(first)
         return None
 
     async def _take(self, step: Step, foreground: trio.Nursery) -> None:

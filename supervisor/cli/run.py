@@ -127,7 +127,7 @@ class _Parent:
     def __init__(self, view: View | None) -> None:
         self._view = view
         self._acknowledged = 0
-        self._news = trio.Event()
+        self._news = trio.lowlevel.ParkingLot()
 
     async def receive(self, notifications: Notifications) -> None:
         async for note in notifications:
@@ -137,9 +137,8 @@ class _Parent:
                 await self._view.show_envelope(note)
                 note.ack()
             self._acknowledged += 1
-            self._news.set()
-            self._news = trio.Event()
+            self._news.unpark_all()
 
     async def wait_acknowledged(self, count: int) -> None:
         while self._acknowledged < count:
-            await self._news.wait()
+            await self._news.park()

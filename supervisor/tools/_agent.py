@@ -19,7 +19,7 @@ from ..definitions import AgentDefinition
 from ..lowlevel import life_of
 from ..settings import Settings
 from ..tree._spec import Backoff
-from ._arguments import Field, Refused, check_words, shown
+from ._arguments import Field, Refused, check_words, shown, some, unfit
 from ._owned import ending, find_agent, takes_over, unknown
 from ._task_output import end_of
 from ._tool import Call, Tool, ToolResult
@@ -103,24 +103,21 @@ def _fields(settings: Settings) -> list[Field]:
             "that of its type or yours.",
             required=False,
         ),
-    ]
-    if settings.background_tasks:
-        fields.append(
-            Field(
-                "run_in_background",
-                "boolean",
-                "Whether to return at once while the agent works.",
-                default=False,
-            )
-        )
-    fields.append(
+        Field(
+            "run_in_background",
+            "boolean",
+            "Whether to return at once while the agent works.",
+            default=False,
+        ),
         Field(
             "resume",
             "string",
             "The id of an agent that has ended and is to go on.",
             required=False,
-        )
-    )
+        ),
+    ]
+    if not settings.background_tasks:
+        fields = [field for field in fields if field.name != "run_in_background"]
     return fields
 
 
@@ -175,27 +172,19 @@ class _Agent:
         arguments = call.arguments
         definition = self._definition(arguments["subagent_type"])
         work = self._work(definition, arguments)
+        order: dict[str, Any] = {
+            "description": arguments["description"],
+            "owner": self._owner,
+            "tool_use_id": call.tool_use_id,
+        }
         if not self._in_background(definition, arguments):
-            snapshot = await self._runtime.run(
-                work,
-                description=arguments["description"],
-                owner=self._owner,
-                tool_use_id=call.tool_use_id,
-            )
+            snapshot = await self._runtime.run(work, **order)
             # Before anybody else runs, who could tell of its end as well.
             return self._told(snapshot, call) or self._goes_on(snapshot, call, "user")
         restart = "temporary" if definition is None else definition.restart
-        again: dict[str, Any] = {}
         if restart != "temporary":
-            again = {"intensity": _INTENSITY, "period": _PERIOD, "backoff": _BACKOFF}
-        task = await self._runtime.launch(
-            work,
-            description=arguments["description"],
-            owner=self._owner,
-            tool_use_id=call.tool_use_id,
-            restart=restart,
-            **again,
-        )
+            order |= {"intensity": _INTENSITY, "period": _PERIOD, "backoff": _BACKOFF}
+        task = await self._runtime.launch(work, **order, restart=restart)
         snapshot = task.snapshot()
         # It has ended if it could not even begin.
         return self._told(snapshot, call) or self._goes_on(snapshot, call, "request")
@@ -222,9 +211,7 @@ class _Agent:
 
     def _known_types(self) -> str:
         names = dict.fromkeys([GENERAL, *self._runtime.agents.definitions])
-        listed = ", ".join(one_line(name, _NAME_SHOWN) for name in [*names][:_LISTED])
-        if len(names) > _LISTED:
-            listed += f" and {len(names) - _LISTED} more"
+        listed = some([one_line(name, _NAME_SHOWN) for name in names], _LISTED)
         return f"The types are: {listed}."
 
     def _work(
@@ -252,9 +239,8 @@ class _Agent:
                 **given,
             )
         except (TypeError, ValueError) as error:
-            raise Refused(
-                "invalid_arguments",
-                f"Nothing was started: {one_line(str(error), _REFUSAL_SHOWN)}.",
+            raise unfit(
+                f"Nothing was started: {one_line(str(error), _REFUSAL_SHOWN)}."
             ) from None
 
     # Going on with one
@@ -265,16 +251,12 @@ class _Agent:
         agent_type = self._type_of(agent_id)
         wanted: str | None = arguments["subagent_type"]
         if wanted is not None and wanted != agent_type:
-            raise Refused(
-                "invalid_arguments",
+            raise unfit(
                 f"Nothing was done: agent {agent_id} is of the type "
-                f"{one_line(agent_type, _NAME_SHOWN)}, which stays the same.",
+                f"{one_line(agent_type, _NAME_SHOWN)}, which stays the same."
             )
         if arguments["model"] is not None:
-            raise Refused(
-                "invalid_arguments",
-                "Nothing was done: an agent that goes on keeps its model.",
-            )
+            raise unfit("Nothing was done: an agent that goes on keeps its model.")
         definition = self._resumable(agent_id, agent_type)
         try:
             task = await self._runtime.resume(agent_id, arguments["prompt"])

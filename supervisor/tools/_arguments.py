@@ -32,6 +32,17 @@ class Refused(Exception):
         return self.text
 
 
+def unfit(text: str) -> Refused:
+    """Return the answer to arguments that do not fit."""
+    return Refused("invalid_arguments", text)
+
+
+def some(words: Sequence[str], limit: int) -> str:
+    """Return the first ``limit`` of ``words``, and how many more there are."""
+    more = f" and {len(words) - limit} more" if len(words) > limit else ""
+    return ", ".join(words[:limit]) + more
+
+
 def _has_no_default(field: Field) -> bool:
     return field.default is None
 
@@ -102,10 +113,7 @@ def read_arguments(fields: Sequence[Field], arguments: object) -> dict[str, Any]
         Refused: naming everything that is wrong.
     """
     if not isinstance(arguments, Mapping):
-        raise Refused(
-            "invalid_arguments",
-            f"The arguments must be an object, not {shown(arguments)}.",
-        )
+        raise unfit(f"The arguments must be an object, not {shown(arguments)}.")
     given = cast("Mapping[object, object]", arguments)
     wrong: list[str] = []
     values: dict[str, Any] = {}
@@ -122,13 +130,11 @@ def read_arguments(fields: Sequence[Field], arguments: object) -> dict[str, Any]
     names = [field.name for field in fields]
     unknown = [key for key in given if key not in names]
     if unknown:
-        listed = ", ".join(shown(key) for key in unknown[:_LISTED])
-        if len(unknown) > _LISTED:
-            listed += f" and {len(unknown) - _LISTED} more"
+        listed = some([*map(shown, unknown)], _LISTED)
         allowed = ", ".join(names) or "no argument"
         wrong.append(f"unknown: {listed}; allowed: {allowed}")
     if wrong:
-        raise Refused("invalid_arguments", f"Nothing was done: {'; '.join(wrong)}.")
+        raise unfit(f"Nothing was done: {'; '.join(wrong)}.")
     return values
 
 
@@ -136,16 +142,15 @@ def check_words(name: str, text: str, nothing: str) -> None:
     """Refuse a text that could not be said to an agent; ``nothing`` says that nothing
     was done with it."""
     if not text.strip():
-        raise Refused("invalid_arguments", f"{nothing}: {name} is empty.")
+        raise unfit(f"{nothing}: {name} is empty.")
     check_encodable(name, text, nothing)
 
 
 def check_encodable(name: str, text: str, nothing: str) -> None:
     """Refuse a text that UTF-8 cannot hold."""
     if not is_encodable(text):
-        raise Refused(
-            "invalid_arguments",
-            f"{nothing}: {name} holds half a surrogate pair, which is no character.",
+        raise unfit(
+            f"{nothing}: {name} holds half a surrogate pair, which is no character."
         )
 
 

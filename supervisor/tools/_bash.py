@@ -19,7 +19,7 @@ from ..agents._inherited import inherited
 from ..lowlevel import life_of
 from ..settings import Settings
 from ..tree._errors import SupervisorError
-from ._arguments import Field, Refused
+from ._arguments import Field, Refused, unfit
 from ._host import host_processes
 from ._owned import ending, takes_over
 from ._self_kill import ends_host, killed_process
@@ -172,9 +172,8 @@ class _Bash:
                 deadline=None if may_go_on else self._milliseconds / 1000,
             )
         except (TypeError, ValueError) as error:
-            raise Refused(
-                "invalid_arguments",
-                f"Nothing was run: {one_line(str(error), _REFUSAL_SHOWN)}.",
+            raise unfit(
+                f"Nothing was run: {one_line(str(error), _REFUSAL_SHOWN)}."
             ) from None
 
     def _directory(self, given: str | None) -> str | None:

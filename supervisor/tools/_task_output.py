@@ -231,12 +231,12 @@ def _text(task: TaskSnapshot, data: dict[str, Any], asked: dict[str, Any]) -> st
         if asked["block"]:
             lines.append(f"It did not end within {asked['timeout']} ms, and goes on.")
     lines.append(f"description: {data['description']}")
-    if data.get("exitCode") is not None:
-        lines.append(f"exit_code: {data['exitCode']}")
-    if data.get("signal") is not None:
-        lines.append(f"signal: {data['signal']}")
-    if data.get("error") is not None:
-        lines.append(f"error: {data['error']}")
+    named = {"exit_code": "exitCode", "signal": "signal", "error": "error"}
+    lines += [
+        f"{name}: {data[field]}"
+        for name, field in named.items()
+        if data.get(field) is not None
+    ]
     if leftover := leftovers(task.left_behind):
         lines.append(f"left_behind: {leftover}")
     if "truncated" in data:
@@ -245,11 +245,9 @@ def _text(task: TaskSnapshot, data: dict[str, Any], asked: dict[str, Any]) -> st
         lines.append(f"ended by: {data['terminate']}")
     if data.get("activities"):
         lines.append(f"latest activities: {'; '.join(data['activities'])}")
-    if _is_agent(task) and data["output"]:
-        if not task.status.is_terminal:
-            lines.append("partial: what follows is what the agent has said so far")
-        elif task.status is not TaskStatus.COMPLETED:
-            lines.append("partial: what follows is what the agent had said so far")
+    if _is_agent(task) and data["output"] and task.status is not TaskStatus.COMPLETED:
+        has = "had" if task.status.is_terminal else "has"
+        lines.append(f"partial: what follows is what the agent {has} said so far")
     if "waitingFor" in data:
         lines.append(f"It seems to wait for an answer: {data['waitingFor']}")
     if "next_offset" in data:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from actors.text import one_line
 
-from ._arguments import Field
+from ._arguments import Field, some
 from ._owned import find, is_told, state
 from ._tool import Call, Tool, ToolResult
 
@@ -70,7 +70,7 @@ def _stop(
             data["survivors"] = list(result.survivors)
             return ToolResult(
                 f"Task {task.id} was told to stop and has not ended. Still there: "
-                f"{_some(result.survivors)}. It is waited for, and you will be told "
+                f"{some(result.survivors, _LISTED)}. It is waited for, and you will be told "
                 f"when it ends.{_with_it(result.stopped)}",
                 is_error=True,
                 data={"error": "survivors", **data},
@@ -92,11 +92,4 @@ def _with_it(stopped: tuple[str, ...]) -> str:
     if not stopped:
         return ""
     what = "1 task" if len(stopped) == 1 else f"{len(stopped)} tasks"
-    return f" With it ended {what} that it or its agents had started: {_some(stopped)}."
-
-
-def _some(names: tuple[str, ...]) -> str:
-    listed = ", ".join(names[:_LISTED])
-    if len(names) > _LISTED:
-        listed += f" and {len(names) - _LISTED} more"
-    return listed
+    return f" With it ended {what} that it or its agents had started: {some(stopped, _LISTED)}."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from .._tasks.errors import InputClosed
-from ._arguments import Field, Refused, check_encodable
+from ._arguments import Field, Refused, check_encodable, unfit
 from ._owned import find
 from ._tool import Call, Tool, ToolResult
 
@@ -37,10 +37,7 @@ def task_write(runtime: Runtime, owner: str | None) -> Tool:
         data = call.arguments["text"].encode()
         ends = call.arguments["end_of_input"]
         if not data and not ends:
-            raise Refused(
-                "invalid_arguments",
-                "Nothing was done: text is empty, and end_of_input is not set.",
-            )
+            raise unfit("Nothing was done: text is empty, and end_of_input is not set.")
         try:
             with trio.move_on_after(_PATIENCE) as scope:
                 if data:

@@ -90,7 +90,7 @@ class Scenario:
         # What the event stream has told of each part.
         self._talks: set[str] = set()
         self._ended: set[str] = set()
-        self._news = trio.Event()
+        self._news = trio.lowlevel.ParkingLot()
 
     async def play(self, stopping: Stopping) -> None:
         """Do everything, until it is asked to stop; in any case end it."""
@@ -309,12 +309,11 @@ class Scenario:
                         facts.ended.append(id)
                 case _:
                     continue
-            self._news.set()
-            self._news = trio.Event()
+            self._news.unpark_all()
 
     async def _wait_until(self, happened: Callable[[], bool]) -> None:
         while not happened():
-            await self._news.wait()
+            await self._news.park()
 
 
 def _listed(parts: Mapping[str, Mapping[str, str]]) -> str:
