@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import attrs
 import orjson
@@ -33,14 +33,6 @@ class AnswerRefused(Event):
 
     text: str
     """Why not."""
-
-
-class Asker(Protocol):
-    """One way of getting answers to what agents ask."""
-
-    async def answer(self) -> None:
-        """Answer every question, one after the other, until the runtime has ended."""
-        ...
 
 
 class Questions:
@@ -91,6 +83,7 @@ class TerminalAsker:
         self._stdin = Stdin()
 
     async def answer(self) -> None:
+        """Answer every question until the runtime has ended."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._questions.listen)
             while (approval := await self._questions.wait_asked()) is not None:
@@ -147,6 +140,7 @@ class JsonAsker:
         self._stdin = Stdin()
 
     async def answer(self) -> None:
+        """Answer every question until the runtime has ended."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read)
             await self._questions.listen()

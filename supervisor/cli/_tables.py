@@ -8,7 +8,7 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TextIO, TypeAlias
 
 import trio
 from rich.cells import cell_len
@@ -64,8 +64,9 @@ class LiveView(View):
     def __init__(self, stdout: Stdout, tasks: Sequence[TaskHandle]) -> None:
         self._stdout = stdout
         self._tasks = tasks
-        self._buffer = _Buffer(stdout.encoding)
-        self._console = Console(file=self._buffer, force_terminal=True, highlight=False)
+        self._console = Console(
+            file=_nothing(stdout.encoding), force_terminal=True, highlight=False
+        )
         self._drawn: list[int] = []
         """How wide each line of the frame is that the terminal shows."""
         self._above = _HIDE_CURSOR
@@ -124,15 +125,15 @@ class LiveView(View):
         await self._stdout.write(text)
 
     def _print_above(self, text: Text) -> None:
-        self._console.print(text)
-        self._above += self._buffer.take()
+        with self._console.capture() as drawn:
+            self._console.print(text)
+        self._above += drawn.get()
 
     def _draw(self) -> str:
         """Return what replaces the frame that is shown by one of how things are."""
-        self._console.print(self._frame())
-        lines = [
-            _TRAILING.sub(r"\1", line) for line in self._buffer.take().splitlines()
-        ]
+        with self._console.capture() as drawn:
+            self._console.print(self._frame())
+        lines = [_TRAILING.sub(r"\1", line) for line in drawn.get().splitlines()]
         text = self._erase() + self._above + "\n".join(lines)
         self._above = ""
         self._drawn = [cell_len(_STYLE.sub("", line)) for line in lines]
@@ -225,34 +226,18 @@ def _fill(table: Table, rows: Sequence[Row], columns: Mapping[str, int]) -> None
         table.add_row(row["command"], *(row[name] for name in columns))
 
 
-class _Buffer(io.StringIO):
-    """Where rich writes to."""
-
-    def __init__(self, encoding: str) -> None:
-        super().__init__()
-        self._encoding = encoding
-
-    # The declared attribute can be written; ours need not be.
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """What the terminal understands; rich draws in ASCII where it must."""
-        return self._encoding
-
-    def take(self) -> str:
-        """Return what was written since the last time."""
-        text = self.getvalue()
-        self.seek(0)
-        self.truncate()
-        return text
+def _nothing(encoding: str) -> TextIO:
+    """Return a file for a console that is only asked what it has drawn, and draws in
+    ASCII where ``encoding``, which is the terminal's, has no more."""
+    return io.TextIOWrapper(io.BytesIO(), encoding)
 
 
 def summary(
     tasks: Sequence[TaskSnapshot], directory: Path, stdout: Stdout, *, live: bool
 ) -> str:
     """Return the table of how everything ended, and where its output is."""
-    buffer = _Buffer(stdout.encoding)
     console = Console(
-        file=buffer,
+        file=_nothing(stdout.encoding),
         force_terminal=live,
         # A file has room for whole lines.
         width=None if live else 10_000,
@@ -263,27 +248,23 @@ def summary(
     table.add_column("command", overflow="fold", ratio=1 if live else None)
     columns = _fitting(rows, _END_COLUMNS, console.width)
     _fill(table, rows, columns)
-    console.print()
-    console.print(table)
-    for task in tasks:
-        if task.status is TaskStatus.FAILED:
-            console.print()
-            console.print(_failure(task))
-    console.print()
-    console.print(
-        located("output files", directory, console.width),
-        markup=False,
-        soft_wrap=True,
-        end="",
-    )
-    if "output file" not in columns:
-        for row in rows:
-            line = Text.assemble(row["output file"], "  ", row["command"])
-            console.print(line, no_wrap=True, overflow="ellipsis")
-    text = buffer.getvalue()
+    where = located("output files", directory, console.width)
+    with console.capture() as drawn:
+        console.print()
+        console.print(table)
+        for task in tasks:
+            if task.status is TaskStatus.FAILED:
+                console.print()
+                console.print(_failure(task))
+        console.print()
+        console.print(where, markup=False, soft_wrap=True, end="")
+        if "output file" not in columns:
+            for row in rows:
+                line = Text.assemble(row["output file"], "  ", row["command"])
+                console.print(line, no_wrap=True, overflow="ellipsis")
     if live:
-        return text
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+        return drawn.get()
+    return "".join(f"{line.rstrip()}\n" for line in drawn.get().splitlines())
 
 
 def _end_row(task: TaskSnapshot) -> Row:

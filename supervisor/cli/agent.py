@@ -27,7 +27,7 @@ from ..permissions import Mode, Permissions, Rule
 from ..runtime import Limits, Notifications, Runtime, TaskSnapshot, open_runtime
 from ..tree import Subscription, SupervisorError
 from ._agent_view import HostStep, JsonAgentView, PlainAgentView, in_our_words
-from ._asking import Asker, JsonAsker, TerminalAsker
+from ._asking import JsonAsker, TerminalAsker
 from ._leftovers import Leftovers
 from ._listening import Listening
 from ._program import EVENTS_KEPT, exit_code, open_program
@@ -164,7 +164,7 @@ class _Session:
                 }
         return problem
 
-    def _asker(self, runtime: Runtime) -> Asker:
+    def _asker(self, runtime: Runtime) -> JsonAsker | TerminalAsker:
         if isinstance(self._view, JsonAgentView):
             return JsonAsker(runtime)
         quiet = self._view.quiet

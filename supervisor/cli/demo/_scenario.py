@@ -145,10 +145,7 @@ class Scenario:
                 continue
             flaky = name == "flaky"
             tasks[name] = await runtime.launch(
-                self._shell(name),
-                description=name,
-                owner="main",
-                tool_use_id=f"toolu_{name}",
+                **self._order(name),
                 restart="transient" if flaky else "temporary",
                 intensity=ATTEMPTS,
                 period=LIMIT,
@@ -181,16 +178,16 @@ class Scenario:
 
     async def _run_command(self, runtime: Runtime) -> None:
         async with runtime.turn("main"):
-            self.facts.at_move = await runtime.run(
-                self._shell("moved"),
-                description="moved",
-                owner="main",
-                tool_use_id="toolu_moved",
-            )
+            self.facts.at_move = await runtime.run(**self._order("moved"))
 
-    def _shell(self, name: str) -> Shell:
+    def _order(self, name: str) -> dict[str, Any]:
         mark = {"TRIO_SUPERVISOR_DEMO": str(self._directory)}
-        return Shell(self._commands[name]["command"], env=mark, grace=GRACE)
+        return {
+            "work": Shell(self._commands[name]["command"], env=mark, grace=GRACE),
+            "description": name,
+            "owner": "main",
+            "tool_use_id": f"toolu_{name}",
+        }
 
     def _output_of(self, task_id: str) -> bytes:
         return (self._directory / "output" / f"{task_id}.output").read_bytes()
