@@ -337,10 +337,10 @@ class Crash(Exception):
 
 
 WRITER = {
-    "transcript.py": {
+    "actors.transcript": {
         *("transcript_writer", "begin", "want_all", "write", "_settle", "settle_meta"),
     },
-    "_transcript_log.py": {"settle", "_advance"},
+    "actors.transcript._log": {"settle", "_advance"},
 }
 
 
@@ -353,7 +353,7 @@ class CrashAt:
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> Any:
         code = frame.f_code
-        if code.co_name in WRITER.get(os.path.basename(code.co_filename), ()):
+        if code.co_name in WRITER.get(frame.f_globals["__name__"], ()):
             return self.at_line
         return None
 
