@@ -49,7 +49,9 @@ from ._kernel.mailbox import MailboxStatistics as MailboxStatistics
 from ._kernel.public import publish as _publish
 from ._kernel.ref import ActorRef as ActorRef
 from ._kernel.ref import Reply as Reply
+from ._kernel.status import Ended as Ended
 from ._kernel.status import Progress as Progress
+from ._kernel.status import Progressed as Progressed
 from ._kernel.status import TaskStatus as TaskStatus
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -63,6 +65,7 @@ __all__ = [
     "AskUnanswered",
     "Completed",
     "Context",
+    "Ended",
     "Exit",
     "Failed",
     "ForeignThread",
@@ -73,6 +76,7 @@ __all__ = [
     "MailboxStatistics",
     "NotInTrio",
     "Progress",
+    "Progressed",
     "Reply",
     "Stopped",
     "TaskStatus",

@@ -12,6 +12,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from ._kernel.actor import Context
+from ._kernel.status import Ended, Progressed
 from .envelope import Envelope, render, render_minimal
 
 # Envelopes written between two checkpoints.
@@ -20,6 +21,15 @@ _AT_ONCE = 64
 
 class Unsent(Protocol):
     """The records that have no envelope yet, oldest first."""
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether there is one."""
+        ...
+
+    def tell_progress(self) -> None:
+        """Tell how far tasks have come, of each the latest."""
+        ...
 
     def next_unsent(self) -> Envelope | None:
         """Return the oldest record, which stays the oldest until published."""
@@ -36,19 +46,33 @@ class Unsent(Protocol):
 
 # An interrupt is for the host, and must not end the tree through this actor.
 @enable_ki_protection
-async def notifier(ctx: Context[None], outbox: Unsent) -> None:
+async def notifier(ctx: Context[Progressed | Ended], outbox: Unsent) -> None:
     """Write the envelope of every record in ``outbox``, in order.
 
-    Each message to its mailbox says that there may be something new.
+    What a message is about is there before it: so what a crash takes with it is
+    found again by the next incarnation.
     """
-    while not ctx.is_stopping:
-        done = write_envelopes(outbox, _AT_ONCE)
-        if done < _AT_ONCE:
-            async for _ in ctx.mailbox:
+    outbox.tell_progress()
+    await _write_all(outbox)
+    async for message in ctx.mailbox:
+        # One look is enough for all that have come since.
+        rest = await ctx.mailbox.receive_batch() if len(ctx.mailbox) else ()
+        for said in (message, *rest):
+            if isinstance(said, Progressed):
+                outbox.tell_progress()
                 break
         # After those who wait for the task itself, and with what ends meanwhile.
         await trio.lowlevel.checkpoint()
+        if outbox.has_unsent:
+            await _write_all(outbox)
     write_envelopes(outbox)
+
+
+async def _write_all(outbox: Unsent) -> None:
+    done = _AT_ONCE
+    while done == _AT_ONCE:
+        done = write_envelopes(outbox, _AT_ONCE)
+        await trio.lowlevel.checkpoint()
 
 
 def write_envelopes(outbox: Unsent, limit: int | None = None) -> int:

@@ -239,6 +239,7 @@ class Report(Guard):
 
     def __init__(self, task_id: str, run_id: str, env: Env) -> None:
         self.status = TaskStatus.PENDING
+        self.has_told_end = False
         self.task_id = task_id
         # Of the run that is under way; each has another.
         self.run_id = run_id
@@ -262,6 +263,8 @@ class Report(Guard):
         if type(progress) is not Progress:
             raise TypeError(f"a Progress is wanted, not {progress!r}")
         if self.status.is_terminal:
+            # The guard refuses what this sends, and it is counted.
+            self.on_progress()
             return
         self.progress = progress
         now = trio.current_time()

@@ -1,4 +1,5 @@
-"""The status of a background task, the guard that lets it end once, and its progress."""
+"""The status of a background task, what a task says of it, and the guard that lets it
+end once."""
 
 from __future__ import annotations
 
@@ -39,27 +40,10 @@ LEGAL_TRANSITIONS: dict[TaskStatus, frozenset[TaskStatus]] = {
 }
 """What may follow what."""
 
-
-class Guard:
-    """One task's status, changed only by a legal transition, each at most once.
-
-    The first terminal state is the only one: every later attempt returns False
-    and changes nothing. There is no await in it, and an interrupt cannot split
-    it, so deciding and recording are one step.
-    """
-
-    __slots__ = ("status",)
-
-    def __init__(self) -> None:
-        self.status = TaskStatus.PENDING
-
-    @enable_ki_protection
-    def transition(self, status: TaskStatus) -> bool:
-        """Move to ``status`` if that is legal now; say whether it was."""
-        if status not in LEGAL_TRANSITIONS[self.status]:
-            return False
-        self.status = status
-        return True
+TERMINAL: frozenset[TaskStatus] = frozenset(
+    status for status, after in LEGAL_TRANSITIONS.items() if not after
+)
+"""Those after which nothing follows."""
 
 
 @attrs.frozen
@@ -77,3 +61,57 @@ class Progress:
     """Tokens spent so far, of an agent."""
     activities: tuple[str, ...] = ()
     """The last few of an agent, newest last, each one line."""
+
+
+@attrs.frozen
+class Progressed:
+    """A task has come further. Of several that nobody has read yet the latest
+    counts."""
+
+    task_id: str
+    run_id: str
+    progress: Progress
+
+
+@attrs.frozen
+class Ended:
+    """A background task has ended. The record of its end was there before."""
+
+    task_id: str
+    run_id: str
+    status: TaskStatus
+    """One of the three that are terminal."""
+    notification_id: str
+    """Of the record."""
+
+
+class Guard:
+    """One task's status, changed only by a legal transition, each at most once.
+
+    The first terminal state is the only one: every later attempt returns False
+    and changes nothing. There is no await in it, and an interrupt cannot split
+    it, so deciding and recording are one step.
+    """
+
+    __slots__ = ("has_told_end", "status")
+
+    def __init__(self) -> None:
+        self.status = TaskStatus.PENDING
+        # Whether an `Ended` was sent.
+        self.has_told_end = False
+
+    @enable_ki_protection
+    def transition(self, status: TaskStatus) -> bool:
+        """Move to ``status`` if that is legal now; say whether it was."""
+        if status not in LEGAL_TRANSITIONS[self.status]:
+            return False
+        self.status = status
+        return True
+
+    def admits(self, message: Progressed | Ended) -> bool:
+        """Say whether ``message`` may be sent: progress before the terminal state,
+        the end after it, and that once."""
+        is_over = self.status in TERMINAL
+        if isinstance(message, Ended):
+            return is_over and not self.has_told_end
+        return not is_over

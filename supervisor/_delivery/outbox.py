@@ -223,8 +223,10 @@ class Outbox:
         self,
         on_ack: Callable[[Notification, Ack], None],
         on_warning: Callable[[str], None],
+        on_progress: Callable[[], None],
     ) -> None:
         self._on_ack = on_ack
+        self._on_progress = on_progress
         self._on_warning = on_warning
         # How a reader waits, who may be a task with a place to lend.
         self.wait_by: Callable[[Callable[[], Awaitable[object]]], Awaitable[None]]
@@ -298,12 +300,6 @@ class Outbox:
         self.unacknowledged, self.routed = waiting, routed
         note._place = _UNSENT
 
-    @property
-    def has_first_unsent(self) -> bool:
-        """Whether exactly one record has no envelope, so that the notifier must
-        be woken."""
-        return len(self._unsent) == 1
-
     def acknowledged(self, note: Notification, how: Ack) -> None:
         """Called by the notification itself, and again after a failure, when it
         goes on."""
@@ -346,6 +342,21 @@ class Outbox:
         return note._place < _OFFERED
 
     # For the notifier
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether a record has no envelope."""
+        return bool(self._unsent)
+
+    def tell_progress(self) -> None:
+        """Tell how far tasks have come, of each the latest."""
+        self._on_progress()
+
+    @enable_ki_protection
+    def catch_up(self) -> None:
+        """Write the envelopes that the notifier had no time for yet, for a reader who
+        is faster or comes after it. Nobody else but the notifier writes any."""
+        write_envelopes(self)
 
     def next_unsent(self) -> Envelope | None:
         """Return the facts of the oldest record without an envelope."""
@@ -516,7 +527,7 @@ class Outbox:
     def close(self) -> None:
         """Nothing more will come; what is here stays readable."""
         # The notifier was the last to stop and left none, unless it failed.
-        write_envelopes(self)
+        self.catch_up()
         self.closed = True
         self._wake_all()
 

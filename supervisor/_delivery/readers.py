@@ -6,7 +6,6 @@ import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protection
 
 from actors.lowlevel import check_whole
-from actors.notifier import write_envelopes
 
 from .outbox import Notification, Outbox, by_number
 
@@ -77,8 +76,7 @@ class Notifications:
     def drain(self) -> list[Notification]:
         """Take all at once, without waiting: one for every background task
         that has ended and that no reader has had."""
-        # The notifier may have had no time yet for the last ones.
-        write_envelopes(self._outbox)
+        self._outbox.catch_up()
         return self._take(None)
 
     def _take(self, limit: int | None) -> list[Notification]:

@@ -20,8 +20,6 @@ from weakref import WeakValueDictionary
 import trio
 from trio.lowlevel import ParkingLot, current_task, enable_ki_protection
 
-from actors.notifier import write_envelopes
-
 from ..tree._errors import SupervisorError, WouldDeadlock
 from .outbox import Notification, Outbox
 
@@ -117,8 +115,7 @@ class Parent:
 
     def take(self, room: int) -> list[Notification]:
         """Take those that are there, for a turn, until their text fills ``room``."""
-        # The notifier may have had no time yet for the last ones.
-        write_envelopes(self.outbox)
+        self.outbox.catch_up()
         notes: list[Notification] = []
         while (
             room > 0

@@ -39,7 +39,6 @@ from .._tasks.task_events import (
     AgentSaid,
     TaskBackgrounded,
     TaskEnded,
-    TaskProgress,
     TaskPrompted,
     TaskStarted,
     TaskStopRequested,
@@ -619,6 +618,7 @@ class Life:
             self.events.emit(Warned, task.task_id, text)
 
     def _tell_end(self, task: Task) -> None:
+        self._tell_progress(task)
         # As they lie there: most tasks have neither.
         rare = task.rare or {}
         self.events.emit(
@@ -659,16 +659,12 @@ class Life:
     # What tasks say: see `_table.Host`
 
     def on_progress(self, task: Task) -> None:
-        progress = task.progress
-        assert progress is not None
-        self.events.emit(
-            TaskProgress,
-            task.task_id,
-            progress.text,
-            progress.bytes_written,
-            progress.tool_uses,
-            progress.total_tokens,
-        )
+        self.delivery.progressed(task)
+
+    def _tell_progress(self, task: Task) -> None:
+        # What a task says is told in the order in which it says it.
+        if self.delivery.latest:
+            self.delivery.tell_last_progress(task)
 
     def on_warning(self, task: Task | None, text: str) -> None:
         text = one_line(text, LINE)
@@ -676,10 +672,12 @@ class Life:
             log(logging.WARNING, "%s", text)
         else:
             log(logging.WARNING, "task %s: %s", task.task_id, text)
+            self._tell_progress(task)
         self.events.emit(Warned, None if task is None else task.task_id, text)
 
     def on_prompt(self, task: Task) -> None:
         assert task.prompt is not None
+        self._tell_progress(task)
         self.events.emit(TaskPrompted, task.task_id, task.prompt)
 
     def on_said(self, task: Task, event: AgentEvent) -> None:

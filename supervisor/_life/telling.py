@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from actors import ActorRef, TaskStatus
+from actors import ActorRef, Ended, Progress, Progressed, TaskStatus
 from actors.envelope import Envelope
 
 from .._delivery.outbox import Ack, Facts, Kind, Notification, Notify, Outbox
@@ -13,7 +13,7 @@ from .._tasks.agent_task import AgentTask
 from .._tasks.ends import bare_envelope, envelope
 from .._tasks.record import Task
 from .._tasks.table import Table
-from .._tasks.task_events import Acked, Notified
+from .._tasks.task_events import Acked, Notified, TaskProgress
 from ..tree._events import EventStream
 
 
@@ -22,7 +22,7 @@ class Delivery:
     waits to hear any more."""
 
     # Set when the tree stands.
-    notifier: ActorRef[None]
+    notifier: ActorRef[Progressed | Ended]
 
     def __init__(
         self,
@@ -36,7 +36,14 @@ class Delivery:
         self._notes = 0
         # The id of the last that was told to have been made.
         self._told = ""
-        self.outbox = Outbox(self._on_ack, partial(on_warning, None))
+        self.outbox = Outbox(
+            self._on_ack, partial(on_warning, None), self._tell_progress
+        )
+        self.latest: dict[str, Progressed] = {}
+        """How far tasks have come, of each the latest that nobody was told. The
+        mailbox of the notifier has a message for each."""
+        self.refused = 0
+        """How many messages came too late, or twice."""
 
     def tell(self, task: Task, remaining: int, parent: AgentTask | None) -> None:
         """Record the end of a background task, in the step in which it ends;
@@ -72,9 +79,48 @@ class Delivery:
             return
         if parent is not None:
             parent.routed[note.id] = note
-        # One message is enough for all records that have come since.
-        if outbox.has_first_unsent and self.notifier.state != "stopped":
-            self.notifier.tell(None)
+        # The guard: a second one is refused.
+        ended = Ended(task.task_id, task.run_id, task.status, note.id)
+        if not task.admits(ended):
+            self.refused += 1
+        elif self.notifier.state != "stopped":
+            self.notifier.tell(ended)
+            # Last, so that whoever tries again after a failure goes on.
+            task.has_told_end = True
+
+    def progressed(self, task: Task) -> None:
+        """Send how far ``task`` has come. Of what is not told yet only the latest is
+        kept."""
+        message = Progressed(task.task_id, task.run_id, task.progress or Progress())
+        if not task.admits(message):
+            self.refused += 1
+            return
+        is_news = message.task_id not in self.latest
+        self.latest[message.task_id] = message
+        if is_news and self.notifier.state != "stopped":
+            self.notifier.tell(message)
+
+    def _tell_progress(self) -> None:
+        latest, self.latest = self.latest, {}
+        for message in latest.values():
+            self._emit_progress(message)
+
+    def tell_last_progress(self, task: Task) -> None:
+        """Tell what the notifier has not told yet, before the end is told."""
+        message = self.latest.pop(task.task_id, None)
+        if message is not None:
+            self._emit_progress(message)
+
+    def _emit_progress(self, message: Progressed) -> None:
+        progress = message.progress
+        self._events.emit(
+            TaskProgress,
+            message.task_id,
+            progress.text,
+            progress.bytes_written,
+            progress.tool_uses,
+            progress.total_tokens,
+        )
 
     def _facts(self, task: Task, note_id: str, remaining: int) -> Envelope:
         try:
@@ -112,8 +158,8 @@ class Delivery:
         )
         if parent is not None:
             parent.routed[note_id] = note
-        if self.outbox.has_first_unsent and self.notifier.state != "stopped":
-            self.notifier.tell(None)
+        # It ends no task, so no message tells the notifier of it.
+        self.outbox.catch_up()
         return note
 
     def consume(self, task: Task) -> bool:

@@ -19,7 +19,6 @@ from actors.agent import (
     ToolUse,
     UserMessage,
 )
-from actors.notifier import write_envelopes
 from actors.text import one_line
 from actors.work import Work
 
@@ -298,12 +297,9 @@ class RuntimeHost:
         await self._task.wait_own()
         self._read_ends()
 
-    # As for the notifier: an interrupt would be taken for an error of the record.
-    @enable_ki_protection
     def _read_ends(self) -> None:
-        # The notifier may have had no time yet for the last ones, and an agent
-        # with no message and no own task would be done.
-        write_envelopes(self._life.delivery.outbox)
+        # Or an agent with no message and no own task would be done.
+        self._life.delivery.outbox.catch_up()
 
     # Its record
 

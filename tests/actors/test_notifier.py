@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 
+from actors import Ended, TaskStatus
 from actors.envelope import Envelope
 from actors.notifier import notifier, write_envelopes
 from supervisor.tree import RestartIntensityExceeded, child, open_supervisor
@@ -28,10 +29,18 @@ class Records:
         self.unsent: deque[Envelope] = deque()
         self.sent: list[str] = []
         self.warnings: list[str] = []
+        self.progress_told = 0
         self.crash: Callable[[str], None] = lambda step: None
 
     def add(self, number: int, **fields: Any) -> None:
         self.unsent.append(attrs.evolve(make(number), **fields))
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self.unsent)
+
+    def tell_progress(self) -> None:
+        self.progress_told += 1
 
     def next_unsent(self) -> Envelope | None:
         self.crash("before next_unsent")
@@ -50,6 +59,10 @@ class Records:
 
     def sent_ids(self) -> list[str | None]:
         return [ET.fromstring(xml).findtext("notification-id") for xml in self.sent]
+
+
+def ended(number: int) -> Ended:
+    return Ended(f"s{number:08x}", f"s{number:08x}-1", TaskStatus.FAILED, f"n{number}")
 
 
 def make(number: int) -> Envelope:
@@ -91,7 +104,7 @@ async def test_a_crash_at_any_step_loses_and_repeats_nothing(
         ref = sup.which_children()[0].ref
         for number in range(1, 6):
             records.add(number)
-            ref.tell(None)
+            ref.tell(ended(number))
             if number % at == 0:
                 await trio.testing.wait_all_tasks_blocked()
         await trio.testing.wait_all_tasks_blocked()
@@ -112,7 +125,7 @@ async def test_ended_from_outside_at_any_moment_it_loses_and_repeats_nothing(
         ref = sup.which_children()[0].ref
         for number in range(1, 200):
             records.add(number)
-            ref.tell(None)
+            ref.tell(ended(number))
             if number % 20 == 0:
                 for _ in range(steps):
                     await trio.lowlevel.checkpoint()

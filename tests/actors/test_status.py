@@ -9,7 +9,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors import TaskStatus
+from actors import Ended, Progress, Progressed, TaskStatus
 from actors.lowlevel import LEGAL_TRANSITIONS, Guard
 
 TERMINAL = {TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.KILLED}
@@ -132,3 +132,21 @@ def test_an_interrupt_in_a_transition_comes_after_it(
     with pytest.raises(KeyboardInterrupt):
         trio.run(main)
     assert guard.status is TaskStatus.RUNNING
+
+
+@pytest.mark.parametrize("end", [s for s in TaskStatus if s.is_terminal])
+def test_a_guard_admits_progress_before_the_end_and_the_end_once(
+    end: TaskStatus,
+) -> None:
+    """P3, P6: whatever was tried in between."""
+    guard = Guard()
+    progressed = Progressed("s1", "s1-1", Progress("half"))
+    ended = Ended("s1", "s1-1", end, "n1")
+    for status in (TaskStatus.PENDING, TaskStatus.RUNNING):
+        guard.status = status
+        assert guard.admits(progressed) and not guard.admits(ended)
+    assert guard.transition(end)
+    for _ in range(2):
+        assert guard.admits(ended) and not guard.admits(progressed)
+    guard.has_told_end = True
+    assert not guard.admits(ended) and not guard.admits(progressed)

@@ -23,7 +23,9 @@ class Box:
         self.acks: list[tuple[str, Ack | None]] = []
         self.warnings: list[str] = []
         self.outbox = Outbox(
-            lambda n, how: self.acks.append((n.id, how)), self.warnings.append
+            lambda n, how: self.acks.append((n.id, how)),
+            self.warnings.append,
+            lambda: None,
         )
         self.parents = Parents(self.outbox)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 import xml.etree.ElementTree as ET
@@ -18,13 +19,19 @@ import trio.testing
 
 import actors.notifier
 import supervisor._delivery.outbox
-from actors import Context, Progress, TaskStatus
+from actors import ActorRef, Context, Ended, Progress, Progressed, TaskStatus
 from actors.envelope import LABEL_LIMIT, Envelope
 from actors.shell import Shell
 from actors.work import Report
 from supervisor._delivery.outbox import Notification, Notify, Outbox
 from supervisor._delivery.readers import Notifications
-from supervisor._tasks.task_events import Acked, Notified, TaskEnded, TaskProgress
+from supervisor._tasks.task_events import (
+    Acked,
+    Notified,
+    TaskEnded,
+    TaskProgress,
+    Warned,
+)
 from supervisor.lowlevel import life_of
 from supervisor.runtime import BacklogFull, Limits, TaskHandle, open_runtime
 from supervisor.tree import child, open_supervisor
@@ -99,7 +106,7 @@ class Crashes(trio.abc.Instrument):
 async def deliver(crashes: Crashes, records: int, *, kill: int = 0) -> list[str]:
     """Send that many records through a supervised notifier, to a reader that
     reads while they come; return the ids as the reader saw them."""
-    outbox = Outbox(lambda note, how: None, lambda warning: None)
+    outbox = Outbox(lambda note, how: None, lambda warning: None, lambda: None)
     read: list[str] = []
 
     async def reader() -> None:
@@ -139,8 +146,8 @@ async def deliver(crashes: Crashes, records: int, *, kill: int = 0) -> list[str]
                 with crashes.installed():
                     for number in range(records):
                         add(number)
-                        if outbox.has_first_unsent and ref.state != "stopped":
-                            ref.tell(None)
+                        if ref.state != "stopped":
+                            ref.tell(Ended("s1", "s1-1", TaskStatus.FAILED, "n"))
                         if kill and number % 40 == kill:
                             await sup.terminate_child("notifier")
                         elif kill and number % 40 == 2 * kill:
@@ -722,3 +729,122 @@ async def test_many_owners_read_their_own_without_a_copy_for_the_others(
             nursery.cancel_scope.cancel()
         assert read == ended
         assert runtime.notifications.drain() == []
+
+
+# What travels by message
+
+
+async def test_of_much_progress_one_message_waits_and_the_latest_is_told(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """P6: while the notifier has no time, however long that is."""
+    go = trio.Event()
+    told: list[Progressed | Ended] = []
+
+    async def body(ctx: Context[object], report: Report) -> None:
+        await go.wait()
+        for number in range(100):
+            # Each is worth telling: a second has passed since the last.
+            report.progress_told_at = -math.inf
+            report.say(Progress(text=str(number)))
+        await trio.sleep_forever()
+
+    async with open_runtime(tmp_path) as runtime:
+        events = runtime.events.subscribe()
+        tasks = [await runtime.launch(Job(body)) for _ in range(3)]
+        await trio.testing.wait_all_tasks_blocked()
+        ref = life_of(runtime).delivery.notifier
+        tell = type(ref).tell
+
+        def watched(self: ActorRef[Any], message: Any) -> None:
+            if self is ref:
+                told.append(message)
+            tell(self, message)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(ref), "tell", watched)
+            go.set()
+            await trio.testing.wait_all_tasks_blocked()
+        progress = [e for e in events.drain() if isinstance(e, TaskProgress)]
+        assert sorted(e.task_id for e in progress) == sorted(t.id for t in tasks)
+        assert {e.text for e in progress} == {"99"}
+        assert sorted(m.task_id for m in told) == sorted(t.id for t in tasks)
+        assert all(isinstance(m, Progressed) for m in told)
+        assert not life_of(runtime).delivery.latest
+
+
+async def test_what_comes_after_the_end_or_twice_is_refused_and_counted(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """P3, P4: one `Ended`, no `Progressed` after it, and one notification."""
+    reports: list[Report] = []
+
+    async def body(ctx: Context[object], report: Report) -> None:
+        reports.append(report)
+
+    async with open_runtime(tmp_path) as runtime:
+        events = runtime.events.subscribe()
+        task = await runtime.launch(Job(body))
+        await task.wait()
+        delivery = life_of(runtime).delivery
+        record = life_of(runtime).table.find(task.id)
+        assert record is not None and delivery.refused == 0
+        events.drain()
+        reports[0].say(Progress("late"))
+        assert delivery.refused == 1
+        delivery.tell(record, 0, None)
+        assert delivery.refused == 2
+        await trio.testing.wait_all_tasks_blocked()
+        assert not any(isinstance(e, TaskProgress) for e in events.drain())
+        (note,) = runtime.notifications.drain()
+        assert note.task_id == task.id and note.ack()
+
+
+async def test_progress_is_told_before_the_end_and_before_a_warning(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """However little time the notifier has between them."""
+
+    async def body(ctx: Context[object], report: Report) -> None:
+        report.say(Progress("first"))
+        report.warn("then")
+        report.progress_told_at = -math.inf
+        report.say(Progress("last"))
+
+    async with open_runtime(tmp_path) as runtime:
+        events = runtime.events.subscribe()
+        await (await runtime.launch(Job(body))).wait()
+        told = [
+            getattr(e, "text", type(e).__name__)
+            for e in events.drain()
+            if isinstance(e, TaskProgress | Warned | TaskEnded)
+        ]
+        assert told == ["first", "then", "last", "TaskEnded"]
+
+
+async def test_a_message_lost_with_the_notifier_is_found_again(tmp_path: Path) -> None:
+    """P4, P6: it crashes with both in its hands."""
+    async with open_runtime(tmp_path) as runtime:
+        events = runtime.events.subscribe()
+        go = trio.Event()
+
+        async def body(ctx: Context[object], report: Report) -> None:
+            await go.wait()
+            report.say(Progress("half"))
+            if report.task_id == ends.id:
+                return
+            await trio.sleep_forever()
+
+        ends = await runtime.launch(Job(body))
+        runs = await runtime.launch(Job(body))
+        await trio.testing.wait_all_tasks_blocked()
+        life = life_of(runtime)
+        go.set()
+        while not life.delivery.notifier.mailbox.put_count:
+            await trio.lowlevel.checkpoint()
+        life.delivery.notifier.stop("it crashes")
+        await trio.testing.wait_all_tasks_blocked()
+        progress = [e.task_id for e in events.drain() if isinstance(e, TaskProgress)]
+        assert sorted(progress) == sorted([ends.id, runs.id])
+        (note,) = runtime.notifications.drain()
+        assert note.task_id == ends.id

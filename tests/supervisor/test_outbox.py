@@ -240,7 +240,7 @@ def test_a_silent_record_is_acknowledged_at_once_and_read_by_nobody() -> None:
     assert box.all().drain() == [] and not note.ack()
     # It does not stand in the way of the next one, either.
     box.add()
-    assert box.outbox.has_first_unsent
+    assert box.outbox.has_unsent
 
 
 # Batches
