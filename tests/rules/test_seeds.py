@@ -1,17 +1,18 @@
-"""The tables of features in docs/seeds.md name tests that exist."""
+"""The tables of features in seeds.md name tests that exist."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.supervisor.test_behaviour_ids import ROOT, docstrings
+from tests.rules.test_behaviour_ids import ROOT, docstrings
 
 
 def tables() -> dict[str, list[list[str]]]:
     """The rows below each heading, cell by cell."""
-    text = (ROOT / "docs" / "seeds.md").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("seeds.md").read_text(encoding="utf-8")
     found: dict[str, list[list[str]]] = {}
     for part in text.split("\n## ")[1:]:
         heading, _, body = part.partition("\n")

@@ -1,4 +1,4 @@
-"""The table of rules in docs/behaviours.md names tests that exist and cite them."""
+"""The table of rules in behaviours.md names tests that exist and cite them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[2]
 WANTED = {
     "SH": [1, 2, 3, 6, 7, 8, 9, 11, 12, 16, 24, 33, 40],
     "OF": [*range(1, 18)],
@@ -27,7 +27,7 @@ WANTED = {
 
 
 def text() -> str:
-    return (ROOT / "docs" / "behaviours.md").read_text(encoding="utf-8")
+    return Path(__file__).with_name("behaviours.md").read_text(encoding="utf-8")
 
 
 def rows() -> list[list[str]]:
