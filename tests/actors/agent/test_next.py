@@ -24,7 +24,7 @@ from actors.agent import (
     UserMessage,
 )
 from actors.agent._next import Standing, decide
-from tests.actors.agents import Stage, ended, told
+from tests.actors.agent.agents import Stage, ended, told
 
 DONE = Standing(
     returned=False,

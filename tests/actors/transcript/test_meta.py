@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from actors import transcript
 from actors.testing import fake_env
 from actors.transcript import AgentMeta, TranscriptStore
-from tests.actors.transcripts import ID, recorder, rounds
+from tests.actors.transcript.transcripts import ID, recorder, rounds
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX modes and links")
 

@@ -32,7 +32,7 @@ from actors.env import real_env
 from actors.testing import fake_env
 from actors.transcript import Transcript
 from actors.transcript import _reading as _transcript_reading
-from tests.actors.transcripts import ID, Recorder, recorder, rounds
+from tests.actors.transcript.transcripts import ID, Recorder, recorder, rounds
 
 # ---- A file that somebody else wrote ------------------------------------------------
 

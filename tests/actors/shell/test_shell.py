@@ -961,7 +961,7 @@ async def main():
 trio.run(main)
 """
     host = subprocess.Popen(  # noqa: ASYNC220 - at once
-        [sys.executable, "-c", script], cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", script], cwd=Path(__file__).parents[3]
     )
     try:
         with trio.fail_after(30):

@@ -266,7 +266,7 @@ async def main():
 trio.run(main)
 """
     path = tmp_path / "s.output"
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     with trio.fail_after(60):
         done = await trio.run_process(
             [sys.executable, "-c", program, str(path)], capture_stdout=True, cwd=root

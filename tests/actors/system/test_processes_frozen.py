@@ -26,7 +26,7 @@ from tests.actors.process_trees import (
     until,
     unused_seconds,
 )
-from tests.actors.test_processes import HOST
+from tests.actors.system.test_processes import HOST
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -22,7 +22,7 @@ from actors.agent import (
     Note,
     TokensUsed,
 )
-from tests.actors.agents import Stage, told
+from tests.actors.agent.agents import Stage, told
 
 
 class Journal:

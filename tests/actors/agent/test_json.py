@@ -27,7 +27,7 @@ from actors.agent import (
     to_data,
     to_json,
 )
-from tests.actors.agents import use
+from tests.actors.agent.agents import use
 
 EVENTS = [
     AssistantMessage("x", (use(a=[1, {"b": None}]),), raw=[{"type": "text"}]),

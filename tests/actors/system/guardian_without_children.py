@@ -18,7 +18,7 @@ def hide_children(event: str, args: tuple[Any, ...]) -> None:
 
 def main() -> None:
     sys.addaudithook(hide_children)
-    sys.path.append(str(Path(__file__).absolute().parents[2] / "actors" / "_system"))
+    sys.path.append(str(Path(__file__).absolute().parents[3] / "actors" / "_system"))
     from guardian.__main__ import main  # type: ignore[import-not-found]
 
     main()

@@ -11,7 +11,6 @@ import sys
 import pytest
 
 from actors._system import posix as _posix
-from tests.actors import guardian_without_children
 from tests.actors.process_trees import (
     ESCAPES,
     ROOT,
@@ -22,6 +21,7 @@ from tests.actors.process_trees import (
     until,
     unused_seconds,
 )
+from tests.actors.system import guardian_without_children
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

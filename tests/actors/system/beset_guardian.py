@@ -79,7 +79,7 @@ def has_ended(pidfd: int, *, reaped: bool = False) -> bool:
 
 
 def main() -> None:
-    sys.path.append(str(Path(__file__).absolute().parents[2] / "actors" / "_system"))
+    sys.path.append(str(Path(__file__).absolute().parents[3] / "actors" / "_system"))
     from guardian import serving  # type: ignore[import-not-found]
     from guardian.__main__ import main  # type: ignore[import-not-found]
 

@@ -70,7 +70,7 @@ files.append_lines(path, b"last\\n")
     done = subprocess.run(
         [sys.executable, "-c", program, str(path)],
         capture_output=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         timeout=120,
         check=True,
     )

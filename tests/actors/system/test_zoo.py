@@ -229,7 +229,7 @@ def test_the_table_has_a_line_for_each_animal_and_way() -> None:
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "bench.zoo", *arguments],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
         check=False,
@@ -318,7 +318,7 @@ def test_what_was_missed_is_found_by_its_mark() -> None:
     )
     subprocess.run(
         [sys.executable, "-c", program],
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         check=True,
         timeout=PATIENCE,
     )

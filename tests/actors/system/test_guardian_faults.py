@@ -12,8 +12,6 @@ import pytest
 import trio
 
 from actors._system import posix as _posix
-from tests.actors import faulty_guardian
-from tests.actors.faulty_guardian import order
 from tests.actors.process_trees import (
     LIFE,
     Held,
@@ -25,6 +23,8 @@ from tests.actors.process_trees import (
     start_beside,
     until,
 )
+from tests.actors.system import faulty_guardian
+from tests.actors.system.faulty_guardian import order
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -27,7 +27,7 @@ from actors.agent._running import run_agent
 from actors.testing import fake_env
 from actors.testing._agents import FakeHost, RecordingReport
 from supervisor.runtime import Runtime, TaskHandle, open_runtime
-from tests.actors.agents import use
+from tests.actors.agent.agents import use
 
 
 async def envelope(runtime: Runtime) -> str:

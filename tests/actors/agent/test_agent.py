@@ -31,7 +31,7 @@ from actors.agent import (
 )
 from actors.testing import run_agent
 from actors.work import Report
-from tests.actors.agents import Stage, told, use
+from tests.actors.agent.agents import Stage, told, use
 
 
 async def answers(context):

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from actors.agent import INBOX_LIMIT, Inbox, InboxClosed, InboxFull, UserMessage
-from tests.actors.agents import ended, told
+from tests.actors.agent.agents import ended, told
 
 
 def texts(messages):

@@ -19,7 +19,7 @@ from actors.agent import (
     ToolStarted,
 )
 from actors.agent._pulse import LATE, LOOK_EVERY
-from tests.actors.agents import Stage, told, use
+from tests.actors.agent.agents import Stage, told, use
 
 
 async def test_a_silent_agent_is_warned_of_once_and_then_fails(autojump_clock):

@@ -30,7 +30,7 @@ from actors.transcript import (
 )
 from supervisor.agents import AgentPolicy
 from supervisor.runtime import ResumeRefused, open_runtime
-from tests.actors.transcripts import ID, recorder, rounds
+from tests.actors.transcript.transcripts import ID, recorder, rounds
 from tests.supervisor.talkers import answers, forever
 
 LONG = 60.0

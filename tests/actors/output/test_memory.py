@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 # In a process of its own, whose memory no other test has touched.
 PROGRAM = """

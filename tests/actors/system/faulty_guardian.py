@@ -47,7 +47,7 @@ def _faulty(place: Any, name: str) -> None:
 
 
 def _main() -> None:
-    sys.path.append(str(Path(__file__).absolute().parents[2] / "actors" / "_system"))
+    sys.path.append(str(Path(__file__).absolute().parents[3] / "actors" / "_system"))
     from guardian import serving, starting  # type: ignore[import-not-found]
     from guardian.__main__ import main  # type: ignore[import-not-found]
 

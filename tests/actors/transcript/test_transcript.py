@@ -41,7 +41,7 @@ from actors.testing import fake_env
 from actors.transcript import AgentMeta, TranscriptStore, transcript_writer
 from actors.transcript import _log as _transcript_log
 from supervisor.tree import child, open_supervisor
-from tests.actors.transcripts import ID, recorder, rounds
+from tests.actors.transcript.transcripts import ID, recorder, rounds
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX files")
 
@@ -509,7 +509,7 @@ async def test_a_disk_that_was_full_has_everything_when_there_is_room_again(
 import resource, signal, sys, trio
 from pathlib import Path
 sys.path.insert(0, "")
-from tests.actors.transcripts import ID, recorder, rounds
+from tests.actors.transcript.transcripts import ID, recorder, rounds
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 async def main():
     async with recorder(Path(sys.argv[1])) as r:
@@ -530,7 +530,7 @@ trio.run(main)
         done = await trio.run_process(
             [sys.executable, "-c", program, str(tmp_path)],
             capture_stdout=True,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
         )
     assert done.stdout.decode().splitlines() == ["1 True True", "True 1"]
 

@@ -17,7 +17,7 @@ from actors.agent import (
     UserMessage,
 )
 from actors.testing import run_agent
-from tests.actors.agents import Stage, use
+from tests.actors.agent.agents import Stage, use
 
 
 def using(*uses):

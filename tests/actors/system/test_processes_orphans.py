@@ -13,7 +13,6 @@ import trio
 
 from actors._system import posix as _posix
 from actors._system.posix import PosixProcess, PosixProcesses
-from tests.actors import beset_guardian
 from tests.actors.process_trees import (
     living,
     open_processes,
@@ -21,6 +20,7 @@ from tests.actors.process_trees import (
     shell,
     unused_seconds,
 )
+from tests.actors.system import beset_guardian
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
