@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import cast
 
-from tests.supervisor.tree_pairs import Pair, every_pair, random_pair, run_pair
-from tests.supervisor.tree_runs import run_history
+from tests.supervisor.tree.pairs import Pair, every_pair, random_pair, run_pair
+from tests.supervisor.tree.runs import run_history
 
 
 def _cause(error: BaseException) -> BaseException:

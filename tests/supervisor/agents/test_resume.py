@@ -68,7 +68,7 @@ from tests.supervisor.talkers import (
     waits_for,
 )
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 PENDING, RUNNING = TaskStatus.PENDING, TaskStatus.RUNNING
 COMPLETED, FAILED, KILLED = TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.KILLED

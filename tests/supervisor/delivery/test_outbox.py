@@ -12,7 +12,7 @@ import trio.testing
 from actors import TaskStatus
 from supervisor._delivery.outbox import Ack, Notification, Words
 from supervisor._delivery.readers import Notifications
-from tests.supervisor.boxes import Box
+from tests.supervisor.delivery.boxes import Box
 
 
 def test_a_record_is_read_once_and_acknowledged_once() -> None:

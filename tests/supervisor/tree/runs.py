@@ -30,7 +30,7 @@ from supervisor.tree import (
     child,
     open_supervisor,
 )
-from tests.supervisor.otp_model import Child, World, step
+from tests.supervisor.tree.otp_model import Child, World, step
 
 STRATEGIES = ("one_for_one", "one_for_all", "rest_for_one")
 RESTARTS = ("permanent", "permanent", "transient", "temporary")
@@ -359,7 +359,7 @@ def history(seed: int) -> tuple[World, list[Operation]]:
 
     first = [new() for _ in range(dice.choice((3, 5)))]
     operations: list[Operation] = [("start", one) for one in first]
-    # The list of another strategy goes on beside a group: see `tree_pairs`.
+    # The list of another strategy goes on beside a group: see `pairs`.
     if world.strategy == "one_for_one" and dice.random() < 0.5:
         operations = [("open", list({one.id: one for one in first}.values()))]
     for _ in range(30):

@@ -21,8 +21,8 @@ import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.supervisor.otp_model import Child, Operation, World, step, step_with
-from tests.supervisor.tree_runs import (
+from tests.supervisor.tree.otp_model import Child, Operation, World, step, step_with
+from tests.supervisor.tree.runs import (
     STRATEGIES,
     Real,
     difference,

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from supervisor.tree._errors import SupervisorError
-from tests.supervisor.boxes import Box
-from tests.supervisor.hosts import Host, next_of, started, take_wake
+from tests.supervisor.delivery.boxes import Box
+from tests.supervisor.delivery.hosts import Host, next_of, started, take_wake
 
 # What led to nothing
 

@@ -11,8 +11,8 @@ import trio.testing
 
 from supervisor._delivery.outbox import Notification
 from supervisor._delivery.turns import Turn
-from tests.supervisor.boxes import Box
-from tests.supervisor.hosts import Host, started, steps
+from tests.supervisor.delivery.boxes import Box
+from tests.supervisor.delivery.hosts import Host, started, steps
 
 
 @pytest.fixture(params=range(3))

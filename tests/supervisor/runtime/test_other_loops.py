@@ -84,7 +84,7 @@ def test_a_guest_of_asyncio_leaves_nothing_when_its_host_is_interrupted(
     tmp_path: Path,
 ) -> None:
     """With the code of the example, and a failure in the block."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     program = f"""
 import asyncio, sys
 sys.path.insert(0, {str(root / "examples")!r})

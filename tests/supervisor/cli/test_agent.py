@@ -20,7 +20,7 @@ from actors.agent import AssistantMessage, TextDelta, ToolCompleted, from_data
 from tests.actors import model_server as web
 from tests.actors.model_server import open_model_server
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "agent.yaml"
 
 pytestmark = [

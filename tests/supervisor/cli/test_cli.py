@@ -35,7 +35,7 @@ from supervisor.lowlevel import SCHEMA_VERSION
 from supervisor.runtime import TaskEnded, TaskStarted, to_json
 from supervisor.tree import EventStream
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "supervisor.cli"]
 MARK = "TRIO_SUPERVISOR_TEST"
 

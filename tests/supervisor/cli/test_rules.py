@@ -14,7 +14,7 @@ import orjson
 import pytest
 import trio
 
-from tests.supervisor.test_cli_agent import (
+from tests.supervisor.cli.test_agent import (
     agent,
     environment,
     processes_of,

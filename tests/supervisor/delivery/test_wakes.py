@@ -11,8 +11,8 @@ import trio.testing
 from supervisor._delivery.outbox import Notification
 from supervisor._delivery.turns import Turn
 from supervisor._delivery.wakes import Wake, as_reminder
-from tests.supervisor.boxes import Box
-from tests.supervisor.hosts import Host, next_of, started
+from tests.supervisor.delivery.boxes import Box
+from tests.supervisor.delivery.hosts import Host, next_of, started
 
 # Alone, together, in turn
 

@@ -21,16 +21,16 @@ import trio
 
 from tests.actors import model_server as web
 from tests.actors.model_server import open_model_server
-from tests.supervisor.test_cli import Terminal, terminal
-from tests.supervisor.test_cli_agent import (
+from tests.supervisor.cli.test_agent import (
     agent,
     environment,
     keys,
     processes_of,
 )
+from tests.supervisor.cli.test_cli import Terminal, terminal
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a Unix system")
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 def calls(*commands: str) -> dict[str, Any]:

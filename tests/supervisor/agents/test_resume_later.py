@@ -44,7 +44,7 @@ from supervisor.runtime import (
 )
 from tests.supervisor.talkers import answers, fails, forever, read
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 LONG = 60.0
 
 T = TypeVar("T")

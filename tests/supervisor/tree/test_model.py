@@ -14,8 +14,8 @@ from collections import Counter
 import pytest
 
 from bench.tree import main
-from tests.supervisor.otp_model import Child, World, step
-from tests.supervisor.tree_pairs import (
+from tests.supervisor.tree.otp_model import Child, World, step
+from tests.supervisor.tree.pairs import (
     ALL_EVENTS,
     AT_WORK,
     CANONICAL_GAPS,
@@ -29,7 +29,7 @@ from tests.supervisor.tree_pairs import (
     random_pair,
     run_pair,
 )
-from tests.supervisor.tree_runs import STRATEGIES, run_history
+from tests.supervisor.tree.runs import STRATEGIES, run_history
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def _settled(strategy: str, gap: Gap) -> Counter[str]:
 def test_two_events_settle_as_one_order_or_the_other(strategy, gap):
     """B23, B28, B40: every ordered pair of the kinds of events, in one tick, a tick
     apart, and seconds apart while starting and stopping take time; but for the
-    exceptions in `tree_pairs`."""
+    exceptions in `pairs`."""
     settled = _settled(strategy, gap)
     assert settled.keys() <= {"as they came", "the other way", *EXCEPTIONS}
     orders = settled["as they came"] + settled["the other way"]

@@ -12,7 +12,7 @@ import trio.testing
 from supervisor._delivery.outbox import Notification
 from supervisor._delivery.turns import Turn
 from supervisor._delivery.wakes import Wake, Wakes
-from tests.supervisor.boxes import Box
+from tests.supervisor.delivery.boxes import Box
 
 
 class Host:

@@ -20,7 +20,7 @@ from supervisor.cli.demo._claims import CLAIMS, Facts, judge
 from supervisor.cli.demo._looking import Look
 from supervisor.cli.demo._scenario import Scenario
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/stat").exists(), reason="counts processes in /proc"
