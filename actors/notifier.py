@@ -61,18 +61,18 @@ async def notifier(ctx: Context[Progressed | Ended], outbox: Unsent) -> None:
             if isinstance(said, Progressed):
                 outbox.tell_progress()
                 break
-        # After those who wait for the task itself, and with what ends meanwhile.
-        await trio.lowlevel.checkpoint()
         if outbox.has_unsent:
-            await _write_all(outbox)
+            # After those who wait for the task itself, and with what ends meanwhile.
+            await trio.lowlevel.checkpoint()
+        await _write_all(outbox)
     write_envelopes(outbox)
 
 
 async def _write_all(outbox: Unsent) -> None:
-    done = _AT_ONCE
-    while done == _AT_ONCE:
-        done = write_envelopes(outbox, _AT_ONCE)
-        await trio.lowlevel.checkpoint()
+    while outbox.has_unsent:
+        write_envelopes(outbox, _AT_ONCE)
+        if outbox.has_unsent:
+            await trio.lowlevel.checkpoint()
 
 
 def write_envelopes(outbox: Unsent, limit: int | None = None) -> int:
