@@ -144,6 +144,7 @@ async def test_what_is_there_when_it_stops_is_still_written() -> None:
 
 async def test_a_notifier_that_always_crashes_ends_its_supervisor() -> None:
     records = Records()
+    records.add(1)
 
     def crash(step: str) -> None:
         raise Crash(step)
