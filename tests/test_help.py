@@ -219,13 +219,17 @@ def test_every_field_of_what_a_caller_reads_is_documented() -> None:
 def test_help_shows_what_each_class_of_agents_holds() -> None:
     """A docstring below a field is not shown by it."""
     from actors.agent import Agent
-    from supervisor._life.handles import StopResult
-    from supervisor._tasks.limits import Limits
     from supervisor.agents import AgentPolicy
-    from supervisor.agents._approvals import Approval, Approvals
     from supervisor.hooks import Hook, Hooks
     from supervisor.permissions import Permissions
-    from supervisor.runtime import Runtime, open_runtime
+    from supervisor.runtime import (
+        Approval,
+        Approvals,
+        Limits,
+        Runtime,
+        StopResult,
+        open_runtime,
+    )
 
     bare: list[str] = []
     for kind in (Agent, AgentPolicy, Approval, Hook, Hooks, Limits, Permissions):

@@ -17,7 +17,7 @@ from supervisor.runtime import (
     Runtime,
     TaskHandle,
 )
-from supervisor.tree._events import Event
+from supervisor.tree import Event
 
 Body = Callable[[Context[object], Report], Awaitable[object]]
 

@@ -15,10 +15,9 @@ import trio.testing
 from actors.env import Clock, Env
 from actors.shell import Shell
 from actors.testing import fake_env
-from supervisor._tasks.errors import RuntimeStopping
-from supervisor.runtime import Notification, Runtime, open_runtime
+from supervisor.runtime import Notification, Runtime, RuntimeStopping, open_runtime
 from supervisor.schedule import PROMPT_LIMIT
-from supervisor.tree._errors import SupervisorError
+from supervisor.tree import SupervisorError
 
 
 def due(note: Notification) -> datetime:

@@ -22,13 +22,14 @@ import trio.testing
 from actors import TaskStatus
 from actors.env import Env, OutputFile, real_env
 from actors.shell import Shell
-from supervisor._tasks.task_events import TaskProgress, Warned
 from supervisor.runtime import (
     Limits,
     Notification,
     Runtime,
     TaskHandle,
+    TaskProgress,
     TaskSnapshot,
+    Warned,
     open_runtime,
 )
 from tests.actors.process_trees import sees_guardians

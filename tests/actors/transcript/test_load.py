@@ -19,8 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors._system.files import PosixFiles
-from actors.agent._conversation import mend
-from actors.agent._events import (
+from actors.agent import (
     AssistantMessage,
     CompactBoundary,
     Message,
@@ -28,6 +27,7 @@ from actors.agent._events import (
     ToolUse,
     UserMessage,
 )
+from actors.agent._conversation import mend
 from actors.env import real_env
 from actors.testing import fake_env
 from actors.transcript import Transcript

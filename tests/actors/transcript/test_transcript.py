@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors._system.files import PosixFiles
-from actors.agent._events import (
+from actors.agent import (
     AssistantMessage,
     CompactBoundary,
     FinalResult,

@@ -11,13 +11,7 @@ from typing import Any
 import attrs
 import trio
 
-from actors.agent._events import (
-    AssistantMessage,
-    Message,
-    ToolAnswer,
-    ToolUse,
-    UserMessage,
-)
+from actors.agent import AssistantMessage, Message, ToolAnswer, ToolUse, UserMessage
 from actors.env import Env, real_env
 from actors.testing import fake_env
 from actors.transcript import TranscriptStore, transcript_writer

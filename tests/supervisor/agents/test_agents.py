@@ -25,19 +25,21 @@ from actors.shell import Shell
 from actors.testing import fake_env
 from actors.work import Report
 from supervisor._tasks.agent_task import AgentTask
-from supervisor._tasks.task_events import Acked, TaskEnded, TaskStarted
 from supervisor.agents import AgentPolicy, DepthExceeded
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
+    Acked,
     Limits,
     Runtime,
     RuntimeStopping,
+    TaskEnded,
     TaskHandle,
+    TaskStarted,
     UnknownTask,
     WouldDeadlock,
     open_runtime,
 )
-from supervisor.tree._events import Event
+from supervisor.tree import Event
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

@@ -27,12 +27,17 @@ from actors.agent import (
 from actors.env import Ids, real_env
 from actors.shell import Shell
 from actors.testing import FakeIds, fake_env
-from supervisor._tasks.task_events import ApprovalAnswered, ApprovalRequested, TaskEnded
 from supervisor.agents import AgentPolicy
 from supervisor.agents._approvals import Approval, Approvals
 from supervisor.permissions import Mode, Permissions, ToolRequest, Verdict
-from supervisor.runtime import Runtime, open_runtime
-from supervisor.tree._events import EventStream
+from supervisor.runtime import (
+    ApprovalAnswered,
+    ApprovalRequested,
+    Runtime,
+    TaskEnded,
+    open_runtime,
+)
+from supervisor.tree import EventStream
 
 
 def request(

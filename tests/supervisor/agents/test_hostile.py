@@ -24,12 +24,13 @@ from actors.agent import (
 )
 from actors.work import Report
 from supervisor._tasks.agent_task import AgentTask
-from supervisor._tasks.task_events import Acked, Notified
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
+    Acked,
     BacklogFull,
     Limits,
     MessageRefused,
+    Notified,
     ResumeRefused,
     RuntimeStopping,
     WouldDeadlock,

@@ -25,13 +25,12 @@ from actors.agent import (
     ToolUse,
     UserMessage,
 )
-from supervisor._tasks.task_events import ApprovalAnswered
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import Hook, Hooks
 from supervisor.permissions import Permissions, Rule, ToolRequest, Verdict
-from supervisor.runtime import UnknownTask, open_runtime
+from supervisor.runtime import ApprovalAnswered, UnknownTask, open_runtime
 from supervisor.tools import Tool, ToolResult
-from supervisor.tree._spec import Backoff
+from supervisor.tree import Backoff
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

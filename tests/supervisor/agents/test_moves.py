@@ -9,9 +9,16 @@ import trio
 import trio.testing
 
 from actors.agent import AgentContext, AgentEvent, FinalResult, Note, UserMessage
-from supervisor._tasks.task_events import TaskBackgrounded, TaskRestarted, TaskStarted
-from supervisor.runtime import Limits, TaskHandle, TaskSnapshot, open_runtime
-from supervisor.tree._events import Gap
+from supervisor.runtime import (
+    Limits,
+    TaskBackgrounded,
+    TaskHandle,
+    TaskRestarted,
+    TaskSnapshot,
+    TaskStarted,
+    open_runtime,
+)
+from supervisor.tree import Gap
 from tests.supervisor.jobs import (
     COMPLETED,
     RUNNING,

@@ -55,7 +55,7 @@ from supervisor.runtime import (
     Warned,
     open_runtime,
 )
-from supervisor.tree._events import StopRequested
+from supervisor.tree import StopRequested
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

@@ -18,10 +18,9 @@ from actors.agent import (
     UserMessage,
 )
 from actors.shell import Shell
-from supervisor._tasks.task_events import TaskEnded
 from supervisor.agents import AgentPolicy
 from supervisor.permissions import Permissions
-from supervisor.runtime import Runtime, TaskHandle, open_runtime
+from supervisor.runtime import Runtime, TaskEnded, TaskHandle, open_runtime
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

@@ -18,20 +18,22 @@ from actors.env import Env
 from actors.shell import Shell
 from actors.testing import Program, fake_env
 from actors.work import Report
-from supervisor._tasks.task_events import (
-    Acked,
-    Notified,
-    TaskEnded,
-    TaskRestarted,
-    TaskStarted,
-    TaskStopRequested,
-)
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import END_BUDGET, Hook, Hooks
 from supervisor.lowlevel import life_of
-from supervisor.runtime import Limits, Runtime, TaskHandle, open_runtime
-from supervisor.tree._events import Event, Straggler
-from supervisor.tree._spec import Backoff
+from supervisor.runtime import (
+    Acked,
+    Limits,
+    Notified,
+    Runtime,
+    TaskEnded,
+    TaskHandle,
+    TaskRestarted,
+    TaskStarted,
+    TaskStopRequested,
+    open_runtime,
+)
+from supervisor.tree import Backoff, Event, Straggler
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

@@ -23,7 +23,7 @@ from supervisor.agents import AgentPolicy
 from supervisor.permissions import Permissions
 from supervisor.runtime import AgentSaid, TaskEnded, Warned, open_runtime
 from supervisor.tools import TOOL_NAMES
-from supervisor.tree._events import Event, EventStream, Gap
+from supervisor.tree import Event, EventStream, Gap
 from tests.supervisor.talkers import shuffle_steps
 
 

@@ -14,7 +14,7 @@ from actors.agent import Agent, AgentContext, AgentEvent, FinalResult, Note
 from actors.testing import fake_env
 from actors.work import Report
 from supervisor.runtime import TaskEnded, TaskHandle, open_runtime
-from supervisor.tree._events import Straggler
+from supervisor.tree import Straggler
 from tests.supervisor.jobs import KILLED, Job, agent
 
 

@@ -25,15 +25,18 @@ from actors.shell import Shell
 from actors.work import Report
 from supervisor._delivery.outbox import Notification, Notify, Outbox
 from supervisor._delivery.readers import Notifications
-from supervisor._tasks.task_events import (
+from supervisor.lowlevel import life_of
+from supervisor.runtime import (
     Acked,
+    BacklogFull,
+    Limits,
     Notified,
     TaskEnded,
+    TaskHandle,
     TaskProgress,
     Warned,
+    open_runtime,
 )
-from supervisor.lowlevel import life_of
-from supervisor.runtime import BacklogFull, Limits, TaskHandle, open_runtime
 from supervisor.tree import child, open_supervisor
 from tests.supervisor.jobs import Job, agent, forever, returns
 

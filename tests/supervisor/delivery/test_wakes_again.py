@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from supervisor.tree._errors import SupervisorError
+from supervisor.tree import SupervisorError
 from tests.supervisor.delivery.boxes import Box
 from tests.supervisor.delivery.hosts import Host, next_of, started, take_wake
 

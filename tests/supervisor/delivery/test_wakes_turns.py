@@ -11,7 +11,7 @@ import trio.testing
 
 from supervisor._delivery.turns import _inside
 from supervisor._delivery.wakes import Wakes
-from supervisor.tree._errors import SupervisorError, WouldDeadlock
+from supervisor.tree import SupervisorError, WouldDeadlock
 from tests.supervisor.delivery.boxes import Box
 from tests.supervisor.delivery.hosts import Host, next_of, started, steps
 

@@ -17,16 +17,19 @@ import trio.testing
 from actors import Context, TaskStatus
 from actors.shell import Shell
 from actors.work import Report
-from supervisor._tasks.task_events import (
+from supervisor.runtime import (
+    Limits,
     Notified,
+    Runtime,
     TaskBackgrounded,
     TaskEnded,
     TaskRestarted,
     TaskRestartScheduled,
+    TaskSnapshot,
     TaskStarted,
     TaskStopRequested,
+    open_runtime,
 )
-from supervisor.runtime import Limits, Runtime, TaskSnapshot, open_runtime
 from tests.supervisor.jobs import Job, forever, kinds
 
 RUNNING, KILLED = TaskStatus.RUNNING, TaskStatus.KILLED

@@ -23,7 +23,7 @@ from actors.shell import Shell
 from actors.testing import fake_env
 from supervisor._life.life import Life
 from supervisor.runtime import Limits, TaskEnded, open_runtime
-from supervisor.tree._events import Gap
+from supervisor.tree import Gap
 from tests.supervisor.jobs import Job, agent, forever, returns, waits_for
 
 KINDS: list[Callable[[], Exception]] = [

@@ -24,10 +24,17 @@ from supervisor._life.life import Life
 from supervisor._tasks.places import Places
 from supervisor._tasks.record import Task
 from supervisor._tasks.table import HISTORY, Table
-from supervisor._tasks.task_events import Acked, Notified, TaskEnded, TaskStarted
 from supervisor.lowlevel import life_of
-from supervisor.runtime import Limits, Runtime, open_runtime
-from supervisor.tree._events import Gap
+from supervisor.runtime import (
+    Acked,
+    Limits,
+    Notified,
+    Runtime,
+    TaskEnded,
+    TaskStarted,
+    open_runtime,
+)
+from supervisor.tree import Gap
 from tests.supervisor.jobs import Job, agent, forever, returns, waits_for
 
 # What may want memory: it calls something, or makes an object.

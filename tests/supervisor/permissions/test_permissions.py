@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from actors.agent import ToolUse
 from actors.testing import FakeIds
-from supervisor.agents._approvals import Approvals
 from supervisor.permissions import (
     MODES,
+    AskFailed,
     Decision,
     Mode,
     ModeName,
@@ -35,8 +35,8 @@ from supervisor.permissions import (
     resolve_mode,
 )
 from supervisor.permissions._command_patterns import is_simple_command
-from supervisor.tree._errors import AskFailed
-from supervisor.tree._events import EventStream
+from supervisor.runtime import Approvals
+from supervisor.tree import EventStream
 
 HOME = "/home/me/project"
 

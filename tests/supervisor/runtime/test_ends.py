@@ -12,12 +12,12 @@ import trio.testing
 
 from actors import Context
 from actors.work import Report
-from supervisor._tasks.task_events import TaskStopRequested
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     Limits,
     RuntimeStopping,
     TaskSnapshot,
+    TaskStopRequested,
     UnknownTask,
     open_runtime,
 )

@@ -12,14 +12,17 @@ import trio.testing
 
 from actors import Context
 from actors.work import Report
-from supervisor._tasks.task_events import Notified, TaskEnded, TaskStarted
 from supervisor.runtime import (
     Limits,
     Notification,
+    Notified,
     Runtime,
+    TaskEnded,
+    TaskStarted,
     open_runtime,
 )
-from supervisor.tree._spec import Backoff, Restart
+from supervisor.tree import Backoff
+from supervisor.tree._spec import Restart
 from tests.supervisor.jobs import (
     Job,
 )

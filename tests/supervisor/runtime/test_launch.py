@@ -14,11 +14,12 @@ from actors import Context
 from actors.env import Env, real_env
 from actors.shell import Shell
 from actors.work import Report
-from supervisor._tasks.task_events import Notified, TaskEnded
 from supervisor.runtime import (
     BacklogFull,
     Limits,
+    Notified,
     RuntimeStopping,
+    TaskEnded,
     UnknownTask,
     open_runtime,
 )

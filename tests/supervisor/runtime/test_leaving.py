@@ -20,8 +20,8 @@ from supervisor.runtime import (
 )
 from supervisor.tree import (
     RestartIntensityExceeded,
+    Straggler,
 )
-from supervisor.tree._events import Straggler
 from tests.supervisor.jobs import (
     COMPLETED,
     KILLED,

@@ -13,14 +13,16 @@ from actors import Context
 from actors.shell import Shell
 from actors.testing import Program, fake_env
 from actors.work import Report
-from supervisor._tasks.task_events import Notified, TaskEnded, TaskStopRequested
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     Limits,
+    Notified,
+    TaskEnded,
     TaskHandle,
+    TaskStopRequested,
     open_runtime,
 )
-from supervisor.tree._spec import Backoff
+from supervisor.tree import Backoff
 from tests.supervisor.jobs import (
     COMPLETED,
     KILLED,

@@ -13,19 +13,15 @@ from actors import Context
 from actors.shell import Shell
 from actors.testing import FakeProcesses, fake_env
 from actors.work import Report
-from supervisor._tasks.task_events import (
+from supervisor.runtime import (
     Notified,
     TaskEnded,
     TaskRestarted,
     TaskRestartScheduled,
     TaskStarted,
-)
-from supervisor.runtime import (
     open_runtime,
 )
-from supervisor.tree import child, open_supervisor
-from supervisor.tree._events import RestartScheduled
-from supervisor.tree._spec import Backoff
+from supervisor.tree import Backoff, RestartScheduled, child, open_supervisor
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

@@ -15,13 +15,14 @@ from actors import Context, TaskStatus
 from actors.env import Env, Files, ProcessUsage, real_env
 from actors.shell import Shell
 from actors.work import Report
-from supervisor._tasks.task_events import TaskPrompted, Warned
 from supervisor.runtime import (
     InputClosed,
     Limits,
     OutputEnded,
     Runtime,
     TaskHandle,
+    TaskPrompted,
+    Warned,
     open_runtime,
 )
 

@@ -27,8 +27,7 @@ from actors.agent import (
 )
 from actors.models import anthropic, openai
 from actors.testing import fake_env
-from supervisor._tasks.json import to_json
-from supervisor.runtime import open_runtime
+from supervisor.runtime import open_runtime, to_json
 from tests.supervisor.jobs import COMPLETED, agent
 
 TEXTS = st.text(

@@ -14,12 +14,12 @@ import trio.testing
 from actors import Context
 from actors.lowlevel import Incarnation
 from actors.work import Report
-from supervisor._tasks.task_events import Warned
 from supervisor.runtime import (
     Limits,
     Notification,
     Runtime,
     UnknownTask,
+    Warned,
     open_runtime,
 )
 from tests.supervisor.jobs import (

@@ -16,15 +16,16 @@ from actors.agent import Agent, AgentContext, AgentEvent, FinalResult
 from actors.shell import Shell
 from actors.testing import fake_env
 from actors.work import Report
-from supervisor._tasks.task_events import Notified, Warned
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     DisplayItem,
     Limits,
     Notification,
+    Notified,
     Runtime,
     Wake,
     Wakes,
+    Warned,
     open_runtime,
 )
 from tests.supervisor.jobs import Job, fails, forever, returns, waits_for

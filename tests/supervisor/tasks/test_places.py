@@ -28,8 +28,7 @@ from supervisor.agents import AgentPolicy
 from supervisor.lowlevel import life_of
 from supervisor.permissions import Permissions
 from supervisor.runtime import Limits, Runtime, TaskHandle, open_runtime
-from supervisor.tree._events import Event, Subscription
-from supervisor.tree._spec import Backoff
+from supervisor.tree import Backoff, Event, Subscription
 from tests.supervisor.jobs import (
     COMPLETED,
     KILLED,
