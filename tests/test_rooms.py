@@ -3,15 +3,19 @@
 A room is a module, or a package with all that is in it. ``ROOMS`` has them from below
 to above: a room imports from those that stand before it, and from itself. That holds
 for type checkers and inside functions too.
+
+The tests have the same rooms, and look only into their own.
 """
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterable, Sequence
 
 import pytest
 
-from bench.house import Import, circles, entries, imports, modules
+from bench.house import ROOT, Import, circles, entries, imports, modules
 
 ROOMS: Sequence[str] = """
 actors._kernel actors.text actors.env actors.output actors._system actors.work
@@ -34,6 +38,24 @@ CLIMBS = {
 }
 """Where an import climbs all the same, and why."""
 
+LOOKS = {
+    ("actors.agent", "actors.testing._agents"): "the fakes that `run_agent` runs on",
+    ("actors.output", "actors._system.files"): "only so /dev/full is an output file",
+    ("actors.transcript", "actors.agent._conversation"): "what is read is mended there",
+    ("supervisor.agents", "actors.transcript._reading"): "small pieces can each fail",
+    ("supervisor.permissions", "supervisor.tools._arguments"): "a tool's fields",
+}
+"""What a test looks at in another room than its own all the same, and why."""
+
+SERVES = {"tests/actors/process_trees.py": "actors._system"}
+"""The room of what several rooms of tests import, if it looks inside one."""
+
+MODULES = modules()
+TESTS = {
+    path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "tests").rglob("*.py"))
+}
+
 LARGEST_CIRCLE = 8
 
 
@@ -54,6 +76,35 @@ def climbs(arrows: Iterable[Import]) -> list[str]:
             continue
         if ROOMS.index(above) > ROOMS.index(below):
             found.append(f"{arrow.module}:{arrow.line} imports {arrow.imported}")
+    return found
+
+
+def room_of_test(path: str) -> str | None:
+    """Return the room that a file of ``tests/`` is for; None if for no single one."""
+    top, name = [*path.removesuffix(".py").split("/"), ""][1:3]
+    name = name.removeprefix("test_")
+    rooms = [room for room in (f"{top}.{name}", f"{top}._{name}") if room in ROOMS]
+    return SERVES.get(path, rooms[0] if rooms else None)
+
+
+def looks(path: str, text: str) -> set[tuple[str | None, str]]:
+    """Return the room of a file of ``tests/`` with each module of another room of which
+    it imports what is private, or names that as what is to be replaced."""
+    mine, found = room_of_test(path), set[tuple[str | None, str]]()
+    for node in ast.walk(ast.parse(text)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif mine and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names = re.findall(r"^[a-z]+\.[\w.]+$", node.value)
+        for name in names:
+            module = name
+            while module and module not in MODULES:
+                module = module.rpartition(".")[0]
+            if "._" in name and module and room_of(module) != mine:
+                found.add((mine, module))
     return found
 
 
@@ -84,6 +135,49 @@ def test_no_circle_leaves_its_room_or_is_large() -> None:
     for circle in circles(arrows):
         assert len({room_of(module) for module in circle}) == 1, circle
         assert len(circle) <= LARGEST_CIRCLE, circle
+
+
+def test_every_folder_of_tests_is_a_room() -> None:
+    """As those of the code: ``tests/actors/kernel`` is for ``actors._kernel``."""
+    inside = [path for path in TESTS if re.match("tests/(actors|supervisor)/.*/", path)]
+    assert [path for path in inside if room_of_test(path) is None] == []
+
+
+def test_no_test_looks_into_another_room() -> None:
+    found = {path: looks(path, text) - {*LOOKS} for path, text in TESTS.items()}
+    assert {path: modules for path, modules in found.items() if modules} == {}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_such_a_look_is_needed(look: tuple[str, str]) -> None:
+    assert any(look in looks(path, text) for path, text in TESTS.items())
+
+
+@pytest.mark.parametrize("path", SERVES)
+def test_what_several_rooms_import_looks_into_its_room(path: str) -> None:
+    anybody = looks("tests/supervisor/jobs.py", TESTS[path])
+    assert {room_of(module) for _, module in anybody} == {SERVES[path]}
+
+
+def test_a_planted_look_is_caught() -> None:
+    """Also one at a name of a public module, and one in order to replace it."""
+    for text in (
+        "from actors._kernel.actor import Cell",
+        "from supervisor import _tasks",
+        "from supervisor.tree import _events",
+        "from supervisor.runtime import _SHARED",
+        "import supervisor.cli._command",
+        "def f(patch):\n    patch('supervisor.tree._block.open_supervisor', 1)",
+    ):
+        assert looks("tests/supervisor/hooks/test_x.py", text), text
+    assert looks("tests/supervisor/jobs.py", "from supervisor.hooks import _calls")
+    for text in (
+        "from supervisor.hooks._calls import HookCalls",
+        "from supervisor.runtime import open_runtime",
+        "from actors.lowlevel import Guard",
+    ):
+        assert not looks("tests/supervisor/hooks/test_x.py", text), text
+        assert not looks("tests/supervisor/test_hooks.py", text), text
 
 
 # Of supervisor's, two are kept for what is to come.

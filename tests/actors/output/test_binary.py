@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors import TaskStatus
-from actors._system.files import PosixFiles
+from actors.env import real_env
 from actors.output import BINARY_NOTE, SNIFF, Cleaner, OutputLog, QuotaExceeded
 from actors.shell import Shell
 from supervisor.runtime import Warned, open_runtime
@@ -32,7 +32,7 @@ async def kept(
     path = directory / "task.output"
     path.unlink(missing_ok=True)
     log = OutputLog(
-        PosixFiles().create_output(path),
+        real_env().files.create_output(path),
         quota=quota,
         raw=raw,
         on_warning=None if warnings is None else warnings.append,

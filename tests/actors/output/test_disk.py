@@ -19,11 +19,11 @@ import trio
 import trio.testing
 
 from actors import TaskStatus, output
-from actors._system.process import wait_process_end
 from actors.env import Env, Files, OutputFile, real_env
 from actors.shell import Shell
 from actors.work import Report
 from supervisor.runtime import Limits, Runtime, Warned, open_runtime
+from tests.actors.process_trees import alive, until
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="shells need POSIX")
 HANGS = 60.0
@@ -282,7 +282,7 @@ async def it_stops(runtime: Runtime, task_id: str) -> None:
     """Wait until the command of a task that is being stopped is gone."""
     pid = runtime.get(task_id).pid
     assert pid is not None
-    await wait_process_end(pid)
+    await until(lambda: not alive(pid))
 
 
 async def test_a_disk_that_never_answers_does_not_hold_up_the_end_for_ever(

@@ -19,7 +19,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors._system.files import AppendedFile, PosixFiles
+from actors._system.files import AppendedFile
+from actors.env import real_env
 from actors.output import (
     LINE_LIMIT,
     Cleaner,
@@ -339,7 +340,7 @@ async def test_the_file_holds_the_clean_output_and_the_log_its_end(
     tmp_path: Path,
 ) -> None:
     """SH5, SH6, OF6"""
-    file = PosixFiles().create_output(tmp_path / "task.output")
+    file = real_env().files.create_output(tmp_path / "task.output")
     log = OutputLog(file, quota=1000, tail_bytes=10)
     await log.write(b"\x1b[1mone\x1b[0m\ntwo\nthr")
     assert file.path.read_bytes() == b"one\ntwo\n"

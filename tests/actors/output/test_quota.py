@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors import TaskStatus
-from actors._system.files import AppendedFile, PosixFiles
+from actors._system.files import AppendedFile
+from actors.env import real_env
 from actors.output import (
     DirectoryQuotaExceeded,
     DiskQuota,
@@ -24,7 +25,7 @@ from actors.output import (
 from actors.shell import Shell
 from supervisor.runtime import Warned, open_runtime
 
-FILES = PosixFiles()
+FILES = real_env().files
 needs_dev_full = pytest.mark.skipif(
     not os.path.exists("/dev/full"), reason="/dev/full is Linux's"
 )

@@ -20,9 +20,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors._system.files import PosixFiles
-from actors._system.posix import PosixProcesses, SystemClock, SystemIds
-from actors.env import Clock, Files, Ids, Process, Processes, Terminal
+from actors.env import Clock, Files, Ids, Process, Processes, Terminal, real_env
 from actors.testing import (
     FakeClock,
     FakeFiles,
@@ -179,7 +177,7 @@ async def open_processes(kind: str) -> AsyncGenerator[Processes, None]:
     if kind == "fake":
         processes = FakeProcesses(COMMANDS, environment=path)
     else:
-        processes = PosixProcesses()
+        processes = real_env().processes
     with trio.fail_after(60):
         try:
             yield processes
@@ -639,7 +637,7 @@ async def test_closing_everything_ends_every_tree_and_allows_others(kind: str) -
 
 
 def make_files(kind: str) -> Files:
-    return FakeFiles() if kind == "fake" else PosixFiles()
+    return FakeFiles() if kind == "fake" else real_env().files
 
 
 both_files = pytest.mark.parametrize("kind", ["fake", "real"])
@@ -871,13 +869,13 @@ def test_any_run_of_operations_reads_alike(
         await file.aclose()
         return seen
 
-    assert trio.run(play, FakeFiles()) == trio.run(play, PosixFiles())
+    assert trio.run(play, FakeFiles()) == trio.run(play, real_env().files)
 
 
 # ---- Clock and names --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("clock", [FakeClock(), SystemClock()], ids=["fake", "real"])
+@pytest.mark.parametrize("clock", [FakeClock(), real_env().clock], ids=["fake", "real"])
 async def test_the_clock_tells_aware_utc_and_does_not_go_back(clock: Clock) -> None:
     before = clock.now()
     assert before.tzinfo is not None
@@ -885,7 +883,7 @@ async def test_the_clock_tells_aware_utc_and_does_not_go_back(clock: Clock) -> N
     assert clock.now() >= before
 
 
-@pytest.mark.parametrize("ids", [FakeIds(), SystemIds()], ids=["fake", "real"])
+@pytest.mark.parametrize("ids", [FakeIds(), real_env().ids], ids=["fake", "real"])
 def test_names_have_the_length_asked_for_and_differ(ids: Ids) -> None:
     names = {ids.hex(8) for _ in range(100)}
     assert len(names) == 100

@@ -8,15 +8,13 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 import trio.testing
 
 from actors import transcript
-from actors._system.files import PosixFiles
 from actors.agent import Agent, AssistantMessage, CompactBoundary, Message, UserMessage
-from actors.env import real_env
+from actors.env import Files, real_env
 from actors.testing import fake_env
 from actors.transcript import READ_LIMIT, Transcript
 from actors.transcript import (
@@ -89,18 +87,19 @@ async def test_an_agent_whose_transcript_is_too_large_stays_as_it_is(
             assert [m.agent_id for m in runtime.unfinished_agents()] == [task.id]
 
 
-class _Watched(PosixFiles):
-    """Files that call something before each read."""
+class _Watch:
+    """Calls something before each read of files."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, files: Files) -> None:
         self.reads = 0
         self.before_read: Any = lambda: None
+        self._read_at = files.read_at
+        files.read_at = self._read
 
-    def read_at(self, path: Path, offset: int, limit: int) -> bytes:
+    def _read(self, path: Path, offset: int, limit: int) -> bytes:
         self.reads += 1
         self.before_read()
-        return super().read_at(path, offset, limit)
+        return self._read_at(path, offset, limit)
 
 
 @pytest.mark.parametrize("way", ["load", "read_tail"])
@@ -111,8 +110,8 @@ async def test_a_read_that_is_cancelled_ends_with_its_piece(
     monkeypatch.setattr(_transcript_reading, "_PIECE", 1_000)
     monkeypatch.setattr(_transcript_reading, "_WINDOW", 2**20)
     monkeypatch.setattr(transcript, "_AT_ONCE", 0)
-    files = _Watched()
-    env = attrs.evolve(real_env(), files=files)
+    env = real_env()
+    files = _Watch(env.files)
     async with recorder(tmp_path, env) as r:
         await r.record(*rounds(1_000))
         whole = (r.env.files.size(r.store.transcript_file(ID)) or 0) // 1_000
@@ -143,9 +142,7 @@ async def test_what_is_read_and_not_yet_understood_is_given_up_as_well(
 ) -> None:
     """P1: a long conversation takes longer to understand than to read."""
     monkeypatch.setattr(transcript, "_AT_ONCE", 0)
-    files = _Watched()
-    env = attrs.evolve(real_env(), files=files)
-    async with recorder(tmp_path, env) as r:
+    async with recorder(tmp_path) as r:
         await r.record(*rounds(2_000))
         if way == "branches":
             with r.store.transcript_file(ID).open("ab") as file:

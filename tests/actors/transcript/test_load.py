@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors._system.files import PosixFiles
 from actors.agent import (
     AssistantMessage,
     CompactBoundary,
@@ -381,15 +379,18 @@ async def test_reading_holds_up_nobody(tmp_path: Path) -> None:
     """P9: the disk waits for this test."""
     go = threading.Event()
 
-    class SlowFiles(PosixFiles):
-        def read_at(self, path: Path, offset: int, limit: int) -> bytes:
-            assert go.wait(60)
-            return super().read_at(path, offset, limit)
+    env = real_env()
+    read_at = env.files.read_at
 
+    def read_slowly(path: Path, offset: int, limit: int) -> bytes:
+        assert go.wait(60)
+        return read_at(path, offset, limit)
+
+    env.files.read_at = read_slowly
     async with recorder(tmp_path) as r:
         await r.record(*rounds(1))
     got: list[Transcript | None] = []
-    async with recorder(tmp_path, attrs.evolve(real_env(), files=SlowFiles())) as r:
+    async with recorder(tmp_path, env) as r:
 
         async def load() -> None:
             got.append(await r.store.load(ID))

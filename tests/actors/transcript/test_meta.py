@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from actors import transcript
 from actors.testing import fake_env
 from actors.transcript import AgentMeta, TranscriptStore
+from actors.transcript._meta import decode_meta
 from tests.actors.transcript.transcripts import ID, recorder, rounds
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX modes and links")
@@ -308,3 +310,17 @@ async def test_an_id_that_could_lead_elsewhere_is_refused(agent_id: str) -> None
             await store.read_tail(agent_id, 1)
         await store.flush()
         assert r.env.files.names(store.directory) == []
+
+
+@pytest.mark.parametrize("place", ["top", "nested", "many"])
+def test_names_that_stand_there_twice_are_found_in_one_pass(place: str) -> None:
+    """Of a planted file no more than it takes to read it once."""
+    names = [f'"k{number}":0' for number in range(20_000)]
+    if place == "many":
+        names *= 2
+    said = "{" + ",".join([*names, names[-1]]) + "}"
+    contents = (f'{{"x":{said}}}' if place == "nested" else said).encode()
+    began = time.process_time()
+    with pytest.raises(ValueError, match="it says twice what 'k"):
+        decode_meta(contents)
+    assert time.process_time() - began < 1.0

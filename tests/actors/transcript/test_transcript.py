@@ -20,7 +20,6 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors._system.files import PosixFiles
 from actors.agent import (
     AssistantMessage,
     CompactBoundary,
@@ -36,7 +35,7 @@ from actors.agent import (
     ToolUse,
     UserMessage,
 )
-from actors.env import Files, real_env
+from actors.env import real_env
 from actors.testing import fake_env
 from actors.transcript import AgentMeta, TranscriptStore, transcript_writer
 from actors.transcript import _log as _transcript_log
@@ -613,13 +612,14 @@ async def test_a_slow_disk_holds_up_no_agent_and_no_other_task(tmp_path: Path) -
     """P6: the file is a real one, and its writes wait for this test."""
     go = threading.Event()
 
-    class SlowFiles(PosixFiles):
-        def append_lines(self, path: Path, lines: bytes, **options: Any) -> None:
-            assert go.wait(60)
-            super().append_lines(path, lines, **options)
+    env = real_env()
+    append_lines = env.files.append_lines
 
-    slow: Files = SlowFiles()
-    env = attrs.evolve(real_env(), files=slow)
+    def append_slowly(path: Path, lines: bytes, **options: Any) -> None:
+        assert go.wait(60)
+        append_lines(path, lines, **options)
+
+    env.files.append_lines = append_slowly
     async with recorder(tmp_path, env) as r:
         log = r.store.open_log(ID)
         for number in range(1000):

@@ -24,7 +24,6 @@ from actors.agent import (
 from actors.shell import Shell
 from actors.testing import fake_env
 from actors.work import Report
-from supervisor._tasks.agent_task import AgentTask
 from supervisor.agents import AgentPolicy, DepthExceeded
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
@@ -304,8 +303,8 @@ async def test_an_agent_without_own_tasks_has_heard_of_their_ends(
     async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
         task = await runtime.launch(Job(forever))
         life = life_of(runtime)
-        agent = life.table.live[context.agent_id]
-        assert isinstance(agent, AgentTask) and agent.agent_host is not None
+        agent = life.table.live[context.agent_id].as_agent
+        assert agent is not None and agent.agent_host is not None
         host = agent.agent_host
         assert host.own_tasks() == 1
         # In one step, as the last end of an own task and the question may be.
@@ -586,8 +585,8 @@ async def test_a_lineage_that_cannot_be_told_starts_nothing(
     """AG7: it fails closed."""
     async with open_runtime(tmp_path) as runtime:
         parent = await runtime.launch(agent(idles))
-        record = life_of(runtime).table.live[parent.id]
-        assert isinstance(record, AgentTask)
+        record = life_of(runtime).table.live[parent.id].as_agent
+        assert record is not None
         if what == "cycle":
             record._above = record
         else:

@@ -23,7 +23,6 @@ from actors.agent import (
     ToolUse,
 )
 from actors.work import Report
-from supervisor._tasks.agent_task import AgentTask
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     Acked,
@@ -122,10 +121,12 @@ async def test_the_records_of_an_agent_that_is_resumed_often_are_not_kept(
                 for note in runtime.notifications.drain():
                     note.ack()
             gc.collect()
+            last = life_of(runtime).table.find(task.id)
+            assert last is not None
             alive = [
                 record
                 for record in gc.get_objects()
-                if isinstance(record, AgentTask) and record.task_id == task.id
+                if isinstance(record, type(last)) and record.task_id == task.id
             ]
             # The one of `task`, and the last.
             assert len(alive) <= 2
@@ -255,8 +256,9 @@ async def test_an_own_task_that_could_not_begin_is_not_kept(tmp_path: Path) -> N
             own = await runtime.launch(returns(1), owner=parent.id)
             await runtime.stop(own)
             await runtime.stop(parent)
-            record = life_of(runtime).table.find(parent.id)
-            assert isinstance(record, AgentTask)
+            found = life_of(runtime).table.find(parent.id)
+            assert found is not None and found.as_agent is not None
+            record = found.as_agent
             assert (record.early, record.own, record.routed) == ([], {}, {})
             await runtime.stop(hold)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ from actors.env import Env
 from actors.testing import FakeFiles, fake_env
 from actors.transcript import AgentMeta
 from actors.transcript import _reading as _transcript_reading
-from actors.transcript._meta import decode_meta
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition
 from supervisor.permissions import Permissions
@@ -262,20 +260,6 @@ async def test_a_file_that_is_no_meta_is_none(contents: bytes) -> None:
     how, told, _ = await see(contents)
     assert how == "UnknownTask"
     assert any("could not be read" in text for text in told)
-
-
-@pytest.mark.parametrize("place", ["top", "nested", "many"])
-def test_names_that_stand_there_twice_are_found_in_one_pass(place: str) -> None:
-    """Of a planted file no more than it takes to read it once."""
-    names = [f'"k{number}":0' for number in range(20_000)]
-    if place == "many":
-        names *= 2
-    said = "{" + ",".join([*names, names[-1]]) + "}"
-    contents = (f'{{"x":{said}}}' if place == "nested" else said).encode()
-    began = time.process_time()
-    with pytest.raises(ValueError, match="it says twice what 'k"):
-        decode_meta(contents)
-    assert time.process_time() - began < 1.0
 
 
 async def test_what_a_later_version_has_added_is_passed_over() -> None:

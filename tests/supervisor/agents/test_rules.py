@@ -12,12 +12,10 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 import trio.testing
 
-from actors._system.files import PosixFiles
 from actors.agent import (
     Agent,
     AgentContext,
@@ -35,7 +33,7 @@ from actors.agent import (
     ToolUse,
     UserMessage,
 )
-from actors.env import Files, real_env
+from actors.env import real_env
 from actors.shell import Shell
 from actors.testing import fake_env
 from supervisor.agents import AgentPolicy
@@ -661,10 +659,14 @@ async def test_the_end_of_the_runtime_waits_for_all_that_is_still_to_be_written(
     count = 3_000
     go = threading.Event()
 
-    class SlowFiles(PosixFiles):
-        def append_lines(self, path: Path, lines: bytes, **options: Any) -> None:
-            assert go.wait(TOO_LONG)
-            super().append_lines(path, lines, **options)
+    env = real_env()
+    append_lines = env.files.append_lines
+
+    def append_slowly(path: Path, lines: bytes, **options: Any) -> None:
+        assert go.wait(TOO_LONG)
+        append_lines(path, lines, **options)
+
+    env.files.append_lines = append_slowly
 
     async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
         for number in range(count):
@@ -677,8 +679,6 @@ async def test_the_end_of_the_runtime_waits_for_all_that_is_still_to_be_written(
             if isinstance(event, StopRequested) and event.child == "transcripts":
                 go.set()
 
-    files: Files = SlowFiles()
-    env = attrs.evolve(real_env(), files=files)
     with trio.fail_after(4 * TOO_LONG):
         async with trio.open_nursery() as nursery:
             async with open_runtime(tmp_path, env=env) as runtime:

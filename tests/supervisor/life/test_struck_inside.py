@@ -21,9 +21,6 @@ from actors.agent import AgentContext, AgentEvent, FinalResult
 from actors.testing import fake_env
 from actors.work import Report
 from supervisor._life.life import Life
-from supervisor._tasks.places import Places
-from supervisor._tasks.record import Task
-from supervisor._tasks.table import HISTORY, Table
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     Acked,
@@ -218,41 +215,14 @@ async def test_a_failing_end_is_told_by_the_name_of_its_part(
 ) -> None:
     """P10."""
 
-    def fail(places: Places, source: object) -> None:
+    def fail(places: object, source: object) -> None:
         raise MemoryError
 
     async with open_runtime("/tasks", env=fake_env()) as runtime:
         with monkeypatch.context() as patch:
-            patch.setattr(Places, "ended", fail)
+            patch.setattr(type(life_of(runtime).places), "ended", fail)
             events = runtime.events.subscribe()
             task = await runtime.launch(returns("x"))
             assert (await task.wait()).status is TaskStatus.COMPLETED
         warnings = [getattr(event, "text", "") for event in events.drain()]
         assert any(".fail)" in text for text in warnings)
-
-
-def test_a_task_that_is_released_twice_is_forgotten_in_its_turn() -> None:
-    """Nobody else loses a place in the history by it, whoever tries again."""
-
-    @attrs.define(eq=False)
-    class Ended:
-        task_id: str
-        owner: str = "main"
-        background: bool = True
-        task_type: str = "local_bash"
-        end_number: int = 0
-
-    table = Table()
-    tasks: list[Any] = [Ended(f"s{number:08}") for number in range(2 * HISTORY)]
-    for task in tasks:
-        table.add(task)
-    for task in tasks:
-        table.end(task)
-    gone: list[Task | None] = []
-    for task in tasks:
-        gone += [table.release(task), table.release(task)]
-    assert [task for task in gone if task is not None] == tasks[:HISTORY]
-    assert table.all() == tasks[HISTORY:]
-    # Those that are forgotten already take nobody's place either.
-    assert [table.release(task) for task in tasks[:HISTORY]] == [None] * HISTORY
-    assert table.all() == tasks[HISTORY:]

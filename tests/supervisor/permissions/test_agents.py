@@ -23,7 +23,6 @@ from actors.agent import (
 from actors.env import real_env
 from actors.testing import fake_env
 from supervisor.agents import AgentPolicy
-from supervisor.agents._inherited import Inherited
 from supervisor.definitions import AgentDefinition
 from supervisor.hooks import Hook, Hooks
 from supervisor.permissions import Permissions, Rule, ToolRequest, Verdict
@@ -278,24 +277,6 @@ async def test_rules_and_hooks_have_the_home_directory_of_the_runtime(
     assert [answer.is_error for answer in answers] == [True, True, False, False]
     assert [call["file_path"] for _, call in done] == paths[2:]
     assert told == ["/home/fake/keys/a"] * 2 + ["/home/other/keys/a", "/home/fake/a"]
-
-
-def test_what_two_agents_may_use_is_what_both_may() -> None:
-    """Under whatever name each of them knows a tool."""
-
-    def both(above: list[str] | None, own: list[str] | None) -> Any:
-        inherited = Inherited(tools=None if above is None else tuple(above))
-        return inherited.narrowed(None if own is None else tuple(own), ())["tools"]
-
-    assert both(["Agent", "Bash"], ["Task", "Read"]) == ("Task",)
-    assert both(["mcp__git"], ["mcp__git__log", "Bash"]) == ("mcp__git__log",)
-    assert both(["mcp__git__log", "Bash"], ["mcp__git"]) == ("mcp__git__log",)
-    assert both(["mcp__*", "Bash"], ["mcp__git__*"]) == ("mcp__git__*",)
-    assert both(["mcp__git__get_*"], ["mcp__git"]) == ("mcp__git__get_*",)
-    assert both(["mcp__*"], ["Bash"]) == ()
-    assert both(["TaskStop"], ["KillShell", "KillBash"]) == ("KillShell", "KillBash")
-    assert both(None, ["Bash"]) == ("Bash",)
-    assert both(["Bash"], None) == ("Bash",)
 
 
 async def test_what_was_judged_is_called_whatever_whoever_is_asked_does_with_it(

@@ -21,7 +21,6 @@ from supervisor.runtime import (
     UnknownTask,
     open_runtime,
 )
-from supervisor.tree._spec import Restart
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,
@@ -54,7 +53,7 @@ async def test_an_exception_is_a_failed_task_with_its_error(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("restart", ["temporary", "transient"])
 async def test_what_a_work_returns_is_kept_if_it_has_written_no_output(
-    tmp_path: Path, restart: Restart
+    tmp_path: Path, restart: Any
 ) -> None:
     """It opened no log, so there is no tail to be the result instead."""
 
@@ -70,7 +69,7 @@ async def test_what_a_work_returns_is_kept_if_it_has_written_no_output(
 
 @pytest.mark.parametrize("restart", ["temporary", "transient"])
 async def test_what_a_work_has_written_is_its_result_and_told_once(
-    tmp_path: Path, restart: Restart
+    tmp_path: Path, restart: Any
 ) -> None:
     async def body(ctx: Context[object], report: Report) -> int:
         report.output_tail = "printed"
@@ -87,7 +86,7 @@ async def test_what_a_work_has_written_is_its_result_and_told_once(
 
 @pytest.mark.parametrize("restart", ["temporary", "permanent"])
 async def test_a_work_whose_run_is_not_async_fails_by_its_name(
-    tmp_path: Path, restart: Restart
+    tmp_path: Path, restart: Any
 ) -> None:
     class Sync(Job):
         def run(self, ctx: Context[object], report: Report) -> Any:

@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from actors.agent import Agent, AgentContext, AgentEvent, AssistantMessage
 from actors.env import Env, Share, real_env
 from actors.testing import FakeFiles, fake_env
-from actors.testing._files import FakeShare
 from supervisor.agents import AgentPolicy
 from supervisor.runtime import (
     AgentRunsElsewhere,
@@ -615,13 +614,13 @@ async def test_where_no_lock_can_be_had_only_who_is_alone_resumes(
 class Unlockable(FakeFiles):
     """Files of which no claim is possible, as without a free descriptor."""
 
-    def share(self, directory: Path) -> FakeShare:
-        share = super().share(directory)
+    def share(self, directory: Path) -> Any:
+        share: Any = super().share(directory)
 
         def claim(name: str) -> str | None:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-        share.claim = claim  # type: ignore[method-assign]
+        share.claim = claim
         return share
 
 

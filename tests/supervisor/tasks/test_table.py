@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
+import attrs
 import pytest
 
 from actors import Completed, Exit, Failed, Stopped, TaskStatus
 from actors.env import real_env
 from supervisor._tasks.ends import conclude, describe, describe_error
 from supervisor._tasks.record import Task
-from supervisor._tasks.table import Table
+from supervisor._tasks.table import HISTORY, Table
 
 OWN = ValueError("own")
 
@@ -179,3 +180,30 @@ def test_any_value_becomes_a_real_str() -> None:
     assert describe(5) == "5"
     assert type(describe(Odd("odd"))) is str and describe(Odd("odd")) == "odd"
     assert describe(Silent()) == "a Silent that cannot be shown: RuntimeError"
+
+
+def test_a_task_that_is_released_twice_is_forgotten_in_its_turn() -> None:
+    """Nobody else loses a place in the history by it, whoever tries again."""
+
+    @attrs.define(eq=False)
+    class Ended:
+        task_id: str
+        owner: str = "main"
+        background: bool = True
+        task_type: str = "local_bash"
+        end_number: int = 0
+
+    table = Table()
+    tasks: list[Any] = [Ended(f"s{number:08}") for number in range(2 * HISTORY)]
+    for task in tasks:
+        table.add(task)
+    for task in tasks:
+        table.end(task)
+    gone: list[Task | None] = []
+    for task in tasks:
+        gone += [table.release(task), table.release(task)]
+    assert [task for task in gone if task is not None] == tasks[:HISTORY]
+    assert table.all() == tasks[HISTORY:]
+    # Those that are forgotten already take nobody's place either.
+    assert [table.release(task) for task in tasks[:HISTORY]] == [None] * HISTORY
+    assert table.all() == tasks[HISTORY:]

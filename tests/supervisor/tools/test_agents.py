@@ -31,7 +31,6 @@ from actors.agent import (
 )
 from actors.testing import fake_env
 from supervisor.agents import AgentPolicy
-from supervisor.agents._inherited import agent_record
 from supervisor.definitions import AgentDefinition
 from supervisor.lowlevel import life_of
 from supervisor.permissions import Permissions
@@ -116,9 +115,9 @@ def calls_agent(**more: Any) -> tuple[ToolUse, ...]:
 
 
 def recipe(runtime: Runtime, task: TaskHandle) -> Agent:
-    found = agent_record(life_of(runtime).table, task.id)
-    assert found is not None
-    return found.recipe
+    found = life_of(runtime).table.find(task.id)
+    assert found is not None and found.as_agent is not None
+    return found.as_agent.recipe
 
 
 async def settle() -> None:
