@@ -17,9 +17,8 @@ from actors.lowlevel import StoppedBy, require_trio
 
 from ._children import STOPPED_AT_ONCE, Child, Children, checked
 from ._errors import AlreadyStarted, ChildIgnored, SupervisorError
-from ._events import SupervisorEnded
+from ._events import SupervisorEnded, describe_exit
 from ._log import log
-from ._reports import describe_exit
 from ._spec import ChildSpec
 from ._supervision import Supervision
 

@@ -38,9 +38,17 @@ from ._errors import (
     SupervisorStopping,
     WouldDeadlock,
 )
-from ._events import ChildStarted, EventStream, SlowStart, StopRequested, Straggler
+from ._events import (
+    REPORT_EVERY,
+    ChildStarted,
+    EventStream,
+    SlowStart,
+    StopRequested,
+    Straggler,
+    Stragglers,
+    report_exit,
+)
 from ._log import log
-from ._reports import REPORT_EVERY, Stragglers, report_exit
 from ._spec import ChildSpec, Flags
 
 M = TypeVar("M")
@@ -187,7 +195,7 @@ class Child(Cell[M]):
             home.ended_early = None
         home.events.emit(ChildStarted, home.path, self.id, incarnation.number)
         if self.spec.wait_started:
-            home.slow_starts.forget(incarnation)
+            home.slow_starts.watched.pop(incarnation, None)
         if self.outcome is not None:
             self.settle_start(None)
 
@@ -197,7 +205,7 @@ class Child(Cell[M]):
         home = self.home
         if self.spec.wait_started:
             # From now on its end is waited for, and no more its start.
-            home.slow_starts.forget(self.incarnation)
+            home.slow_starts.watched.pop(self.incarnation, None)
         home.events.emit(StopRequested, home.path, self.id, request.by, request.reason)
 
     def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
@@ -419,9 +427,9 @@ class Children:
         # The next incarnation, if there is one, was not told to stop.
         intent, child.intent = child.intent, None
         if child.spec.wait_started:
-            self.slow_starts.forget(incarnation)
+            self.slow_starts.watched.pop(incarnation, None)
         if incarnation.stop_request is not None or isinstance(exit, Stopped):
-            self.stragglers.forget(incarnation)
+            self.stragglers.watched.pop(incarnation, None)
             if not self.closing and _is_interrupted(incarnation, exit):
                 # It leaves through the nursery, which cancels the block.
                 self.closing = True
@@ -508,8 +516,9 @@ class Children:
         if child.intent != "terminate":
             child.intent = intent
         drain = 0.0 if self._interrupted else child.spec.drain
+        patience = child.patience
         child.incarnation.stop(by, reason, drain=drain)
-        self.stragglers.watch(self.nursery, child.incarnation, child.patience)
+        self.stragglers.watch(self.nursery, child.incarnation, patience)
 
     def hurry(self) -> None:
         """Nobody drains from now on, here and below."""

@@ -30,8 +30,7 @@ from ._errors import (
     StartFailed,
     SupervisorError,
 )
-from ._events import EventStream, GaveUp, RestartScheduled
-from ._reports import describe_exit
+from ._events import EventStream, GaveUp, RestartScheduled, describe_exit
 from ._restart import (
     GiveUp,
     History,
