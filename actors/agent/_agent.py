@@ -141,6 +141,8 @@ class Agent:
     forked: bool = attrs.field(default=False, kw_only=True)
     shutdown: float = attrs.field(default=5.0, kw_only=True)
 
+    task_type: ClassVar[str] = "local_agent"
+    writes_output: ClassVar[bool] = False
     has_tasks: ClassVar[bool] = True
     """Whether it may have tasks of its own."""
     background: ClassVar[bool] = False
@@ -164,14 +166,6 @@ class Agent:
         check_all("history", self.history, Message)
         check_type("one_shot", self.one_shot, bool)
         check_type("forked", self.forked, bool)
-
-    @property
-    def task_type(self) -> str:
-        return "local_agent"
-
-    @property
-    def writes_output(self) -> bool:
-        return False
 
     @property
     def takes_messages(self) -> bool:
