@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import attrs
 
-from .._kernel.checks import by, check_all, is_number, is_whole, of
+from .._kernel.checks import by, check_all, of
 from .._kernel.status import TaskStatus
 from ._records import dump
 
@@ -240,8 +240,9 @@ def _check(meta: AgentMeta) -> None:
 def _check_number(
     name: str, value: object, most: int = _MOST, *, whole: bool = False
 ) -> None:
-    right = is_whole(value) if whole else is_number(value)
-    if value is not None and not (right and cast("float", value) <= most):
+    # JSON gives no other types.
+    right = isinstance(value, int if whole else int | float) and type(value) is not bool
+    if value is not None and not (right and 0 <= cast("float", value) <= most):
         wanted = "a whole number" if whole else "a number"
         _refuse(name, value, f"{wanted} from 0 to {most:,}")
 
