@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.agent._conversation import mend, settled
-from actors.agent._events import (
+from actors.agent import (
     AssistantMessage,
     CompactBoundary,
     Message,
@@ -17,6 +16,7 @@ from actors.agent._events import (
     ToolUse,
     UserMessage,
 )
+from actors.agent._conversation import mend, settled
 
 PROMPT = UserMessage("do it")
 

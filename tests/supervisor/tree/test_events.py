@@ -15,20 +15,18 @@ from trio.testing import wait_all_tasks_blocked
 
 from supervisor.tree import (
     Backoff,
-    RestartIntensityExceeded,
-    child,
-    open_dynamic_supervisor,
-    open_supervisor,
-)
-from supervisor.tree._events import (
     ChildExited,
     ChildStarted,
     EventStream,
     Gap,
     GaveUp,
+    RestartIntensityExceeded,
     RestartScheduled,
     StopRequested,
     SupervisorEnded,
+    child,
+    open_dynamic_supervisor,
+    open_supervisor,
 )
 
 

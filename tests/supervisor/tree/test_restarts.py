@@ -25,13 +25,14 @@ from actors import (
 )
 from supervisor.tree import (
     Backoff,
+    ChildExited,
     RestartIntensityExceeded,
+    RestartScheduled,
     StartFailed,
     child,
     open_dynamic_supervisor,
     open_supervisor,
 )
-from supervisor.tree._events import ChildExited, RestartScheduled
 
 
 async def member(ctx, journal):

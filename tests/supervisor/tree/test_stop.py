@@ -17,14 +17,15 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from actors import ActorStopping, Completed, Failed, Stopped
 from supervisor.tree import (
     Backoff,
+    ChildExited,
     ChildNotFound,
     StillRunning,
+    Straggler,
     WouldDeadlock,
     child,
     open_dynamic_supervisor,
     open_supervisor,
 )
-from supervisor.tree._events import ChildExited, Straggler
 
 
 async def idle(ctx):
