@@ -71,7 +71,7 @@ _SEPARATOR: Final = "\0"
 _LIMITS: Final = (*[LABEL_LIMIT] * 7, PATH_LIMIT, ERROR_LIMIT, RESULT_LIMIT)
 _SHORT: Final = (*_LIMITS, TAIL_LIMIT // 4)
 _NOT_IDENTIFIER: Final = re.compile(r"[^A-Za-z0-9_.:-]+")
-_TYPES: Final = {"s": "local_bash", "r": "remote_agent"}
+_TYPES: Final = {"s": "local_bash", "r": "remote_agent", "w": "local_work"}
 _LAST: Final = f"<note>{NOTE}</note>\n</task-notification>"
 
 
@@ -87,7 +87,7 @@ class Envelope:
     task_id: str
     run_id: str
     task_type: str
-    """local_bash, local_agent or remote_agent."""
+    """local_bash, local_agent, remote_agent or local_work."""
     status: str
     """completed, failed or killed."""
     summary: str

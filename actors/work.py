@@ -74,7 +74,8 @@ class Work(Protocol):
 
     @property
     def task_type(self) -> str:
-        """``local_bash``, ``local_agent`` or ``remote_agent``."""
+        """``local_bash``, ``local_agent``, ``remote_agent`` or, for what is none of these,
+        ``local_work``."""
         ...
 
     @property

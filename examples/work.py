@@ -23,7 +23,7 @@ class Sum:
 
     numbers: tuple[int, ...]
     verbose: bool = False
-    task_type: str = "local_agent"
+    task_type: str = "local_work"
     shutdown: float = 5.0
 
     @property

@@ -54,8 +54,8 @@ from ._tasks.errors import RuntimeStopping as RuntimeStopping
 from ._tasks.errors import UnknownTask as UnknownTask
 from ._tasks.json import from_json as from_json
 from ._tasks.json import to_json as to_json
-from ._tasks.limits import Limits as Limits
 from ._tasks.orders import as_text, check_order, check_policy
+from ._tasks.places import Limits as Limits
 from ._tasks.record import Task
 from ._tasks.snapshot import OutputEnded as OutputEnded
 from ._tasks.snapshot import TaskError as TaskError

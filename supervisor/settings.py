@@ -18,7 +18,7 @@ from actors.lowlevel import check_type, check_whole
 from actors.lowlevel import publish as _publish
 from actors.text import cut
 
-from ._tasks.limits import Limits
+from ._tasks.places import Limits
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors import ActorRef, Completed, Exit, Stopped, TaskStatus
+from actors import ActorRef, Completed, Context, Exit, Stopped, TaskStatus
 from actors.env import Env
 from actors.lowlevel import current_actor
 from actors.output import DiskQuota
@@ -27,14 +27,11 @@ from actors.transcript import MOST_RESUMES
 
 from .._delivery.outbox import Notify
 from .._tasks.agent_task import AgentTask
-from .._tasks.ends import conclude, describe, describe_error
 from .._tasks.errors import BacklogFull, RuntimeStopping
-from .._tasks.limits import Limits
-from .._tasks.lineage import depth_below, parent_of
-from .._tasks.orders import ID_PREFIXES, Order
-from .._tasks.places import Places
-from .._tasks.record import Task
-from .._tasks.table import Table
+from .._tasks.kinds import KINDS
+from .._tasks.orders import Order, depth_below, parent_of
+from .._tasks.places import Limits, Places
+from .._tasks.record import Table, Task
 from .._tasks.task_events import (
     AgentSaid,
     TaskBackgrounded,
@@ -51,7 +48,7 @@ from ..tree._log import LINE, log
 from ..tree._spec import ChildSpec
 from ..tree._supervisor import DynamicSupervisor
 from .runs import Runs
-from .telling import Delivery
+from .telling import Delivery, conclude, describe, describe_error
 
 if TYPE_CHECKING:
     from actors.agent import AgentEvent, Message, UserMessage
@@ -60,6 +57,9 @@ if TYPE_CHECKING:
     from .agent_side import AgentSide
 
 _ID_ATTEMPTS = 1_000
+# The number of a run. No file says more, or it is not believed; `actors.transcript`
+# reads them.
+_HIGHEST_RUN = 10**12
 # Specs kept for tasks to come.
 _SPECS = 64
 # How often each part in an end is tried.
@@ -90,6 +90,7 @@ class Life:
         self.delivery = Delivery(self.table, events, self.on_warning)
         self.delivery.outbox.wait_by = self.wait_for
         self.is_stopping = False
+        self._runs_begun = 0
         self._disk = (
             None
             if limits.disk is None
@@ -104,11 +105,7 @@ class Life:
 
     def attach(self, shells: ActorRef[Any], agents: ActorRef[Any]) -> None:
         """Called once, when the tree stands."""
-        self._pools = {
-            "local_bash": shells,
-            "local_agent": agents,
-            "remote_agent": agents,
-        }
+        self._pools = {"shells": shells, "agents": agents}
 
     def current_task(self) -> Task | None:
         """Return the task of this runtime from which the call comes, if any."""
@@ -208,7 +205,7 @@ class Life:
 
     def _make_id(self, order: Order) -> tuple[str, Path | None, OSError | None]:
         for _ in range(_ID_ATTEMPTS):
-            task_id = ID_PREFIXES[order.task_type] + self.env.ids.hex(8)
+            task_id = KINDS[order.task_type].id_prefix + self.env.ids.hex(8)
             if task_id in self.table:
                 continue
             if order.has_tasks and self.agents.is_taken(task_id):
@@ -245,7 +242,7 @@ class Life:
             )
         task = make(
             task_id,
-            self.runs.new_id(task_id, after),
+            self.new_run_id(task_id, after),
             order.work,
             self.env,
             task_type=order.task_type,
@@ -334,7 +331,7 @@ class Life:
                     f"the agent {task.parent.task_id} starts no task at the moment"
                 )
             return task.parent.pool
-        pool = self._pools[task.task_type].started_value
+        pool = self._pools[KINDS[task.task_type].pool].started_value
         assert isinstance(pool, DynamicSupervisor)
         return pool
 
@@ -344,7 +341,7 @@ class Life:
         budget = _budget(task)
         spec: ChildSpec[Any] = ChildSpec(
             "task",
-            self.runs.body,
+            self._body,
             restart="temporary",
             shutdown="infinity" if budget is None else budget,
             kind="worker" if budget is not None else "supervisor",
@@ -352,6 +349,24 @@ class Life:
         if len(self._specs) < _SPECS:
             self._specs[budget] = spec
         return spec
+
+    def _body(self, ctx: Context[object], task: Task) -> Awaitable[object]:
+        # Not itself async: one frame less for each of 100,000 tasks.
+        if task.policy is None and not isinstance(task, AgentTask):
+            return task.begin_run(ctx)
+        return self.runs.run_all(task)
+
+    def new_run_id(self, task_id: str, after: str | None = None) -> str:
+        """Return the id of a new run of a task, the last run of which was ``after``,
+        perhaps in an earlier runtime: a number that is higher than that of the last
+        run, and than those of all runs that this runtime has begun before. A number
+        from a file is that of its task alone, and after the highest that there can be
+        the task goes on with those of the runtime."""
+        self._runs_begun = number = self._runs_begun + 1
+        if after is not None:
+            last = int(after.rpartition("-")[2])
+            number = max(number, (last + 1) % (_HIGHEST_RUN + 1))
+        return f"{task_id}-{number:06}"
 
     def _start_waiting(self, task: Task) -> None:
         # Not in the context of whoever's step has made the place.

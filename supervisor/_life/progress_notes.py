@@ -14,9 +14,9 @@ from actors.envelope import NOTE
 from actors.text import escape, escaped_line
 
 from .._delivery.outbox import Notify, Words
-from .._tasks.record import Task
+from .._tasks.kinds import KINDS
+from .._tasks.record import Table, Task
 from .._tasks.snapshot import TaskSnapshot
-from .._tasks.table import Table
 from .telling import Delivery
 
 _PATH_SHOWN: Final = 4_096
@@ -107,12 +107,12 @@ def progress_line(task: TaskSnapshot, before: Progress, now: Progress) -> str | 
         line = f"Remote task {task.id} progress: {escaped_line(now.text)}."
         return line if file is None else f"{line} Read {file} to see full output."
     news: list[str] = []
-    if task.type == "local_bash":
-        what = "Command"
+    kind = KINDS[task.type]
+    what = kind.word
+    if kind.pool == "shells":
         if (count := now.bytes_written - before.bytes_written) > 0:
             news.append(f"{count} new byte{_plural(count)} of output")
     else:
-        what = "Agent"
         if (count := now.tool_uses - before.tool_uses) > 0:
             news.append(f"{count} new tool{_plural(count)} used")
         if (count := now.total_tokens - before.total_tokens) > 0:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
-from inspect import isawaitable
-from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from actors import ActorRef, Completed, Context, Failed
 
 from .._tasks.agent_task import AgentTask
-from .._tasks.ends import conclude, describe, describe_error
 from .._tasks.record import RestartPolicy, Task
 from .._tasks.task_events import TaskRestarted, TaskRestartScheduled
 from ..tree._spec import ChildSpec, child
@@ -23,12 +20,11 @@ from ..tree._supervisor import (
     open_dynamic_supervisor,
     open_supervisor,
 )
+from .telling import conclude, describe, describe_error
 
 if TYPE_CHECKING:
     from .life import Life
 
-# Of a run. No file says more, or it is not believed; `actors.transcript` reads them.
-_HIGHEST: Final = 10**12
 # Of an agent that is run only once.
 _ONCE = RestartPolicy(restart="temporary", intensity=1, period=5.0, backoff=None)
 
@@ -39,27 +35,14 @@ class Runs:
     def __init__(self, life: Life) -> None:
         self._life = life
         self._events = life.events
-        self._number = 0
 
-    def new_id(self, task_id: str, after: str | None = None) -> str:
-        """Return the id of a new run of a task, the last run of which was ``after``,
-        perhaps in an earlier runtime: a number that is higher than that of the last
-        run, and than those of all runs that this runtime has begun before. A number
-        from a file is that of its task alone, and after the highest that there can be
-        the task goes on with those of the runtime."""
-        self._number = number = self._number + 1
-        if after is not None:
-            number = max(number, (_number_of(after) + 1) % (_HIGHEST + 1))
-        return f"{task_id}-{number:06}"
-
-    def body(self, ctx: Context[object], task: Task) -> Awaitable[object]:
-        """The body of a task's actor. Not itself async: one frame less for each
-        of 100,000 tasks."""
+    async def run_all(self, task: Task) -> None:
+        """Do all runs of a task that may have several, or tasks of its own."""
         if isinstance(task, AgentTask):
-            return self._with_own_tasks(task)
-        if task.policy is None:
-            return _begin(ctx, task)
-        return self._supervised(task, task.policy, ())
+            await self._with_own_tasks(task)
+        else:
+            assert task.policy is not None
+            await self._supervised(task, task.policy, ())
 
     async def _with_own_tasks(self, task: AgentTask) -> None:
         """Run an agent beside its own tasks, under a supervisor of its own. It
@@ -127,12 +110,12 @@ class Runs:
         if ctx.number > 1:
             # The last one may have ended in a wait.
             await self._life.places.regain(task)
-            task.begin_again(self.new_id(task.task_id, task.run_id))
+            task.begin_again(self._life.new_run_id(task.task_id, task.run_id))
             self._events.emit(TaskRestarted, task.task_id, task.run_id)
         if isinstance(task, AgentTask):
             value = await self._run_agent(ctx, task)
         else:
-            value = await _begin(ctx, task)
+            value = await task.begin_run(ctx)
         # As text, so that nothing else of it is kept, or shown by its own methods.
         if value is not None:
             task.result = describe(value)
@@ -143,7 +126,7 @@ class Runs:
     async def _run_agent(self, ctx: Context[object], task: AgentTask) -> object:
         try:
             async with self._life.agents.host(task, is_restart=ctx.number > 1):
-                value = await _begin(ctx, task)
+                value = await task.begin_run(ctx)
                 # Most have waited for them already, and heard of their ends.
                 with self._life.places.lent(task if task.own else None):
                     await task.wait_own()
@@ -160,15 +143,3 @@ class Runs:
 
 def _is_last(task: Task) -> bool:
     return task.policy is None or task.policy.restart == "transient"
-
-
-def _number_of(run_id: str) -> int:
-    return int(run_id.rpartition("-")[2])
-
-
-def _begin(ctx: Context[object], task: Task) -> Awaitable[object]:
-    run: object = task.work.run(ctx, task)
-    if type(run) is CoroutineType or isawaitable(run):
-        return run
-    work, what = type(task.work).__name__, type(run).__name__
-    raise TypeError(f"{work}.run is no async function: it returned a {what}")

@@ -1,4 +1,4 @@
-"""An order: what a caller wants started, checked before anything is.
+"""An order: what a caller wants started, checked before anything is, and whose it is.
 
 Every argument is looked at here, and each property of the work is read once, so
 that a bad one is an error of the call and changes nothing.
@@ -7,6 +7,7 @@ that a bad one is an error of the call and changes nothing.
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 import attrs
 import trio
@@ -17,15 +18,18 @@ from actors.work import Work
 from .._delivery.outbox import NOTIFY, Notify
 from ..tree._spec import Backoff, ChildSpec, Restart
 from ..tree._supervisor import open_supervisor
-from .record import RestartPolicy
-
-ID_PREFIXES = {"local_bash": "s", "local_agent": "", "remote_agent": "r"}
-"""What the id of a task begins with, by its type."""
+from .agent_task import AgentTask
+from .errors import DepthExceeded, RuntimeStopping
+from .kinds import KINDS
+from .record import RestartPolicy, Table, Task
 
 # What `Runtime.launch` has when nothing is said about restarts.
 _RUN_ONCE = ("temporary", 1, 5.0, None)
 
-_TYPES = f"one of {', '.join(ID_PREFIXES)}"
+# What every work has.
+_MEMBERS = ("task_type", "run", "shutdown", "describe", "writes_output")
+
+_TYPES = f"one of {', '.join(KINDS)}"
 
 
 @attrs.define(eq=False)
@@ -62,8 +66,15 @@ def check_order(
     """
     if isinstance(work, type):
         raise _refusal(work, "that is a class")
-    task_type = _member(work, "task_type")
-    if not isinstance(task_type, str) or task_type not in ID_PREFIXES:
+    members: list[Any] = []
+    for name in _MEMBERS:
+        try:
+            members.append(getattr(work, name))
+        except AttributeError as error:
+            of = f", which must be {_TYPES}" if name == "task_type" else ""
+            raise _refusal(work, f"it has no {name}{of}") from error
+    task_type, run, given, describe, writes_output = members
+    if not isinstance(task_type, str) or task_type not in KINDS:
         raise _refusal(work, f"its task_type must be {_TYPES}, not {task_type!r}")
     # What is a plain str, as nearly all are, needs no look.
     if description is not None and type(description) is not str:
@@ -74,13 +85,11 @@ def check_order(
         tool_use_id = as_text("tool_use_id", tool_use_id)
     if notify != "wake":
         check_one_of("notify", notify, NOTIFY)
-    if not callable(_member(work, "run")):
+    if not callable(run):
         raise _refusal(work, "its run is no method")
-    given = _member(work, "shutdown")
     shutdown = given if type(given) is float else _plain_number(given)
     if not isinstance(shutdown, float) or not is_number(shutdown):
         raise TypeError(f"the shutdown of a work must be seconds, not {given!r}")
-    describe = _member(work, "describe")
     if not callable(describe):
         raise _refusal(work, "its describe is no method")
     if not description:
@@ -96,7 +105,7 @@ def check_order(
         work,
         str.__str__(task_type),
         shutdown,
-        bool(_member(work, "writes_output")),
+        bool(writes_output),
         bool(getattr(work, "takes_input", False)),
         description,
         owner,
@@ -137,12 +146,49 @@ def as_text(name: str, value: object) -> str | None:
     return str.__str__(value)
 
 
-def _member(work: Work, name: str) -> object:
-    try:
-        return getattr(work, name)
-    except AttributeError as error:
-        of = f", which must be {_TYPES}" if name == "task_type" else ""
-        raise _refusal(work, f"it has no {name}{of}") from error
+def parent_of(
+    table: Table, owner: str | None, current: Task | None
+) -> AgentTask | None:
+    """Return the agent whose own task a new one is to be: the one that its owner's
+    name says or, if nobody is named, that from which the call comes, ``current`` or
+    the one above it.
+
+    Raises:
+        RuntimeStopping: if that agent is stopping.
+    """
+    named = current if owner is None else table.live.get(owner)
+    if named is None:
+        return None
+    parent = named.as_agent
+    if parent is None and owner is None:
+        parent = named.parent
+    if parent is not None and parent.stopping:
+        raise RuntimeStopping(
+            f"the agent {parent.task_id} is stopping and starts no task"
+        )
+    return parent
+
+
+def depth_below(parent: AgentTask | None, max_depth: int) -> int:
+    """Return the depth of an agent whose parent this is.
+
+    Raises:
+        DepthExceeded: if that is too deep, or cannot be told.
+    """
+    if parent is None:
+        return 0
+    lineage: list[str] = []
+    above: AgentTask | None = parent
+    while above is not None and above.task_id not in lineage:
+        lineage.append(above.task_id)
+        above = above.parent
+    lineage.reverse()
+    # A parent that is its own, or a depth from a file that somebody has changed.
+    if above is not None or parent.depth < 0:
+        raise DepthExceeded(None, max_depth, tuple(lineage))
+    if parent.depth >= max_depth:
+        raise DepthExceeded(parent.depth + 1, max_depth, tuple(lineage))
+    return parent.depth + 1
 
 
 def _refusal(work: object, why: str) -> TypeError:

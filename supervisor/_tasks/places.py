@@ -1,4 +1,5 @@
-"""Who has a place: each task from its start to its end, except while it waits.
+"""How many tasks may run at once, and who has a place: each task from its start to its
+end, except while it waits. The others wait, first in first out.
 
 A task that waits for another lends its place, or the two could wait for each other
 for ever. When its wait is over it goes on as soon as it has a place again, before
@@ -14,15 +15,303 @@ these two share one, as long as both run.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
+from collections import OrderedDict
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Generator,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
+from itertools import islice
+from typing import Generic, Protocol, TypeVar, cast
 
 import attrs
 from trio.lowlevel import ParkingLot, enable_ki_protection
 
-from .limits import Limits, Slots
-from .record import Task
-from .table import Table
+from actors.lowlevel import check_type, check_whole
+
+from .kinds import KINDS
+from .record import Table, Task
+
+# ---- The places, and those who wait for one ----
+
+
+def _copy(caps: Mapping[str, int]) -> Mapping[str, int]:
+    # So that nobody changes them afterwards. What is no mapping is refused later.
+    is_mapping = isinstance(cast("object", caps), Mapping)
+    return dict(caps) if is_mapping else caps
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """The caps of a runtime, for foreground and background tasks together.
+
+    None is no cap. A task runs when every cap that it counts for has room: ``total``
+    counts all tasks, ``shells`` and ``agents`` those of a kind, ``models`` agents by
+    their model (``"opus"`` or ``"anthropic/opus"``), ``providers`` by what is before
+    the slash of that. ``backlog`` is for notifications that are not acknowledged, and
+    ``disk`` for bytes of output.
+
+    A task lends its place while it waits for other tasks, for notifications or, an
+    agent, for messages or a person's answer. Then it goes on as soon as it has a
+    place again, before every task that has not started. So no cap is exceeded, with
+    three exceptions, since the runtime sees waits and not work: a task counts as
+    waiting while any of its calls waits; one that has given up a wait, by a timeout
+    of its own, waits for its place at its next wait or tool call; and one whose own
+    child runs on after the wait (it has waited for output or input, or the child was
+    moved to the background) shares the child's place if there is no other, because
+    the child may end only by what it does now.
+
+    Raises:
+        TypeError, ValueError: naming the cap and its value.
+    """
+
+    total: int | None = None
+    """Tasks of all types that run at once; the others wait."""
+    shells: int | None = None
+    """Of those, tasks of the type ``local_bash``."""
+    agents: int | None = None
+    """Of those, tasks of the types ``local_agent`` and ``remote_agent``."""
+    models: Mapping[str, int] = attrs.field(factory=dict[str, int], converter=_copy)
+    """Of those, agents with this model: ``model``, of whatever provider, or
+    ``provider/model``, which goes before it."""
+    providers: Mapping[str, int] = attrs.field(factory=dict[str, int], converter=_copy)
+    """Of those, agents whose model is given as ``provider/...``, also those that
+    `models` has a cap for."""
+    backlog: int = 10_000
+    """Notifications that are not acknowledged; beyond it nothing is launched."""
+    disk: int | None = None
+    """Bytes of output of all tasks of this runtime that are not forgotten; files of
+    earlier runtimes in the directory, and transcripts, do not count."""
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("total", "shells", "agents", "disk"):
+            check_whole(name, getattr(self, name), 1, none=True, wrong=ValueError)
+        check_whole("backlog", self.backlog, 1, wrong=ValueError)
+        for name in ("models", "providers"):
+            caps: Mapping[object, object] = getattr(self, name)
+            check_type(name, caps, Mapping)
+            for key, value in caps.items():
+                if not isinstance(key, str) or not key:
+                    raise TypeError(f"{name} must map names to caps, not {key!r}")
+                check_whole(f"{name}[{key!r}]", value, 1, wrong=ValueError)
+
+
+class Counted(Protocol):
+    """Anything that takes a place: it has a task type and, if it has a model, that."""
+
+    task_type: str
+
+    @property
+    def limit_key(self) -> str | None:
+        """``model`` or ``provider/model``; it does not change."""
+        ...
+
+
+T = TypeVar("T", bound=Counted)
+
+
+@attrs.define(eq=False)
+class _Cap:
+    free: int
+    """How many places."""
+
+
+class _Lane(Generic[T]):
+    """Those that count for the same caps, and so wait for the same."""
+
+    __slots__ = ("caps", "queue", "returning")
+
+    def __init__(self, caps: tuple[_Cap, ...]) -> None:
+        self.caps = caps
+        # Each with its place in the order of all.
+        self.queue: OrderedDict[T, int] = OrderedDict()
+        # Of those that have had a place before, which come first.
+        self.returning: OrderedDict[T, int] = OrderedDict()
+
+    def has_room(self) -> bool:
+        # A loop: a generator costs as much again as all the rest of a start.
+        for cap in self.caps:  # noqa: SIM110
+            if cap.free <= 0:
+                return False
+        return True
+
+
+class Slots(Generic[T]):
+    """The places that `Limits` gives out, and those who wait for one.
+
+    Those who wait are served first in first out, and before them those who have
+    had a place and want it again; one that waits for its own type, model or provider
+    holds up nobody who does not. The cost of a start grows with the number of models
+    that have a cap, and with nothing else.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        total = _caps(limits.total)
+        caps: dict[str | None, tuple[_Cap, ...]] = {
+            None: total,
+            "shells": (*total, *_caps(limits.shells)),
+            "agents": (*total, *_caps(limits.agents)),
+        }
+        self._of_type = {name: caps[kind.cap] for name, kind in KINDS.items()}
+        self._models = {name: _Cap(cap) for name, cap in limits.models.items()}
+        self._providers = {name: _Cap(cap) for name, cap in limits.providers.items()}
+        # As many as there are different sets of caps, not of names.
+        self._lanes: dict[tuple[_Cap, ...], _Lane[T]] = {}
+        # Of tasks without a model, as most are.
+        self._plain = {
+            task_type: self._lane_with(own) for task_type, own in self._of_type.items()
+        }
+        self._has_models = bool(self._models or self._providers)
+        # Who shares which of whose caps, and the other way round.
+        self._shares: dict[T, tuple[T, tuple[_Cap, ...]]] = {}
+        self._shared_by: dict[T, T] = {}
+        self._order = 0
+        self.waiting = 0
+        """How many wait."""
+
+    def take(self, task: T) -> bool:
+        """Give ``task`` a place, or put it in the queue and return False."""
+        lane = self._lane(task)
+        if not lane.queue and not lane.returning and lane.has_room():
+            if lane.caps:
+                _move(lane.caps, -1)
+            return True
+        self._wait(lane.queue, task)
+        return False
+
+    def take_again(self, task: T, beside: T | None = None) -> bool:
+        """Give ``task``, which has given its place back, one again, or put it in the
+        queue before all who have had none, and return False.
+
+        If there is none, it shares that of ``beside``, unless another does: the
+        place is free when neither needs it.
+        """
+        lane = self._lane(task)
+        if not lane.returning and lane.has_room():
+            _move(lane.caps, -1)
+            return True
+        if beside is not None and self._share(task, lane, beside):
+            return True
+        self._wait(lane.returning, task)
+        return False
+
+    def _share(self, task: T, lane: _Lane[T], other: T) -> bool:
+        if other in self._shared_by:
+            return False
+        _, borrowed = self._shares.get(other, (None, ()))
+        owned = [cap for cap in self._lane(other).caps if cap not in borrowed]
+        common = tuple(cap for cap in lane.caps if cap in owned)
+        rest = [cap for cap in lane.caps if cap not in owned]
+        if not common or any(cap.free <= 0 for cap in rest):
+            return False
+        self._shares[task] = other, common
+        try:
+            self._shared_by[other] = task
+            _move(rest, -1)
+        except BaseException:
+            self._shared_by.pop(other, None)
+            del self._shares[task]
+            raise
+        return True
+
+    def _wait(self, queue: OrderedDict[T, int], task: T) -> None:
+        order, waiting = self._order + 1, self.waiting + 1
+        queue[task] = order
+        self._order, self.waiting = order, waiting
+
+    def take_next(self) -> T | None:
+        """Give a free place to the first of those who wait and may have one;
+        return it, or None."""
+        heads = [
+            (not lane.returning, order, lane, task)
+            for lane in self._lanes.values()
+            if (lane.returning or lane.queue) and lane.has_room()
+            for task, order in islice((lane.returning or lane.queue).items(), 1)
+        ]
+        if not heads:
+            return None
+        # The order is another for each.
+        _, _, lane, task = min(heads, key=lambda head: head[:2])
+        waiting = self.waiting - 1
+        _move(lane.caps, -1)
+        # Nothing of this can fail.
+        del (lane.returning or lane.queue)[task]
+        self.waiting = waiting
+        return task
+
+    def wait_again(self, task: T) -> None:
+        """Put ``task``, which could not use the place that it has, before all who
+        have had none."""
+        self._wait(self._lane(task).returning, task)
+        self.give_back(task)
+
+    def leave_queue(self, task: T) -> None:
+        """Wait no longer. Nothing happens if it does not wait."""
+        lane = self._lane(task)
+        for queue in (lane.queue, lane.returning):
+            if queue.pop(task, None) is not None:
+                self.waiting -= 1
+
+    def give_back(self, task: T) -> None:
+        """Take the place of ``task`` back; `take_next` tells whose it is now. After a
+        failure it has its place."""
+        caps = self._lane(task).caps
+        if not caps:
+            return
+        if not self._shares:
+            _move(caps, 1)
+            return
+        # The caps that another goes on to count for.
+        other, kept = self._shares.get(task, (None, ()))
+        guest = self._shared_by.get(task)
+        if guest is not None:
+            kept = (*kept, *self._shares[guest][1])
+        _move([cap for cap in caps if cap not in kept], 1)
+        # Nothing of this can fail.
+        if other is not None:
+            del self._shares[task], self._shared_by[other]
+        if guest is not None:
+            del self._shares[guest], self._shared_by[task]
+
+    def _lane(self, task: T) -> _Lane[T]:
+        if not self._has_models or task.limit_key is None:
+            return self._plain[task.task_type]
+        key = task.limit_key
+        provider, slash, model = key.partition("/")
+        caps = self._of_type[task.task_type]
+        of_model = self._models.get(key) or (self._models.get(model) if slash else None)
+        if of_model is not None:
+            caps = (*caps, of_model)
+        if slash and (of_provider := self._providers.get(provider)) is not None:
+            caps = (*caps, of_provider)
+        return self._lane_with(caps)
+
+    def _lane_with(self, caps: tuple[_Cap, ...]) -> _Lane[T]:
+        lane = self._lanes.get(caps)
+        if lane is None:
+            lane = self._lanes[caps] = _Lane(caps)
+        return lane
+
+
+def _move(caps: Iterable[_Cap], change: int) -> None:
+    """Have ``change`` more places free in each, or after a failure in none."""
+    moved: list[tuple[_Cap, int]] = []
+    for cap in caps:
+        moved.append((cap, cap.free + change))  # noqa: PERF401 - one frame less
+    for cap, free in moved:
+        cap.free = free
+
+
+def _caps(limit: int | None) -> tuple[_Cap, ...]:
+    return () if limit is None else (_Cap(limit),)
+
+
+# ---- Places that are lent ----
 
 
 @attrs.define(eq=False)

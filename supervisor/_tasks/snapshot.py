@@ -62,7 +62,7 @@ class TaskSnapshot:
     run_id: str
     """Of the latest run; a restarted task keeps its id and gets a new run id."""
     type: str
-    """``local_bash``, ``local_agent`` or ``remote_agent``."""
+    """``local_bash``, ``local_agent``, ``remote_agent`` or ``local_work``."""
     status: TaskStatus
     """``pending`` until it has a place, then ``running``, then one of the three
     terminal ones for good."""

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from .._tasks.agent_task import AgentTask
-from .._tasks.table import Table
+from .._tasks.record import Table
 from ..permissions._tool_names import in_both
 
 

@@ -12,7 +12,7 @@ from actors import TaskStatus
 from actors.shell import Shell
 from actors.text import clean_text, one_line
 
-from .._tasks.ends import leftovers
+from .._life.telling import leftovers
 from .._tasks.errors import UnknownTask
 from .._tasks.snapshot import TaskSnapshot
 from ..agents._inherited import inherited

@@ -11,7 +11,7 @@ import trio
 from actors import TaskStatus
 from actors.text import clean_text, one_line
 
-from .._tasks.ends import leftovers
+from .._life.telling import leftovers
 from .._tasks.reading import output_size
 from .._tasks.snapshot import TaskSnapshot
 from ..lowlevel import life_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -283,7 +284,7 @@ class Unreadable(Bad):
             Bad(task_type="local_cat"),
             {},
             TypeError,
-            "Bad.*task_type.*local_bash, local_agent, remote_agent, not 'local_cat'",
+            "Bad.*task_type.*local_bash, local_agent, remote_agent, local_work, not 'local_cat'",
         ),
         (Bad(task_type=["unhashable"]), {}, TypeError, "Bad.*unhashable"),
         (NoDescription(), {}, TypeError, "NoDescription.*has no describe"),
@@ -487,3 +488,22 @@ async def test_what_fails_after_the_id_is_a_failed_task(tmp_path: Path) -> None:
         assert (await runtime.run(Shell("true"))).status is FAILED
         assert told(runtime) == [(task.id, "failed")]
         assert kinds(events.drain(), task.id) == [TaskEnded, Notified]
+
+
+async def test_a_work_of_the_hosts_own_is_of_a_kind_of_its_own(tmp_path: Path) -> None:
+    """It is neither a command nor an agent, and takes the place of none."""
+    limits = Limits(shells=1, agents=1, total=4)
+    async with open_runtime(tmp_path, limits=limits) as runtime:
+        running = [
+            await runtime.launch(Job(forever, task_type="local_work")) for _ in range(3)
+        ]
+        agent = await runtime.launch(Job(forever))
+        late = await runtime.launch(Job(forever, task_type="local_work"))
+        for task in (*running, agent):
+            assert task.status is RUNNING
+        assert late.status is PENDING  # There is no place at all.
+        assert re.fullmatch("w[0-9a-f]{8}", late.id)
+        assert (await running[0].stop()).snapshot.type == "local_work"
+        (note,) = runtime.notifications.drain()
+        assert "<task-type>local_work</task-type>" in note.xml
+        assert note.display == 'Task "a job" was stopped'

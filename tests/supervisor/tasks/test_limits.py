@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor._tasks.limits import Limits, Slots
+from supervisor._tasks.places import Limits, Slots
 
 
 @attrs.define(eq=False)

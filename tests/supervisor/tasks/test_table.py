@@ -1,4 +1,4 @@
-"""The task table and what an exit means, without a runtime."""
+"""The task table, without a runtime."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
 import attrs
-import pytest
 
-from actors import Completed, Exit, Failed, Stopped, TaskStatus
 from actors.env import real_env
-from supervisor._tasks.ends import conclude, describe, describe_error
-from supervisor._tasks.record import Task
-from supervisor._tasks.table import HISTORY, Table
-
-OWN = ValueError("own")
+from supervisor._tasks.record import HISTORY, Table, Task
 
 
 class Deaf:
@@ -50,33 +44,6 @@ def make(task_id: str, *, background: bool = True, owner: str | None = None) -> 
         launched_by=None,
         host=Deaf(),
     )
-
-
-@pytest.mark.parametrize(
-    ("exit", "own_exit", "status", "error"),
-    [
-        (Completed(1), None, "completed", None),
-        (Failed(OWN), None, "failed", "ValueError"),
-        (Stopped("supervisor"), None, "killed", None),
-        (Stopped("stop"), None, "killed", None),
-        (Stopped("outer"), None, "killed", None),
-        (Stopped("owner"), None, "killed", None),
-        (Stopped("deadline"), None, "failed", "TimeoutError"),
-        (Stopped("supervisor"), Completed(None), "completed", None),
-        (Stopped("deadline"), Completed(None), "completed", None),
-        (Stopped("supervisor"), Failed(OWN), "failed", "ValueError"),
-        (Failed(KeyError()), Completed(None), "failed", "KeyError"),
-        (Completed(None), Stopped("stop"), "killed", None),
-        (Completed(None), Stopped("deadline"), "failed", "TimeoutError"),
-    ],
-)
-def test_an_exit_means_a_status(
-    exit: Exit[object], own_exit: Exit[object] | None, status: str, error: str | None
-) -> None:
-    """The brief, section 6: killed, failed, completed."""
-    found, reason = conclude(exit, own_exit)
-    assert found is TaskStatus(status)
-    assert (None if reason is None else type(reason).__name__) == error
 
 
 def test_a_task_goes_from_the_live_ones_to_the_ended_ones() -> None:
@@ -149,37 +116,6 @@ def test_those_that_nobody_was_to_hear_of_drive_out_no_others() -> None:
         table.release(fore)
     assert table.release(told) is None
     assert table.find("s0") is told
-
-
-class Silent(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no")
-
-    __repr__ = __str__
-
-
-class Odd(str):
-    def __str__(self) -> str:
-        return self
-
-
-def test_any_error_becomes_text() -> None:
-    """P3: nobody's own methods cost a task its end."""
-    shown = describe_error(LookupError("there"))
-    assert (shown.type, shown.message) == ("LookupError", "there")
-    assert shown.traceback == "LookupError: there\n"
-    hidden = describe_error(Silent())
-    assert hidden.type == "Silent"
-    assert hidden.message == "a Silent that cannot be shown: RuntimeError"
-    assert "Silent" in hidden.traceback
-    long = describe_error(ValueError("x" * 10**6))
-    assert len(long.message) == len(long.traceback) == 65_536
-
-
-def test_any_value_becomes_a_real_str() -> None:
-    assert describe(5) == "5"
-    assert type(describe(Odd("odd"))) is str and describe(Odd("odd")) == "odd"
-    assert describe(Silent()) == "a Silent that cannot be shown: RuntimeError"
 
 
 def test_a_task_that_is_released_twice_is_forgotten_in_its_turn() -> None:
