@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import pytest
 
@@ -87,6 +88,7 @@ def room_of_test(path: str) -> str | None:
     return SERVES.get(path, rooms[0] if rooms else None)
 
 
+@cache
 def looks(path: str, text: str) -> set[tuple[str | None, str]]:
     """Return the room of a file of ``tests/`` with each module of another room of which
     it imports what is private, or names that as what is to be replaced."""
