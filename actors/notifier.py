@@ -52,11 +52,12 @@ async def notifier(ctx: Context[Progressed | Ended], outbox: Unsent) -> None:
     What a message is about is there before it: so what a crash takes with it is
     found again by the next incarnation.
     """
+    mailbox = ctx.mailbox
     outbox.tell_progress()
     await _write_all(outbox)
-    async for message in ctx.mailbox:
+    async for message in mailbox:
         # One look is enough for all that have come since.
-        rest = await ctx.mailbox.receive_batch() if len(ctx.mailbox) else ()
+        rest = await mailbox.receive_batch() if len(mailbox) else ()
         for said in (message, *rest):
             if isinstance(said, Progressed):
                 outbox.tell_progress()
@@ -64,15 +65,15 @@ async def notifier(ctx: Context[Progressed | Ended], outbox: Unsent) -> None:
         if outbox.has_unsent:
             # After those who wait for the task itself, and with what ends meanwhile.
             await trio.lowlevel.checkpoint()
-        await _write_all(outbox)
+            await _write_all(outbox)
     write_envelopes(outbox)
 
 
 async def _write_all(outbox: Unsent) -> None:
-    while outbox.has_unsent:
-        write_envelopes(outbox, _AT_ONCE)
-        if outbox.has_unsent:
-            await trio.lowlevel.checkpoint()
+    done = write_envelopes(outbox, _AT_ONCE)
+    while done == _AT_ONCE:
+        await trio.lowlevel.checkpoint()
+        done = write_envelopes(outbox, _AT_ONCE)
 
 
 def write_envelopes(outbox: Unsent, limit: int | None = None) -> int:

@@ -231,6 +231,8 @@ class Report(Guard):
     # Of one that has ended: what it ran, and in which directory, if one was given.
     command = Rare[str | None](None)
     cwd = Rare[str | None](None)
+    # And the id of the agent whose own task it was.
+    last_parent = Rare[str | None](None)
     # Why it was to stop, of one that was.
     stop_reason = Rare[str | None](None)
     # How many of its calls wait, and so have lent its place.

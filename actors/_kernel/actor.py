@@ -56,7 +56,7 @@ class StopRequest:
 class Context(Generic[M]):
     """What an actor's function is given: its mailbox and its own affairs."""
 
-    __slots__ = ("_started_by", "_stopping", "cell", "number")
+    __slots__ = ("_started_by", "_stopping", "cell", "number", "was_started")
 
     number: int
     """1 for the first incarnation, one more after each restart."""
@@ -65,6 +65,8 @@ class Context(Generic[M]):
     cell: Cell[M]
     # What acknowledged the start: the first step, or the actor itself.
     _started_by: Literal["step", "actor"] | None
+    was_started: bool
+    """Whether the start was acknowledged."""
     _stopping: trio.Event | None
 
     def __repr__(self) -> str:
@@ -88,11 +90,6 @@ class Context(Generic[M]):
         was queued at that moment; the rest waits for the next incarnation.
         """
         return self.cell.mailbox
-
-    @property
-    def was_started(self) -> bool:
-        """Whether the start was acknowledged."""
-        return self._started_by is not None
 
     @property
     def stopping(self) -> trio.Event:
@@ -158,6 +155,7 @@ class Incarnation(Context[M]):
         self.cell = cell
         self.number = number
         self._started_by = None
+        self.was_started = False
         self.exit = None
         self.stop_request = None
         self._stopping = None
@@ -191,6 +189,7 @@ class Incarnation(Context[M]):
         self.cell.started_value = value
         is_first = self._started_by is None
         self._started_by = "actor"
+        self.was_started = True
         if is_first:
             self.cell.note_start(self)
 
@@ -297,6 +296,7 @@ class Incarnation(Context[M]):
                     if acknowledge:
                         self.cell.started_value = None
                         self._started_by = "step"
+                        self.was_started = True
                         self.cell.note_start(self)
                     try:
                         exit = Completed(await fn(self, *args))

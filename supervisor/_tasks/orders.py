@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import trio
 
-from actors.lowlevel import check_one_of, is_number
+from actors.lowlevel import check_one_of
 from actors.work import Work
 
 from .._delivery.outbox import NOTIFY, Notify
@@ -88,7 +88,7 @@ def check_order(
     if not callable(run):
         raise _refusal(work, "its run is no method")
     shutdown = given if type(given) is float else _plain_number(given)
-    if not isinstance(shutdown, float) or not is_number(shutdown):
+    if not isinstance(shutdown, float) or not 0 <= shutdown < inf:
         raise TypeError(f"the shutdown of a work must be seconds, not {given!r}")
     if not callable(describe):
         raise _refusal(work, "its describe is no method")

@@ -87,7 +87,6 @@ class Task(Report):
     """The record of one task."""
 
     __slots__ = (
-        "_above",
         "background",
         "changed",
         "context",
@@ -100,6 +99,7 @@ class Task(Report):
         "note",
         "notify",
         "owner",
+        "parent",
         "policy",
         "ref",
         "runs",
@@ -151,8 +151,8 @@ class Task(Report):
         self.policy = policy
         self.host = host
         self.launched_by = launched_by
-        # The agent whose own task it is; of one that has ended, the agent's id.
-        self._above: AgentTask | str | None = parent
+        # The agent whose own task it is, until it has ended.
+        self.parent = parent
         # Its actor, and the child of that which is one run after the other.
         self.ref: ActorRef[Any] | None = None
         self.runs: ActorRef[Any] | None = None
@@ -169,16 +169,9 @@ class Task(Report):
         self.sets: list[EndReader] | None = None
 
     @property
-    def parent(self) -> AgentTask | None:
-        """The agent whose own task it is, until it has ended."""
-        above = self._above
-        return None if isinstance(above, str) else above
-
-    @property
     def parent_id(self) -> str | None:
         """The id of the agent whose own task it is, or was."""
-        above = self._above
-        return above.task_id if isinstance(above, Task) else above
+        return self.last_parent if self.parent is None else self.parent.task_id
 
     @property
     def as_agent(self) -> AgentTask | None:
@@ -234,7 +227,7 @@ class Task(Report):
         """Wake all who wait for its end, alone or in a set."""
         if self.changed is not None:
             self.tell_change()
-        if self.rare is not None:
+        if self.rare is not None and "_growth" in self.rare:
             # Whoever follows the output waits for the end as well.
             self.output_changed()
         if self.sets is not None:
@@ -279,8 +272,8 @@ class Task(Report):
             # Or a chain of tasks, each launched by the one before, is never freed.
             self.ref.spawned_by = None
         self.ref = self.runs = self.launched_by = self.own_exit = None
-        if isinstance(self._above, Task):
-            self._above = self._above.task_id
+        if self.parent is not None:
+            self.last_parent, self.parent = self.parent.task_id, None
         if self.rare is not None:
             self.input = self.measure = None
         # What its notification says of it.
