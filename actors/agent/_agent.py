@@ -150,13 +150,13 @@ class Agent:
 
     def __attrs_post_init__(self) -> None:
         _check_run(self.loop)
+        if self.tools is not None:
+            _check_names("tools", self.tools)
+        _check_names("disallowed_tools", self.disallowed_tools)
         check_text("prompt", self.prompt)
         check_text("type", self.type)
         for name in _TEXTS:
             check_text(name, getattr(self, name), none=True)
-        if self.tools is not None:
-            _check_names("tools", self.tools)
-        _check_names("disallowed_tools", self.disallowed_tools)
         for name in ("deadline", "stall_warning", "stall_limit"):
             check_number(name, getattr(self, name), "seconds", none=True)
         check_number("shutdown", self.shutdown, "seconds")

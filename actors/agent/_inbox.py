@@ -129,7 +129,8 @@ class Inbox:
             InboxClosed: if nothing more is taken.
             InboxFull: if too many wait, or too long ones.
         """
-        check_type("message", message, UserMessage)
+        if not isinstance(message, UserMessage):
+            check_type("message", message, UserMessage)
         if self.closed:
             raise InboxClosed
         if message.origin == "message" and not self._takes_messages:

@@ -233,12 +233,12 @@ class TranscriptStore:
 
     async def _read(self, fn: Callable[..., T], agent_id: str, *args: object) -> T:
         """Call ``fn`` in a thread, with what it is to call again and again and what
-        ends it when the caller is cancelled. A small file is read at once."""
+        ends it when the caller is cancelled. A small file is read to its end."""
         path = self.transcript_file(agent_id)
         read = partial(fn, self.env.files, path, agent_id, *args)
         if (self.env.files.size(path) or 0) <= _AT_ONCE:
             async with self._reading:
-                return await self.env.files.in_thread(read, _nobody)
+                return await self.env.files.in_thread(read)
         is_wanted = True
 
         def go_on() -> None:

@@ -204,7 +204,7 @@ class Agents:
                 hooks.was_killed = isinstance(task.own_exit, Stopped)
         finally:
             task.agent_host = None
-            host.waiting(None)
+            task.waiting = None
             self.approvals.close(task.task_id, "the run of the agent has ended")
             task.transcript.close()
 
@@ -240,8 +240,8 @@ class Agents:
             cwd=task.home or project,
             project=project,
             session=agent.session or outermost.recipe.session or outermost.task_id,
-            transcript=str(self.transcripts.transcript_file(task.task_id)),
-            session_transcript=str(self.transcripts.transcript_file(outermost.task_id)),
+            transcript=str(task.transcript_file),
+            session_transcript=str(outermost.transcript_file),
             mode=task.mode,
             is_main=task.parent is None,
         )
@@ -266,8 +266,7 @@ class Agents:
         inbox = task.inbox
         if inbox is None or inbox.on_change is None:
             return  # The second time, after a failure.
-        task.left = _unread_messages(task, inbox.waiting())
-        inbox.close()
+        task.left = _unread_messages(task, inbox.close())
         _warn_of_unread(task)
         inbox.on_change = None
 

@@ -248,7 +248,7 @@ class AgentHooks:
         traceback: TracebackType | None,
     ) -> None:
         """Call the stop hooks if they are still owed."""
-        if not self._owes_stop:
+        if not self._owes_stop or not any(self._stop_hooks()):
             return
         self._owes_stop = False
         budget = min(END_BUDGET, self._time_left())
@@ -260,6 +260,10 @@ class AgentHooks:
     async def _ask_stop(
         self, status: str, said_last: str | None, most: float = math.inf
     ) -> str | None:
+        own, main = self._stop_hooks()
+        if not own and not main:
+            await trio.lowlevel.checkpoint()
+            return None
         told = {
             "stop_hook_active": self._blocks > 0,
             "agent_transcript_path": self._facts.transcript,
@@ -269,10 +273,7 @@ class AgentHooks:
             "session_crons": [],
             "status": status,
         }
-        jobs = _jobs(self._of_type(self.hooks.stop), "SubagentStop", told)
-        if self._facts.is_main:
-            # What the matcher of these says means nothing, as in Claude Code.
-            jobs += _jobs(self.hooks.main_stop, "Stop", told)
+        jobs = [*_jobs(own, "SubagentStop", told), *_jobs(main, "Stop", told)]
         answers = await self._ask_all(jobs, most)
         if any(answer.ends is not None for answer in answers):
             return None
@@ -367,6 +368,11 @@ class AgentHooks:
 
     def _of_type(self, hooks: Iterable[Hook]) -> list[Hook]:
         return [hook for hook in hooks if hook.matches(self._facts.agent_type)]
+
+    def _stop_hooks(self) -> tuple[Sequence[Hook], Sequence[Hook]]:
+        # What the matcher of the second says means nothing, as in Claude Code.
+        main = self.hooks.main_stop if self._facts.is_main else ()
+        return self._of_type(self.hooks.stop), main
 
     def _status(self, error: BaseException | None) -> str:
         if error is None:
