@@ -30,7 +30,7 @@ that uses tools; `actors.models` has one for real models.
 # runtime (_alone: what it has without one).
 # _running is one run of the task: it calls the agent's `run` again and again, through
 # _loop, which steps and closes it; _next decides what follows (pure), _account adds
-# up the events, _pulse detects a stall.
+# up the events and detects a stall.
 # _inbox, _budget, _breaker and _conversation (pure) are used by the host as well;
 # _fork makes agents that begin with the conversation of another.
 

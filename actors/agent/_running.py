@@ -17,7 +17,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from .._kernel.exit import Stopped
-from ._account import Account
+from ._account import Account, watch
 from ._alone import Alone
 from ._context import AgentContext
 from ._errors import AgentFailed
@@ -26,7 +26,6 @@ from ._fork import enter_fork
 from ._inbox import Inbox
 from ._loop import END, Loop, told_of_its_wait
 from ._next import Standing, decide
-from ._pulse import watch
 from ._report import AgentReport
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from actors.agent import (
     ToolCompleted,
     ToolStarted,
 )
-from actors.agent._pulse import LATE, LOOK_EVERY
+from actors.agent._account import LATE, LOOK_EVERY
 from tests.actors.agent.agents import Stage, told, use
 
 
