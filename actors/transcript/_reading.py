@@ -23,8 +23,18 @@ import attrs
 from ..agent._conversation import mend
 from ..agent._events import AssistantMessage, CompactBoundary, Message, UserMessage
 from ..env import Files
-from ._records import Recorded, Unrecorded, decode, parse
-from ._straight import LONGEST_ID, OWN_HEAD, Chain, read_straight
+from ._records import (
+    LONGEST_ID,
+    OWN_HEAD,
+    STEP,
+    Chain,
+    Recorded,
+    Unrecorded,
+    decode,
+    go_on_always,
+    parse,
+    read_straight,
+)
 
 READ_LIMIT: Final = 128 * 2**20
 """So much is read from the end of a file, at most: of a longer one what was said since
@@ -33,8 +43,6 @@ LINE_LIMIT: Final = 16 * 2**20
 """What is longer is no line: it is neither written nor read."""
 
 _PIECE: Final = 4 * 2**20
-# Records between two looks at whether somebody still wants them.
-_STEP: Final = 256
 # What stands for a line that is too long.
 _NO_LINE: Final = b"?"
 _SELDOM: Final = 1_000_000
@@ -99,10 +107,6 @@ class TranscriptTooLarge(ValueError):
 
 class _Cut(Exception):
     """What is wanted is in a part of the file that was not read."""
-
-
-def _go_on() -> None:
-    """Nobody stops it."""
 
 
 class _Scan:
@@ -220,7 +224,7 @@ def _text(value: bytes) -> str:
 
 
 def read_transcript(
-    files: Files, path: Path, agent_id: str, go_on: Callable[[], None] = _go_on
+    files: Files, path: Path, agent_id: str, go_on: Callable[[], None] = go_on_always
 ) -> Transcript | None:
     """Read a file; return None if it is not there or has nothing of this agent. It
     may take long: about a second for 100,000 messages. Again and again it calls
@@ -248,7 +252,7 @@ def read_tail(
     path: Path,
     agent_id: str,
     count: int,
-    go_on: Callable[[], None] = _go_on,
+    go_on: Callable[[], None] = go_on_always,
 ) -> list[Message]:
     """Return the last ``count`` messages as they were recorded; fewer if there are
     no more in the last `READ_LIMIT` bytes. Lines that cannot be read are passed over.
@@ -343,9 +347,9 @@ def _read_lines(
 
 def _scan(lines: Sequence[bytes], agent_id: str, go_on: Callable[[], None]) -> _Scan:
     scan = _Scan(agent_id)
-    for first in range(0, len(lines), _STEP):
+    for first in range(0, len(lines), STEP):
         go_on()
-        for line in lines[first : first + _STEP]:
+        for line in lines[first : first + STEP]:
             if line.strip():
                 scan.add(line)
     return scan
@@ -356,7 +360,7 @@ def _read_chain(
     agent_id: str,
     *,
     is_cut: bool = False,
-    go_on: Callable[[], None] = _go_on,
+    go_on: Callable[[], None] = go_on_always,
 ) -> Transcript | None:
     """Return the conversation in ``lines``, of which others may come before, if it
     ``is_cut``."""
@@ -389,7 +393,7 @@ def _walk(scan: _Scan, leaf: _Record, is_cut: bool, go_on: Callable[[], None]) -
     record: _Record | None = leaf
     while record is not None and record.uuid not in seen:
         seen.add(record.uuid)
-        if len(seen) % _STEP == 0:
+        if len(seen) % STEP == 0:
             go_on()
         try:
             message = record.said() if record.ours else None

@@ -24,7 +24,7 @@ from actors.transcript import (
     _reading as _transcript_reading,
 )
 from actors.transcript import (
-    _straight as _transcript_straight,
+    _records as _transcript_records,
 )
 from supervisor.agents import AgentPolicy
 from supervisor.runtime import ResumeRefused, open_runtime
@@ -148,7 +148,7 @@ async def test_what_is_read_and_not_yet_understood_is_given_up_as_well(
             with r.store.transcript_file(ID).open("ab") as file:
                 file.write(b"torn\n")
         understood = 0
-        parse = _transcript_straight.parse
+        parse = _transcript_records.parse
         read = _transcript_reading._Scan._read
 
         def seen() -> None:
@@ -167,7 +167,7 @@ async def test_what_is_read_and_not_yet_understood_is_given_up_as_well(
             seen()
             return read(scan, line)
 
-        monkeypatch.setattr(_transcript_straight, "parse", parsed)
+        monkeypatch.setattr(_transcript_records, "parse", parsed)
         monkeypatch.setattr(_transcript_reading._Scan, "_read", scanned)
         with trio.CancelScope() as scope:
             await r.store.load(ID)
