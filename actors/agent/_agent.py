@@ -141,8 +141,9 @@ class Agent:
     forked: bool = attrs.field(default=False, kw_only=True)
     shutdown: float = attrs.field(default=5.0, kw_only=True)
 
-    task_type: ClassVar[str] = "local_agent"
-    writes_output: ClassVar[bool] = False
+    # Not ClassVar: pyright would not take it for a `Work` then.
+    task_type = "local_agent"
+    writes_output = False
     has_tasks: ClassVar[bool] = True
     """Whether it may have tasks of its own."""
     background: ClassVar[bool] = False
