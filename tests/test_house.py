@@ -863,12 +863,17 @@ def test_a_bound_below_the_limit_is_none(right: str) -> None:
             "cattrs supervisor.definitions supervisor.settings supervisor.tools",
         ),
         (
+            # What `--help` shows.
+            "import supervisor.cli._command",
+            "cattrs supervisor.runtime supervisor.settings supervisor.hooks",
+        ),
+        (
             "import supervisor.cli._command, supervisor.cli.run",
             "cattrs supervisor.cli.agent supervisor.definitions supervisor.tools",
         ),
     ],
 )
-def test_a_program_that_runs_shells_loads_nothing_that_agents_need(
+def test_a_short_program_loads_nothing_that_it_does_not_need(
     program: str, needless: str
 ) -> None:
     """Each short command pays for what is loaded. Imports stand in the functions that

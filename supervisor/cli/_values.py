@@ -8,15 +8,17 @@ import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 import click
 
 from actors.env import real_env
 
-from ..runtime import Limits
-from ..settings import read_limits
 from ..tree import Backoff, InvalidChildSpec
+
+if TYPE_CHECKING:
+    from ..runtime import Limits
 
 
 def option(read: Callable[[str], object]) -> Callable[[str], object]:
@@ -95,6 +97,9 @@ def _number(text: str) -> float | None:
 def limits(most: int | None = None) -> Limits:
     """Return the limits that the environment sets, with at most ``most`` tasks if
     that is said."""
+    # Whoever only asks for help need not wait until a runtime is loaded.
+    from ..settings import read_limits
+
     with refusing(ValueError):
         read = read_limits(os.environ)
     return read if most is None else attrs.evolve(read, total=most)
