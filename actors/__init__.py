@@ -5,15 +5,14 @@ Besides the actors themselves, which are here:
 - `actors.shell`: a shell command as a background task.
 - `actors.agent`: an agent as a background task, whatever model is behind it.
 - `actors.models`: agents' loops for real models and for a script.
-- `actors.transcript`: where what an agent says is kept.
 - `actors.work`: what a background task is, for those who write their own.
 - `actors.output`: where what a task prints is kept.
-- `actors.text`: the rules of text: what may stand in it, and how it is cut.
-- `actors.envelope`: the text that tells a parent agent of an end.
-- `actors.notifier`: the actor that writes those texts.
 - `actors.env`: the seam to the operating system.
 - `actors.testing`: a world in memory, for tests.
 - `actors.lowlevel`: what only a supervisor needs.
+
+The other modules (`house`, `hosting`, `text`, `envelope`, `notifier`, `transcript`) are
+for this package and `supervisor` alone: they list nothing that is promised.
 """
 
 # General layout:
@@ -22,8 +21,9 @@ Besides the actors themselves, which are here:
 # becomes an actor with a mailbox, a reference and exactly one exit per
 # incarnation. lowlevel is the part of it that only a supervisor needs.
 # env is the seam to the world; _posix, _files and _guardian stand behind it.
-# text has the rules of text, output and envelope are formats; shell, agent, notifier and transcript are actors
-# built on all this. models is optional: each of its files has an import of its own.
+# text has the rules of text, output and envelope are formats; shell, agent,
+# notifier and transcript are actors built on all this. house and hosting have what
+# `supervisor` needs of all these and users do not. models is optional: each of its files has an import of its own.
 # Nothing here knows of restarts, task tables or hosts: that is `supervisor`.
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from ._kernel.exit import Exit as Exit
 from ._kernel.exit import Failed as Failed
 from ._kernel.exit import Stopped as Stopped
 from ._kernel.mailbox import Mailbox as Mailbox
-from ._kernel.mailbox import MailboxStatistics as MailboxStatistics
 from ._kernel.public import publish as _publish
 from ._kernel.ref import ActorRef as ActorRef
 from ._kernel.ref import Reply as Reply
@@ -73,7 +72,6 @@ __all__ = [
     "Mailbox",
     "MailboxClosed",
     "MailboxFull",
-    "MailboxStatistics",
     "NotInTrio",
     "Progress",
     "Progressed",

@@ -26,13 +26,7 @@ __all__ = [
     "Env",
     "Files",
     "Ids",
-    "OutputFile",
-    "Process",
-    "ProcessExit",
-    "ProcessUsage",
     "Processes",
-    "Share",
-    "Terminal",
     "real_env",
 ]
 

@@ -10,6 +10,9 @@ says can pass for the envelope of another, or for the end of its own::
     usage?(total-tokens? tool-uses? duration-ms?) remaining all-terminal note
 
 Every text is cleaned (`clean_text`), then cut to its limit, then escaped.
+
+It is for `actors` and `supervisor` themselves, so it has no ``__all__`` and no name
+of it is promised.
 """
 
 from __future__ import annotations
@@ -20,30 +23,10 @@ from typing import Final
 
 import attrs
 
-from ._kernel.public import publish as _publish
 from .text import ESCAPE_SEQUENCE, escape, whole_characters
 from .text import clean_text as clean_text
 from .text import encodable as encodable
 from .text import encodable_data as encodable_data
-
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = [
-    "CUT",
-    "ERROR_LIMIT",
-    "LABEL_LIMIT",
-    "NOTE",
-    "PATH_LIMIT",
-    "RESULT_LIMIT",
-    "TAIL_LIMIT",
-    "Envelope",
-    "clean_text",
-    "encodable",
-    "encodable_data",
-    "render",
-    "render_minimal",
-    "truncate_head",
-    "truncate_tail",
-]
 
 NOTE: Final = (
     "This is an automatic report by the task supervisor:"
@@ -279,6 +262,3 @@ def _identifier(value: object) -> str:
     except Exception:  # the value is anything at all, and so are its methods
         text = ""
     return _NOT_IDENTIFIER.sub("", text) or "unknown"
-
-
-_publish(globals())

@@ -2,6 +2,8 @@
 
 It holds nothing itself. The records wait in an outbox that belongs to the host,
 so when the notifier crashes its next incarnation goes on where this one was.
+
+It is for `supervisor` alone, so it has no ``__all__`` and no name of it is promised.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@
 for the bytes that a process prints, piece by piece. `one_line`, `first_line` and
 `cut` make a text short, `escape` makes it harmless between tags, and `encodable`
 makes it something that UTF-8 can hold. All of it is pure.
+
+It is for `actors` and `supervisor` themselves, so it has no ``__all__`` and no name
+of it is promised.
 """
 
 from __future__ import annotations
@@ -14,25 +17,6 @@ import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
-
-from ._kernel.public import publish as _publish
-
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = [
-    "ESCAPE_SEQUENCE",
-    "LINE_LIMIT",
-    "Cleaner",
-    "clean_text",
-    "cut",
-    "encodable",
-    "encodable_data",
-    "escape",
-    "escaped_line",
-    "first_line",
-    "is_encodable",
-    "one_line",
-    "whole_characters",
-]
 
 ESCAPE_SEQUENCE: Final = (
     r"\x1b(?:"
@@ -310,6 +294,3 @@ def whole_characters(data: bytes) -> bytes:
     while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
         start += 1
     return data[start:]
-
-
-_publish(globals())

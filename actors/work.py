@@ -19,12 +19,11 @@ from ._kernel.public import publish as _publish
 from ._kernel.rare import HasRare, Rare
 from ._kernel.status import Guard, Progress, TaskStatus
 from .env import Env, ProcessUsage
-from .output import DiskQuota, Growth, OutputLog, older_file
+from .output import Growth, OutputLog, older_file
+from .output._quota import DiskQuota
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
-    "PROGRESS_EVERY",
-    "Input",
     "Report",
     "Work",
     "WorkFailed",

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from actors import Progress
-from actors.lowlevel import publish as _publish
+from actors.house import publish as _publish
 from actors.text import escaped_line
 
 from ._life.progress_notes import furthest, progress_line
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
-    "LISTED",
-    "SKILLS",
     "InvokedSkill",
     "ProgressReports",
     "after_compaction",

@@ -7,9 +7,9 @@ may change with the house, unlike what other modules offer.
 
 from __future__ import annotations
 
-from actors.lowlevel import publish as _publish
+from actors.house import publish as _publish
 
-from ._life.life import Life as Life
+from ._life.life import Life
 from ._tasks.json import SCHEMA_VERSION as SCHEMA_VERSION
 from .agents._host import REFUSED_BY_DEFAULT as REFUSED_BY_DEFAULT
 from .agents._host import REFUSED_UNASKED as REFUSED_UNASKED
@@ -22,7 +22,6 @@ __all__ = [
     "REFUSED_BY_DEFAULT",
     "REFUSED_UNASKED",
     "SCHEMA_VERSION",
-    "Life",
     "is_about",
     "is_listed",
     "life_of",

@@ -16,21 +16,19 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors.agent import Agent, UserMessage
-from actors.env import Env, Share, real_env
-from actors.lowlevel import check_one_of, check_type, require_trio
-from actors.lowlevel import publish as _publish
+from actors.env import Env, real_env
+from actors.hosting import Share
+from actors.house import check_one_of, check_type, require_trio
+from actors.house import publish as _publish
 from actors.transcript import TranscriptStore
 from actors.work import Work
 
 from ._delivery.display import DisplayItem as DisplayItem
 from ._delivery.display import DisplayQueue as DisplayQueue
-from ._delivery.display import Folded as Folded
-from ._delivery.display import cap_lines as cap_lines
 from ._delivery.outbox import NOTIFY, Notify
 from ._delivery.outbox import Notification as Notification
 from ._delivery.readers import Notifications as Notifications
-from ._delivery.turns import Parents
-from ._delivery.turns import Turn as Turn
+from ._delivery.turns import Parents, Turn
 from ._delivery.wakes import Wake as Wake
 from ._delivery.wakes import Wakes as Wakes
 from ._delivery.wakes import as_reminder as as_reminder
@@ -62,7 +60,6 @@ from ._tasks.snapshot import TaskError as TaskError
 from ._tasks.snapshot import TaskSnapshot as TaskSnapshot
 from ._tasks.snapshot import Usage as Usage
 from ._tasks.task_events import Acked as Acked
-from ._tasks.task_events import AgentEvents as AgentEvents
 from ._tasks.task_events import AgentSaid as AgentSaid
 from ._tasks.task_events import ApprovalAnswered as ApprovalAnswered
 from ._tasks.task_events import ApprovalRequested as ApprovalRequested
@@ -84,10 +81,8 @@ from .agents._messages import Messages, check_message
 from .agents._messages import Sent as Sent
 from .agents._resume import Resumes
 from .agents._side import Agents
-from .schedule import Schedule as Schedule
-from .schedule import start_schedule
-from .tree._errors import SupervisorError
-from .tree._errors import WouldDeadlock as WouldDeadlock
+from .schedule import Schedule, start_schedule
+from .tree._errors import SupervisorError, WouldDeadlock
 from .tree._events import EventStream
 from .tree._fair import fair
 from .tree._spec import Backoff, Restart
@@ -103,7 +98,6 @@ if TYPE_CHECKING:
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
     "Acked",
-    "AgentEvents",
     "AgentRunsElsewhere",
     "AgentSaid",
     "Approval",
@@ -114,7 +108,6 @@ __all__ = [
     "DepthExceeded",
     "DisplayItem",
     "DisplayQueue",
-    "Folded",
     "InputClosed",
     "Limits",
     "MessageRefused",
@@ -125,7 +118,6 @@ __all__ = [
     "ResumeRefused",
     "Runtime",
     "RuntimeStopping",
-    "Schedule",
     "Sent",
     "StopResult",
     "TaskBackgrounded",
@@ -141,15 +133,12 @@ __all__ = [
     "TaskSnapshot",
     "TaskStarted",
     "TaskStopRequested",
-    "Turn",
     "UnknownTask",
     "Usage",
     "Wake",
     "Wakes",
     "Warned",
-    "WouldDeadlock",
     "as_reminder",
-    "cap_lines",
     "from_json",
     "open_runtime",
     "to_json",
@@ -583,7 +572,7 @@ class Runtime:
             ValueError: for a bad variable, naming it.
         """
         from .settings import read_settings
-        from .tools import tools_for
+        from .tools._set import tools_for
 
         owner = as_text("owner", owner)
         if settings is None:

@@ -29,8 +29,8 @@ import trio
 
 from actors import Context
 from actors.env import Clock, Env
-from actors.lowlevel import check_text, check_type
-from actors.lowlevel import publish as _publish
+from actors.house import check_text, check_type
+from actors.house import publish as _publish
 from actors.text import clean_text, escape, escaped_line, one_line
 
 from ._delivery.outbox import Facts, Notification, Words
@@ -44,7 +44,9 @@ if TYPE_CHECKING:
     from cronsim import CronSim
 
 # For help(), which shows only what a module defines itself or lists here.
-__all__ = ["PROMPT_LIMIT", "Schedule"]
+__all__ = [
+    "Schedule",
+]
 
 PROMPT_LIMIT: Final = 32_768
 """Characters that a prompt may have."""

@@ -14,25 +14,14 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from actors.lowlevel import check_type, check_whole
-from actors.lowlevel import publish as _publish
+from actors.house import check_type, check_whole
+from actors.house import publish as _publish
 from actors.text import cut
 
 from ._tasks.places import Limits
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
-    "BASH_DEFAULT_TIMEOUT_MS",
-    "BASH_MAX_TIMEOUT_MS",
-    "DISABLE_BACKGROUND_TASKS",
-    "LIMIT_VARIABLES",
-    "MAX_AGENTS",
-    "MAX_OUTPUT_LENGTH",
-    "MAX_SHELLS",
-    "MAX_TASKS",
-    "MODEL_LIMITS",
-    "PROVIDER_LIMITS",
-    "VARIABLES",
     "Settings",
     "read_limits",
     "read_settings",

@@ -48,12 +48,11 @@ from typing import Any, Final, cast
 
 import attrs
 
-from actors.lowlevel import publish as _publish
+from actors.house import publish as _publish
 from actors.text import clean_text
 
 from .hooks import Hooks
-from .hooks._settings import EVENTS, HookReader, near, shown
-from .hooks._settings import Problem as Problem
+from .hooks._settings import EVENTS, HookReader, Problem, near, shown
 from .hooks._text_file import BadText, read_json, read_text
 from .permissions import Mode, Rule
 from .permissions._modes import CLAUDE_MODES
@@ -62,7 +61,12 @@ from .permissions._rule_reading import is_anchored
 from .permissions._rules import doubtful, is_about_paths, name_in
 
 # For help(), which shows only what a module defines itself or lists here.
-__all__ = ["FileSettings", "Problem", "SettingsError", "read_hooks", "read_settings"]
+__all__ = [
+    "FileSettings",
+    "SettingsError",
+    "read_hooks",
+    "read_settings",
+]
 
 _EFFECTS: Final = ("deny", "ask", "allow")
 _PERMISSIONS: Final = (

@@ -21,14 +21,18 @@ from bench.house import ROOT, Import, circles, entries, imports, modules
 ROOMS: Sequence[str] = """
 actors._kernel actors.text actors.env actors.output actors._system actors.work
 actors.envelope actors.notifier actors.agent actors.shell actors.transcript
-actors.models actors.testing
+actors.models actors.hosting actors.testing
 supervisor.tree supervisor._delivery supervisor.permissions supervisor.hooks
 supervisor.definitions supervisor._tasks supervisor._life supervisor.schedule
 supervisor.agents supervisor.settings supervisor.settings_file supervisor.runtime
 supervisor.lowlevel supervisor.attachments supervisor.tools supervisor.cli
 """.split()
 
-FACES = {"actors": "actors._kernel", "actors.lowlevel": "actors._kernel"}
+FACES = {
+    "actors": "actors._kernel",
+    "actors.house": "actors._kernel",
+    "actors.lowlevel": "actors._kernel",
+}
 """What stands outside of the room whose face it is."""
 
 CLIMBS = {
@@ -44,6 +48,10 @@ LOOKS = {
     ("actors.output", "actors._system.files"): "only so /dev/full is an output file",
     ("actors.transcript", "actors.agent._conversation"): "what is read is mended there",
     ("supervisor.agents", "actors.transcript._reading"): "small pieces can each fail",
+    (
+        "supervisor.hooks",
+        "supervisor.permissions._judging",
+    ): "what hooks say is weighed",
     ("supervisor.permissions", "supervisor.tools._arguments"): "a tool's fields",
 }
 """What a test looks at in another room than its own all the same, and why."""

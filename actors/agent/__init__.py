@@ -39,16 +39,10 @@ from __future__ import annotations
 from .._kernel.public import publish as _publish
 from ._agent import Agent as Agent
 from ._agent import Run as Run
-from ._breaker import Breaker as Breaker
 from ._budget import Budget as Budget
 from ._context import AgentContext as AgentContext
-from ._conversation import settled as settled
-from ._errors import AgentError as AgentError
 from ._errors import AgentFailed as AgentFailed
 from ._errors import ForkRefused as ForkRefused
-from ._errors import InboxClosed as InboxClosed
-from ._errors import InboxFull as InboxFull
-from ._events import TERMINATE_MODES as TERMINATE_MODES
 from ._events import AgentEvent as AgentEvent
 from ._events import ApprovalRequested as ApprovalRequested
 from ._events import AssistantMessage as AssistantMessage
@@ -56,7 +50,6 @@ from ._events import CompactBoundary as CompactBoundary
 from ._events import FinalResult as FinalResult
 from ._events import Message as Message
 from ._events import Note as Note
-from ._events import Origin as Origin
 from ._events import Terminate as Terminate
 from ._events import TextDelta as TextDelta
 from ._events import TodoItem as TodoItem
@@ -67,47 +60,25 @@ from ._events import ToolCompleted as ToolCompleted
 from ._events import ToolStarted as ToolStarted
 from ._events import ToolUse as ToolUse
 from ._events import UserMessage as UserMessage
-from ._host import AgentHost as AgentHost
 from ._host import AgentTool as AgentTool
-from ._host import OwnTask as OwnTask
-from ._inbox import INBOX_LIMIT as INBOX_LIMIT
-from ._inbox import INBOX_SIZE as INBOX_SIZE
-from ._inbox import Inbox as Inbox
-from ._json import from_data as from_data
 from ._json import from_json as from_json
-from ._json import to_data as to_data
 from ._json import to_json as to_json
-from ._report import AgentReport as AgentReport
-from ._running import CONTINUE as CONTINUE
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
-    "CONTINUE",
-    "INBOX_LIMIT",
-    "INBOX_SIZE",
-    "TERMINATE_MODES",
     "Agent",
     "AgentContext",
-    "AgentError",
     "AgentEvent",
     "AgentFailed",
-    "AgentHost",
-    "AgentReport",
     "AgentTool",
     "ApprovalRequested",
     "AssistantMessage",
-    "Breaker",
     "Budget",
     "CompactBoundary",
     "FinalResult",
     "ForkRefused",
-    "Inbox",
-    "InboxClosed",
-    "InboxFull",
     "Message",
     "Note",
-    "Origin",
-    "OwnTask",
     "Run",
     "Terminate",
     "TextDelta",
@@ -119,10 +90,7 @@ __all__ = [
     "ToolStarted",
     "ToolUse",
     "UserMessage",
-    "from_data",
     "from_json",
-    "settled",
-    "to_data",
     "to_json",
 ]
 

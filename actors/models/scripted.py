@@ -85,12 +85,10 @@ from ._script_file import Item, ScriptError, read_file
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
-    "PROVIDER",
     "AgentScript",
     "Script",
     "ScriptError",
     "Step",
-    "Turn",
     "read_script",
 ]
 

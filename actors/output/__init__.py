@@ -17,30 +17,16 @@ import trio
 
 from .._kernel.public import publish as _publish
 from ..env import OutputFile
-from ..text import ESCAPE_SEQUENCE as ESCAPE_SEQUENCE
-from ..text import LINE_LIMIT as LINE_LIMIT
-from ..text import Cleaner as Cleaner
-from ..text import whole_characters as whole_characters
+from ..text import Cleaner, whole_characters
 from ._quota import DirectoryQuotaExceeded as DirectoryQuotaExceeded
-from ._quota import DiskQuota as DiskQuota
+from ._quota import DiskQuota
 from ._quota import QuotaExceeded as QuotaExceeded
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
-    "BINARY_NOTE",
-    "ESCAPE_SEQUENCE",
-    "LINE_LIMIT",
-    "LOST_NOTE",
-    "SNIFF",
-    "Cleaner",
     "DirectoryQuotaExceeded",
-    "DiskQuota",
-    "Growth",
     "OutputLog",
     "QuotaExceeded",
-    "cut_at_lines",
-    "older_file",
-    "whole_characters",
 ]
 
 SNIFF: Final = 4096

@@ -24,15 +24,11 @@ from ..text import first_line
 from ..work import Report
 from ._command import REPORT_SURVIVORS_EVERY, run_command
 from ._command import CommandFailed as CommandFailed
-from ._command import exit_words as exit_words
-from ._command import spawn_shell as spawn_shell
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
     "CommandFailed",
     "Shell",
-    "exit_words",
-    "spawn_shell",
 ]
 
 _LIMITS = tuple(

@@ -39,37 +39,21 @@ next event of a kind.
 from __future__ import annotations
 
 from .._kernel.public import publish as _publish
-from ._agents import AgentRun as AgentRun
-from ._agents import FakeTool as FakeTool
 from ._agents import run_agent as run_agent
-from ._commands import Commands as Commands
 from ._commands import Unscripted as Unscripted
-from ._env import FakeClock as FakeClock
 from ._env import FakeEnv as FakeEnv
-from ._env import FakeIds as FakeIds
 from ._env import fake_env as fake_env
 from ._files import FakeFiles as FakeFiles
 from ._probe import Probe as Probe
 from ._probe import wait_event as wait_event
-from ._processes import FakeProcess as FakeProcess
-from ._processes import FakeProcesses as FakeProcesses
 from ._program import Program as Program
-from ._program import Script as Script
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
-    "AgentRun",
-    "Commands",
-    "FakeClock",
     "FakeEnv",
     "FakeFiles",
-    "FakeIds",
-    "FakeProcess",
-    "FakeProcesses",
-    "FakeTool",
     "Probe",
     "Program",
-    "Script",
     "Unscripted",
     "fake_env",
     "run_agent",

@@ -13,15 +13,15 @@ from .._kernel.checks import check_type
 from ..agent import (
     Agent,
     AgentEvent,
-    AgentReport,
     AgentTool,
-    Inbox,
     Message,
     Terminate,
     ToolAnswer,
     ToolUse,
 )
 from ..agent._alone import Alone
+from ..agent._inbox import Inbox
+from ..agent._report import AgentReport
 from ..agent._running import run_agent as _run_agent
 from ._env import fake_env
 

@@ -6,6 +6,8 @@ small file that says what else it takes to go on with the agent. One actor,
 last write goes out together. Nobody who records waits for the disk, and a disk that
 fails stops no agent: it is told by a warning, and the messages are kept in memory
 for the next attempt, up to a limit.
+
+It is for `supervisor` alone, so it has no ``__all__`` and no name of it is promised.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from trio.lowlevel import enable_ki_protection
 
 from .._kernel.actor import Context
 from .._kernel.errors import ActorEnded, MailboxClosed
-from .._kernel.public import publish as _publish
 from ..agent._events import Message
 from ..env import Env, Files
 from ..output import Growth
@@ -35,19 +36,9 @@ from ._meta import MOST_RESUMES as MOST_RESUMES
 from ._meta import AgentMeta as AgentMeta
 from ._meta import decode_meta, encode_meta
 from ._meta import keeps as keeps
-from ._reading import READ_LIMIT, read_tail, read_transcript
+from ._reading import READ_LIMIT as READ_LIMIT
 from ._reading import Transcript as Transcript
-
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = [
-    "READ_LIMIT",
-    "STORE_LIMIT",
-    "AgentMeta",
-    "Transcript",
-    "TranscriptLog",
-    "TranscriptStore",
-    "transcript_writer",
-]
+from ._reading import read_tail, read_transcript
 
 T = TypeVar("T")
 
@@ -599,6 +590,3 @@ async def _write_rest(store: TranscriptStore) -> None:
     while store.is_wanted:
         await store.write()
         await trio.lowlevel.checkpoint()
-
-
-_publish(globals())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import attrs
 
-from actors.lowlevel import check_whole
+from actors.house import check_whole
 
 if TYPE_CHECKING:
     from .outbox import Notification

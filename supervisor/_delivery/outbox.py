@@ -26,7 +26,7 @@ from trio.lowlevel import ParkingLot, enable_ki_protection
 
 from actors import TaskStatus
 from actors.envelope import Envelope
-from actors.lowlevel import check_one_of
+from actors.house import check_one_of
 from actors.notifier import write_envelopes
 from actors.text import one_line
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 from trio.lowlevel import checkpoint, checkpoint_if_cancelled, enable_ki_protection
 
-from actors.lowlevel import check_whole
+from actors.house import check_whole
 
 from .outbox import Notification, Outbox, by_number
 

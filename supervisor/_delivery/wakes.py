@@ -14,7 +14,7 @@ from types import TracebackType
 import trio
 from trio.lowlevel import checkpoint, enable_ki_protection
 
-from actors.lowlevel import check_number
+from actors.house import check_number
 
 from ..tree._errors import SupervisorError
 from ..tree._fair import fair

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from actors import TaskStatus
-from actors.work import Input
+from actors.hosting import Input
 
 from .._tasks.errors import InputClosed, UnknownTask
 from .._tasks.record import Task

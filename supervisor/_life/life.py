@@ -20,8 +20,8 @@ from trio.lowlevel import enable_ki_protection
 
 from actors import ActorRef, Completed, Context, Exit, Stopped, TaskStatus
 from actors.env import Env
+from actors.hosting import DiskQuota
 from actors.lowlevel import current_actor
-from actors.output import DiskQuota
 from actors.text import one_line
 from actors.transcript import MOST_RESUMES
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
-from actors.agent import AgentReport, InboxClosed, UserMessage
+from actors.agent import UserMessage
+from actors.agent.hosting import AgentReport, InboxClosed
 
 from .._delivery.outbox import Notification
 from .record import Task

@@ -7,8 +7,8 @@ from typing import Any, Final, cast, get_type_hints
 import attrs
 import orjson
 
-from actors.agent import from_data
 from actors.agent import to_json as said_to_json
+from actors.agent.hosting import from_data
 from actors.text import encodable
 
 from .. import tree

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import trio
 
-from actors.lowlevel import check_one_of
+from actors.house import check_one_of
 from actors.work import Work
 
 from .._delivery.outbox import NOTIFY, Notify

@@ -32,7 +32,7 @@ from typing import Generic, Protocol, TypeVar, cast
 import attrs
 from trio.lowlevel import ParkingLot, enable_ki_protection
 
-from actors.lowlevel import check_type, check_whole
+from actors.house import check_type, check_whole
 
 from .kinds import KINDS
 from .record import Table, Task

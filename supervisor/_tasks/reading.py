@@ -27,8 +27,8 @@ from typing import Final, Self
 import attrs
 import trio
 
-from actors.lowlevel import check_whole
-from actors.output import older_file
+from actors.hosting import older_file
+from actors.house import check_whole
 from actors.text import whole_characters
 
 from .record import Task

@@ -22,7 +22,8 @@ import trio
 
 from actors import ActorRef, Context, Progress
 from actors.agent import Agent
-from actors.env import Env, ProcessUsage
+from actors.env import Env
+from actors.hosting import ProcessUsage
 from actors.shell import Shell
 from actors.work import Report, Work
 

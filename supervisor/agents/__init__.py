@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import attrs
 
 from actors.agent import Run
-from actors.lowlevel import check_type, check_whole
-from actors.lowlevel import publish as _publish
+from actors.house import check_type, check_whole
+from actors.house import publish as _publish
 
-from .._tasks.errors import DepthExceeded as DepthExceeded
 from ..hooks import Hooks
 from ..permissions import Permissions
 
@@ -25,7 +24,9 @@ if TYPE_CHECKING:
     from ..tools import Tool
 
 # For help(), which shows only what a module defines itself or lists here.
-__all__ = ["AgentPolicy", "DepthExceeded", "MoreTools"]
+__all__ = [
+    "AgentPolicy",
+]
 
 MoreTools: TypeAlias = "Callable[[Runtime, str], Sequence[Tool]]"
 """Returns tools for the agent of a runtime that has this id."""

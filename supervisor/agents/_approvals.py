@@ -10,7 +10,7 @@ import trio
 
 from actors.agent import ToolUse
 from actors.env import Ids
-from actors.lowlevel import check_type
+from actors.house import check_type
 from actors.text import one_line
 
 from .._tasks.task_events import ApprovalAnswered, ApprovalRequested

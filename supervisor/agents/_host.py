@@ -13,12 +13,12 @@ from trio.lowlevel import enable_ki_protection
 from actors.agent import (
     AgentFailed,
     AgentTool,
-    Breaker,
     Message,
     ToolAnswer,
     ToolUse,
     UserMessage,
 )
+from actors.agent.hosting import Breaker
 from actors.text import one_line
 from actors.work import Work
 
@@ -28,7 +28,8 @@ from .._tasks.agent_task import AgentTask
 from .._tasks.errors import RuntimeStopping
 from .._tasks.orders import check_order
 from .._tasks.places import Wait
-from ..hooks import Advice, AgentHooks
+from ..hooks import Advice
+from ..hooks._calls import AgentHooks
 from ..hooks._idle_guards import idle_guards
 from ..permissions import AskFailed, ToolRequest
 from ..permissions._judging import with_input
@@ -91,7 +92,7 @@ class HostTool(AgentTool, Protocol):
 
 
 class RuntimeHost:
-    """The `actors.agent.AgentHost` of one run of one agent."""
+    """What one run of one agent asks of its runtime."""
 
     def __init__(
         self, life: Life, agents: Agents, task: AgentTask, hooks: AgentHooks

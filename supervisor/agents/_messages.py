@@ -15,8 +15,9 @@ import attrs
 import trio
 
 from actors import TaskStatus
-from actors.agent import Agent, InboxFull, UserMessage
-from actors.lowlevel import check_text
+from actors.agent import Agent, UserMessage
+from actors.agent.hosting import InboxFull
+from actors.house import check_text
 from actors.text import is_encodable
 from actors.transcript import AgentMeta
 

@@ -16,15 +16,8 @@ import attrs
 from trio.lowlevel import enable_ki_protection
 
 from actors import TaskStatus
-from actors.agent import (
-    Agent,
-    Budget,
-    Inbox,
-    InboxFull,
-    Message,
-    UserMessage,
-    settled,
-)
+from actors.agent import Agent, Budget, Message, UserMessage
+from actors.agent.hosting import Inbox, InboxFull, settled
 from actors.transcript import META_LIMIT, keeps
 
 from .._tasks.agent_task import AgentTask
@@ -32,7 +25,7 @@ from .._tasks.errors import AgentRunsElsewhere, ResumeRefused
 from .._tasks.orders import Order, check_order
 from .._tasks.revival import Revival
 from .._tasks.task_events import TaskResumed
-from ..permissions import recheck, resolve_mode
+from ..permissions._modes import recheck, resolve_mode
 from ..permissions._tool_names import names_tool
 from ._inherited import Inherited, inherited
 

@@ -12,14 +12,17 @@ import attrs
 import trio
 
 from actors import Stopped, TaskStatus
-from actors.agent import Agent, Inbox, Message, UserMessage, settled
+from actors.agent import Agent, Message, UserMessage
+from actors.agent.hosting import Inbox, settled
 from actors.shell import Shell
 from actors.transcript import AgentMeta, Transcript, TranscriptStore
 from actors.work import Work
 
 from .._tasks.agent_task import AgentTask
-from ..hooks import AgentHooks, HookFacts, Hooks
-from ..permissions import read_mode, resolve_mode
+from ..hooks import Hooks
+from ..hooks._calls import AgentHooks, HookFacts
+from ..permissions import read_mode
+from ..permissions._modes import resolve_mode
 from ..permissions._paths import resolve
 from . import AgentPolicy
 from ._approvals import Approvals

@@ -71,7 +71,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from actors.lowlevel import publish as _publish
+from actors.house import publish as _publish
 from actors.text import clean_text
 
 from ..hooks import Hooks

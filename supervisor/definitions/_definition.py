@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 
 import attrs
 
-from actors.lowlevel import check_all, check_text, check_type, check_whole, of
+from actors.house import check_all, check_text, check_type, check_whole, of
 from actors.text import clean_text, is_encodable
 
 from ..hooks import Hooks

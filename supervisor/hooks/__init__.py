@@ -99,27 +99,19 @@ that names the argument.
 
 from __future__ import annotations
 
-from actors.lowlevel import publish as _publish
+from actors.house import publish as _publish
 
 from ._calls import END_BUDGET as END_BUDGET
-from ._calls import STOP_BLOCKS as STOP_BLOCKS
 from ._calls import Advice as Advice
-from ._calls import AgentHooks as AgentHooks
 from ._calls import Comment as Comment
-from ._calls import HookFacts as HookFacts
 from ._hook import Hook as Hook
-from ._hook import HookFunction as HookFunction
 from ._hook import Hooks as Hooks
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
-    "STOP_BLOCKS",
     "Advice",
-    "AgentHooks",
     "Comment",
     "Hook",
-    "HookFacts",
-    "HookFunction",
     "Hooks",
 ]
 

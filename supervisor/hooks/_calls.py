@@ -17,8 +17,8 @@ from actors.agent import AgentFailed
 from actors.env import Env
 from actors.text import clean_text, one_line
 
-from ..permissions import Decision, ToolRequest, Verdict
-from ..permissions._judging import look
+from ..permissions import ToolRequest, Verdict
+from ..permissions._judging import Decision, look
 from ..permissions._modes import CLAUDE_NAMES, Mode
 from ..permissions._paths import home_directory
 from ..permissions._rules import Effect

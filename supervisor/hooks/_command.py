@@ -10,8 +10,8 @@ from typing import Final
 import attrs
 import trio
 
-from actors.env import Env, Process, ProcessExit
-from actors.shell import spawn_shell
+from actors.env import Env
+from actors.hosting import Process, ProcessExit, spawn_shell
 
 from ._object import as_text
 

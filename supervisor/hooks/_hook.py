@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from actors.lowlevel import by, check_number, check_type
+from actors.house import by, check_number, check_type
 from actors.text import one_line
 
 from ..permissions import Rule, as_tuple, is_async_function, list_of

@@ -79,38 +79,29 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import attrs
 
-from actors.lowlevel import publish as _publish
+from actors.house import publish as _publish
 from actors.text import one_line
 
 from ..tree._errors import AskFailed as AskFailed
-from ._judging import Decision as Decision
+from ._judging import Decision, weigh, with_input
 from ._judging import ToolRequest as ToolRequest
 from ._judging import Verdict as Verdict
-from ._judging import decide as decide
-from ._judging import weigh, with_input
 from ._modes import MODES as MODES
 from ._modes import Mode as Mode
-from ._modes import ModeName as ModeName
+from ._modes import ModeName
 from ._modes import read_mode as read_mode
-from ._modes import recheck as recheck
-from ._modes import resolve_mode as resolve_mode
 from ._rules import Rule as Rule
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
     "MODES",
     "AskFailed",
-    "Decision",
     "Mode",
-    "ModeName",
     "Permissions",
     "Rule",
     "ToolRequest",
     "Verdict",
-    "decide",
     "read_mode",
-    "recheck",
-    "resolve_mode",
 ]
 
 T = TypeVar("T")

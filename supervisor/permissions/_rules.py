@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
-from actors.lowlevel import check_one_of, check_type
+from actors.house import check_one_of, check_type
 
 from ._command_patterns import allows_command, forbids_command, matches_command
 from ._glob import matches_glob

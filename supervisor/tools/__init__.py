@@ -15,10 +15,9 @@
 
 from __future__ import annotations
 
-from actors.lowlevel import publish as _publish
+from actors.house import publish as _publish
 
 from ._set import TOOL_NAMES as TOOL_NAMES
-from ._set import tools_for as tools_for
 from ._tool import Tool as Tool
 from ._tool import ToolResult as ToolResult
 
@@ -27,7 +26,6 @@ __all__ = [
     "TOOL_NAMES",
     "Tool",
     "ToolResult",
-    "tools_for",
 ]
 
 _publish(globals())

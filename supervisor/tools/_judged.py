@@ -9,7 +9,8 @@ from actors.agent import ToolUse
 
 from ..agents._inherited import agent_record
 from ..lowlevel import life_of
-from ..permissions import Permissions, ToolRequest, resolve_mode
+from ..permissions import Permissions, ToolRequest
+from ..permissions._modes import resolve_mode
 from ..permissions._paths import home_directory
 from ._arguments import Refused
 from ._tool import Guard, Tool

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from actors import TaskStatus
-from actors.shell import exit_words
+from actors.hosting import exit_words
 from actors.text import one_line
 
 from .._life.handles import TaskHandle

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from actors.lowlevel import check_type
+from actors.house import check_type
 
 from ..permissions import Permissions
 from ..settings import Settings, read_settings

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeAlias
 import attrs
 import trio
 
-from actors.lowlevel import check_type
+from actors.house import check_type
 
 from .._tasks.errors import BacklogFull, RuntimeStopping
 from ..tree._errors import WouldDeadlock

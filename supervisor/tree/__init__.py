@@ -5,7 +5,7 @@ Like OTP's, with trio's guarantee: nothing outlives its block.
 
 from __future__ import annotations
 
-from actors.lowlevel import publish as _publish
+from actors.house import publish as _publish
 
 from ._errors import AlreadyPresent as AlreadyPresent
 from ._errors import AlreadyStarted as AlreadyStarted

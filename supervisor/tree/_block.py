@@ -13,7 +13,8 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors import Failed, Stopped
-from actors.lowlevel import StoppedBy, require_trio
+from actors.house import require_trio
+from actors.lowlevel import StoppedBy
 
 from ._children import STOPPED_AT_ONCE, Child, Children, checked
 from ._errors import AlreadyStarted, ChildIgnored, SupervisorError

@@ -20,7 +20,8 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors import Exit, Failed, Stopped
-from actors.lowlevel import Incarnation, check_type, is_normal
+from actors.house import check_type
+from actors.lowlevel import Incarnation, is_normal
 from actors.text import cut
 from actors.work import WorkFailed
 

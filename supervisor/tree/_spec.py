@@ -27,7 +27,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors import Context
-from actors.lowlevel import check_number, check_one_of, check_type, check_whole
+from actors.house import check_number, check_one_of, check_type, check_whole
 
 from ._errors import InvalidChildSpec, InvalidSupervisorFlags
 

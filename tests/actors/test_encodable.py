@@ -20,9 +20,9 @@ from actors.agent import (
     ToolUse,
     UserMessage,
     from_json,
-    to_data,
     to_json,
 )
+from actors.agent.hosting import to_data
 from actors.envelope import encodable, encodable_data
 from actors.models import anthropic, openai
 

@@ -15,9 +15,8 @@ from actors import (
     Mailbox,
     Reply,
     Stopped,
-    TaskStatus,
 )
-from actors.lowlevel import Cell, Guard, StoppedBy, current_actor, is_normal
+from actors.lowlevel import Cell, StoppedBy, current_actor, is_normal
 
 
 @attrs.frozen
@@ -93,12 +92,6 @@ def widen(exit: Exit[int]) -> Exit[object]:
 
 def freeze(exit: Completed[int]) -> None:
     exit.value = 2  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def move(guard: Guard) -> None:
-    assert_type(guard.transition(TaskStatus.RUNNING), bool)
-    guard.transition("running")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    assert_type(guard.status, TaskStatus)
 
 
 def look() -> None:

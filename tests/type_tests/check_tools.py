@@ -9,12 +9,13 @@ from supervisor.attachments import ProgressReports, after_compaction, reminder
 from supervisor.permissions import Mode, Permissions, Rule, read_mode
 from supervisor.runtime import Runtime
 from supervisor.settings import Settings, read_settings
-from supervisor.tools import Tool, ToolResult, tools_for
+from supervisor.tools import Tool, ToolResult
 
 
 async def check_tools(runtime: Runtime) -> None:
     assert_type(read_settings(os.environ), Settings)
-    assert_type(tools_for(runtime, None, Settings(background_tasks=False)), list[Tool])
+    strict = Settings(background_tasks=False)
+    assert_type(runtime.tools_for(None, settings=strict), list[Tool])
     Settings(True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     for tool in runtime.tools_for("main"):
         assert_type(tool.name, str)

@@ -11,12 +11,12 @@ from actors.agent import (
     Agent,
     AssistantMessage,
     Budget,
-    Inbox,
     ToolAnswer,
     ToolUse,
     UserMessage,
 )
 from actors.agent._running import run_agent
+from actors.agent.hosting import Inbox
 from actors.testing._agents import FakeHost, RecordingReport
 
 

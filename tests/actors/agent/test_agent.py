@@ -12,7 +12,6 @@ import trio
 import trio.testing
 
 from actors.agent import (
-    CONTINUE,
     Agent,
     AgentContext,
     AgentFailed,
@@ -20,7 +19,6 @@ from actors.agent import (
     Budget,
     CompactBoundary,
     FinalResult,
-    Inbox,
     Note,
     TextDelta,
     TokensUsed,
@@ -29,6 +27,8 @@ from actors.agent import (
     ToolStarted,
     UserMessage,
 )
+from actors.agent._running import CONTINUE
+from actors.agent.hosting import Inbox
 from actors.testing import run_agent
 from actors.work import Report
 from tests.actors.agent.agents import Stage, told, use

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from actors.agent import Breaker, ToolUse
+from actors.agent import ToolUse
+from actors.agent.hosting import Breaker
 
 
 def calls(breaker: Breaker, *inputs: Any, name: str = "Bash") -> list[str | None]:

@@ -9,7 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from actors.agent import INBOX_LIMIT, Inbox, InboxClosed, InboxFull, UserMessage
+from actors.agent import UserMessage
+from actors.agent._inbox import INBOX_LIMIT
+from actors.agent.hosting import Inbox, InboxClosed, InboxFull
 from tests.actors.agent.agents import ended, told
 
 

@@ -22,11 +22,10 @@ from actors.agent import (
     ToolCompleted,
     ToolStarted,
     UserMessage,
-    from_data,
     from_json,
-    to_data,
     to_json,
 )
+from actors.agent.hosting import from_data, to_data
 from tests.actors.agent.agents import use
 
 EVENTS = [

@@ -17,13 +17,13 @@ from actors.agent import (
     AgentFailed,
     AssistantMessage,
     FinalResult,
-    InboxClosed,
     Note,
     TodoItem,
     TodoList,
     UserMessage,
 )
 from actors.agent._next import Standing, decide
+from actors.agent.hosting import InboxClosed
 from tests.actors.agent.agents import Stage, ended, told
 
 DONE = Standing(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors import Ended, Progress, Progressed, TaskStatus
-from actors.lowlevel import LEGAL_TRANSITIONS, Guard
+from actors._kernel.status import LEGAL_TRANSITIONS, Guard
 
 TERMINAL = {TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.KILLED}
 

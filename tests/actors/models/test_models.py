@@ -14,7 +14,6 @@ from actors.agent import (
     AgentEvent,
     AssistantMessage,
     FinalResult,
-    Inbox,
     Message,
     TextDelta,
     TokensUsed,
@@ -22,6 +21,7 @@ from actors.agent import (
     ToolUse,
     UserMessage,
 )
+from actors.agent.hosting import Inbox
 from actors.models import ModelFailed, loop
 from actors.models._model import Told
 

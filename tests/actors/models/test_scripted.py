@@ -16,12 +16,12 @@ from actors.agent import (
     AgentEvent,
     AssistantMessage,
     FinalResult,
-    Inbox,
     Message,
     ToolAnswer,
     ToolUse,
     UserMessage,
 )
+from actors.agent.hosting import Inbox
 from actors.models.scripted import (
     AgentScript,
     Script,

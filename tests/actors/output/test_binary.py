@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from actors import TaskStatus
 from actors.env import real_env
-from actors.output import BINARY_NOTE, SNIFF, Cleaner, OutputLog, QuotaExceeded
+from actors.output import BINARY_NOTE, SNIFF, OutputLog, QuotaExceeded
 from actors.shell import Shell
+from actors.text import Cleaner
 from supervisor.runtime import Warned, open_runtime
 
 NOTE = BINARY_NOTE

@@ -21,13 +21,8 @@ from hypothesis import strategies as st
 
 from actors._system.files import AppendedFile
 from actors.env import real_env
-from actors.output import (
-    LINE_LIMIT,
-    Cleaner,
-    OutputLog,
-    QuotaExceeded,
-    whole_characters,
-)
+from actors.output import OutputLog, QuotaExceeded
+from actors.text import LINE_LIMIT, Cleaner, whole_characters
 
 needs_dev_full = pytest.mark.skipif(
     not os.path.exists("/dev/full"), reason="/dev/full is Linux's"

@@ -14,14 +14,8 @@ from hypothesis import strategies as st
 from actors import TaskStatus
 from actors._system.files import AppendedFile
 from actors.env import real_env
-from actors.output import (
-    DirectoryQuotaExceeded,
-    DiskQuota,
-    OutputLog,
-    QuotaExceeded,
-    cut_at_lines,
-    older_file,
-)
+from actors.hosting import DiskQuota, older_file
+from actors.output import DirectoryQuotaExceeded, OutputLog, QuotaExceeded, cut_at_lines
 from actors.shell import Shell
 from supervisor.runtime import Warned, open_runtime
 

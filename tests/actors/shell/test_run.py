@@ -19,7 +19,8 @@ import trio
 import trio.testing
 
 from actors import ActorRef, Completed, Exit, Failed, Stopped
-from actors.env import Env, Process, Processes, real_env
+from actors.env import Env, Processes, real_env
+from actors.hosting import Process
 from actors.shell import CommandFailed, Shell
 from actors.work import Report
 from supervisor.tree import child, open_supervisor

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 import pytest
 
 from actors._system.posix import PosixProcess, PosixProcesses
-from actors.env import ProcessUsage, Terminal
+from actors.env import Terminal
+from actors.hosting import ProcessUsage
 from tests.actors.process_trees import (
     descriptors,
     nicer,

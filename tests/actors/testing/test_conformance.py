@@ -20,15 +20,12 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.env import Clock, Files, Ids, Process, Processes, Terminal, real_env
-from actors.testing import (
-    FakeClock,
-    FakeFiles,
-    FakeIds,
-    FakeProcesses,
-    Program,
-    Script,
-)
+from actors.env import Clock, Files, Ids, Processes, Terminal, real_env
+from actors.hosting import Process
+from actors.testing import FakeFiles, Program
+from actors.testing._env import FakeClock, FakeIds
+from actors.testing._processes import FakeProcesses
+from actors.testing._program import Script
 from tests.actors.process_trees import nicer
 
 KINDS = [

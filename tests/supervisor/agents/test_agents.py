@@ -24,10 +24,11 @@ from actors.agent import (
 from actors.shell import Shell
 from actors.testing import fake_env
 from actors.work import Report
-from supervisor.agents import AgentPolicy, DepthExceeded
+from supervisor.agents import AgentPolicy
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
     Acked,
+    DepthExceeded,
     Limits,
     Runtime,
     RuntimeStopping,
@@ -35,10 +36,9 @@ from supervisor.runtime import (
     TaskHandle,
     TaskStarted,
     UnknownTask,
-    WouldDeadlock,
     open_runtime,
 )
-from supervisor.tree import Event
+from supervisor.tree import Event, WouldDeadlock
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

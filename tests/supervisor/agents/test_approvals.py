@@ -26,7 +26,7 @@ from actors.agent import (
 )
 from actors.env import Ids, real_env
 from actors.shell import Shell
-from actors.testing import FakeIds, fake_env
+from actors.testing import fake_env
 from supervisor.agents import AgentPolicy
 from supervisor.agents._approvals import Approval, Approvals
 from supervisor.permissions import Mode, Permissions, ToolRequest, Verdict
@@ -58,7 +58,7 @@ class Desk:
     def __init__(self, nursery: trio.Nursery, ids: Ids | None = None) -> None:
         self.events = EventStream()
         self.told = self.events.subscribe()
-        self.approvals = Approvals(ids or FakeIds(), self.events)
+        self.approvals = Approvals(ids or fake_env().ids, self.events)
         self.verdicts: dict[str, Verdict] = {}
         self.waits: list[tuple[str, bool]] = []
         self._nursery = nursery

@@ -13,15 +13,8 @@ import trio
 import trio.testing
 
 from actors import Context, Progress
-from actors.agent import (
-    INBOX_LIMIT,
-    Agent,
-    AgentContext,
-    AgentEvent,
-    FinalResult,
-    Note,
-    ToolUse,
-)
+from actors.agent import Agent, AgentContext, AgentEvent, FinalResult, Note, ToolUse
+from actors.agent.hosting import INBOX_LIMIT
 from actors.work import Report
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
@@ -32,9 +25,9 @@ from supervisor.runtime import (
     Notified,
     ResumeRefused,
     RuntimeStopping,
-    WouldDeadlock,
     open_runtime,
 )
+from supervisor.tree import WouldDeadlock
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,

@@ -16,14 +16,8 @@ import trio
 import trio.testing
 
 from actors import TaskStatus
-from actors.agent import (
-    INBOX_LIMIT,
-    Agent,
-    AgentContext,
-    AgentEvent,
-    AssistantMessage,
-    FinalResult,
-)
+from actors.agent import Agent, AgentContext, AgentEvent, AssistantMessage, FinalResult
+from actors.agent.hosting import INBOX_LIMIT
 from actors.testing import fake_env
 from supervisor.runtime import (
     BacklogFull,

@@ -19,7 +19,6 @@ import trio.testing
 
 from actors import Progress, TaskStatus
 from actors.agent import (
-    CONTINUE,
     Agent,
     AgentContext,
     AgentEvent,
@@ -32,6 +31,7 @@ from actors.agent import (
     ToolUse,
     UserMessage,
 )
+from actors.agent.hosting import CONTINUE
 from actors.testing import FakeFiles, fake_env
 from actors.transcript import AgentMeta
 from supervisor.agents import AgentPolicy

@@ -17,7 +17,6 @@ import trio
 import trio.testing
 
 from actors.agent import (
-    INBOX_SIZE,
     Agent,
     AgentContext,
     AgentEvent,
@@ -29,6 +28,7 @@ from actors.agent import (
     ToolUse,
     UserMessage,
 )
+from actors.agent.hosting import INBOX_SIZE
 from actors.env import Env
 from actors.testing import FakeFiles, fake_env
 from actors.transcript import META_LIMIT

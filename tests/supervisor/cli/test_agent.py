@@ -16,7 +16,8 @@ import orjson
 import pytest
 import trio
 
-from actors.agent import AssistantMessage, TextDelta, ToolCompleted, from_data
+from actors.agent import AssistantMessage, TextDelta, ToolCompleted
+from actors.agent.hosting import from_data
 from tests.actors import model_server as web
 from tests.actors.model_server import open_model_server
 

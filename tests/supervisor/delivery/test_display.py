@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from actors.shell import Shell
 from actors.testing import fake_env
-from supervisor._delivery.display import DISPLAY_LIMIT, Admission, admit
-from supervisor.runtime import DisplayItem, DisplayQueue, cap_lines, open_runtime
+from supervisor._delivery.display import DISPLAY_LIMIT, Admission, admit, cap_lines
+from supervisor.runtime import DisplayItem, DisplayQueue, open_runtime
 
 
 def item(id: str = "s1", kind: str = "completed", **flags: bool) -> DisplayItem:

@@ -29,17 +29,10 @@ from actors.env import Env, real_env
 from actors.testing import fake_env
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition
-from supervisor.hooks import AgentHooks, Hook, HookFacts, Hooks
-from supervisor.permissions import (
-    MODES,
-    Decision,
-    Mode,
-    Permissions,
-    Rule,
-    ToolRequest,
-    Verdict,
-    decide,
-)
+from supervisor.hooks import Hook, Hooks
+from supervisor.hooks._calls import AgentHooks, HookFacts
+from supervisor.permissions import MODES, Mode, Permissions, Rule, ToolRequest, Verdict
+from supervisor.permissions._judging import Decision, decide
 from supervisor.runtime import Runtime, TaskSnapshot, Warned, open_runtime
 from supervisor.settings_file import read_settings
 

@@ -19,9 +19,9 @@ from supervisor.runtime import (
     TaskSet,
     TaskSnapshot,
     UnknownTask,
-    WouldDeadlock,
     open_runtime,
 )
+from supervisor.tree import WouldDeadlock
 from tests.supervisor.jobs import Job
 
 

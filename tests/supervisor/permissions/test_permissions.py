@@ -18,23 +18,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.agent import ToolUse
-from actors.testing import FakeIds
+from actors.testing import fake_env
 from supervisor.permissions import (
     MODES,
     AskFailed,
-    Decision,
     Mode,
-    ModeName,
     Permissions,
     Rule,
     ToolRequest,
     Verdict,
-    decide,
     read_mode,
-    recheck,
-    resolve_mode,
 )
 from supervisor.permissions._command_patterns import is_simple_command
+from supervisor.permissions._judging import Decision, decide
+from supervisor.permissions._modes import ModeName, recheck, resolve_mode
 from supervisor.runtime import Approvals
 from supervisor.tree import EventStream
 
@@ -570,7 +567,7 @@ def test_what_is_no_list_of_rules_or_functions_is_refused_with_what_to_write(
 
 
 def approvals() -> Approvals:
-    return Approvals(FakeIds(), EventStream())
+    return Approvals(fake_env().ids, EventStream())
 
 
 def says(

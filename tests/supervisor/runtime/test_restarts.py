@@ -11,7 +11,7 @@ import trio.testing
 
 from actors import Context
 from actors.shell import Shell
-from actors.testing import FakeProcesses, fake_env
+from actors.testing import fake_env
 from actors.work import Report
 from supervisor.runtime import (
     Notified,
@@ -136,7 +136,6 @@ async def test_the_processes_of_each_run_are_marked_with_its_own_id(
 ) -> None:
     """P1: what one run has left behind is not taken for the next one's."""
     env = fake_env({"work": 1})
-    assert isinstance(env.processes, FakeProcesses)
     async with open_runtime(tmp_path, env=env) as runtime:
         task = await runtime.launch(Shell("work"), restart="transient", intensity=1)
         first = task.snapshot().run_id

@@ -19,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.agent import Agent, AgentContext, AgentEvent, AssistantMessage
-from actors.env import Env, Share, real_env
+from actors.env import Env, real_env
+from actors.hosting import Share
 from actors.testing import FakeFiles, fake_env
 from supervisor.agents import AgentPolicy
 from supervisor.runtime import (

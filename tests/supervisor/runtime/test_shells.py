@@ -12,7 +12,8 @@ import trio
 import trio.testing
 
 from actors import Context, TaskStatus
-from actors.env import Env, Files, ProcessUsage, real_env
+from actors.env import Env, Files, real_env
+from actors.hosting import ProcessUsage
 from actors.shell import Shell
 from actors.work import Report
 from supervisor.runtime import (

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 from actors import Context, TaskStatus
 from actors.env import OutputFile, real_env
-from actors.output import OutputLog, older_file
+from actors.hosting import older_file
+from actors.output import OutputLog
 from actors.shell import Shell
 from actors.work import Report
 from supervisor._tasks.reading import (

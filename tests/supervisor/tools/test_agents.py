@@ -36,7 +36,8 @@ from supervisor.lowlevel import life_of
 from supervisor.permissions import Permissions
 from supervisor.runtime import Limits, Runtime, TaskHandle, open_runtime
 from supervisor.settings import Settings
-from supervisor.tools import ToolResult, tools_for
+from supervisor.tools import ToolResult
+from supervisor.tools._set import tools_for
 from tests.supervisor.jobs import Job, forever, told
 
 pytestmark = pytest.mark.limit(110)

@@ -29,9 +29,10 @@ from supervisor.runtime import (
     open_runtime,
 )
 from supervisor.settings import Settings
-from supervisor.tools import Tool, ToolResult, tools_for
+from supervisor.tools import Tool, ToolResult
 from supervisor.tools._host import host_processes
 from supervisor.tools._self_kill import ends_host, killed_process
+from supervisor.tools._set import tools_for
 
 pytestmark = pytest.mark.limit(110)
 

@@ -21,7 +21,8 @@ from actors.shell import Shell
 from actors.work import Report
 from supervisor.runtime import Acked, Limits, Runtime, TaskStopRequested, open_runtime
 from supervisor.settings import Settings
-from supervisor.tools import ToolResult, tools_for
+from supervisor.tools import ToolResult
+from supervisor.tools._set import tools_for
 from tests.supervisor.jobs import Job, fails, forever, returns
 
 pytestmark = pytest.mark.limit(110)

@@ -19,8 +19,9 @@ from actors import Context
 from actors.work import Report
 from supervisor.runtime import Limits, Runtime, open_runtime
 from supervisor.settings import BASH_MAX_TIMEOUT_MS, Settings
-from supervisor.tools import Tool, ToolResult, tools_for
+from supervisor.tools import Tool, ToolResult
 from supervisor.tools._arguments import Field, Refused, object_schema, read_arguments
+from supervisor.tools._set import tools_for
 from tests.supervisor.jobs import Job, forever, returns
 
 NAMES = ["Bash", "TaskOutput", "TaskStop", "TaskList", "TaskWrite", "KillShell"]

@@ -21,7 +21,6 @@ from supervisor.tree import (
     Backoff,
     ChildInfo,
     ChildSpec,
-    EventStream,
     RestartIntensityExceeded,
     RestartScheduled,
     StartFailed,
@@ -30,6 +29,7 @@ from supervisor.tree import (
     child,
     open_supervisor,
 )
+from supervisor.tree._events import EventStream
 from tests.supervisor.tree.otp_model import Child, World, step
 
 STRATEGIES = ("one_for_one", "one_for_all", "rest_for_one")

@@ -17,7 +17,6 @@ from supervisor.tree import (
     Backoff,
     ChildExited,
     ChildStarted,
-    EventStream,
     Gap,
     GaveUp,
     RestartIntensityExceeded,
@@ -28,6 +27,7 @@ from supervisor.tree import (
     open_dynamic_supervisor,
     open_supervisor,
 )
+from supervisor.tree._events import EventStream
 
 
 async def member(ctx):

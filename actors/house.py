@@ -1,0 +1,19 @@
+"""What `actors` and `supervisor` share and programs do not need.
+
+It is for these two packages alone, so it has no ``__all__`` and no name of it is
+promised: how arguments are checked, and how public names say where they are from.
+"""
+
+from __future__ import annotations
+
+from ._kernel.checks import by as by
+from ._kernel.checks import check_all as check_all
+from ._kernel.checks import check_number as check_number
+from ._kernel.checks import check_one_of as check_one_of
+from ._kernel.checks import check_text as check_text
+from ._kernel.checks import check_type as check_type
+from ._kernel.checks import check_whole as check_whole
+from ._kernel.checks import is_number as is_number
+from ._kernel.checks import of as of
+from ._kernel.errors import require_trio as require_trio
+from ._kernel.public import publish as publish
