@@ -588,13 +588,13 @@ async def test_a_lineage_that_cannot_be_told_starts_nothing(
         record = life_of(runtime).table.live[parent.id].as_agent
         assert record is not None
         if what == "cycle":
-            record._above = record
+            record.parent = record
         else:
             record._depth = -1
         with pytest.raises(DepthExceeded, match="cannot be told how deep"):
             await runtime.launch(agent(), owner=parent.id)
         assert len(runtime.tasks()) == 1
-        record._above = None
+        record.parent = None
 
 
 # Budgets
