@@ -29,6 +29,7 @@ from .._kernel.errors import ActorEnded, MailboxClosed
 from ..agent._events import Message
 from ..env import Env, Files
 from ..output import Growth
+from ._log import STORE_LIMIT as STORE_LIMIT
 from ._log import LogJob
 from ._log import TranscriptLog as TranscriptLog
 from ._meta import META_LIMIT as META_LIMIT
@@ -41,9 +42,6 @@ from ._reading import Transcript as Transcript
 from ._reading import read_tail, read_transcript
 
 T = TypeVar("T")
-
-STORE_LIMIT: Final = 256 * 2**20
-"""While so many bytes of all agents wait for the disk nothing is added to them."""
 
 # How long a writer that is stopped may take for what has come by then. It cannot
 # leave a system call behind, so a disk that hangs takes longer.
@@ -121,7 +119,7 @@ class TranscriptStore:
         env: Env,
         on_warning: Callable[[str, str], None],
         *,
-        on_written: Callable[[str], None] | None = None,
+        on_written: Callable[[str], None] = lambda _: None,
         on_kept: Callable[[str], None] | None = None,
         durable: bool = False,
     ) -> None:
@@ -131,7 +129,7 @@ class TranscriptStore:
         self.waiting = 0
         self.is_stopped = False
         self._on_warning = on_warning
-        self._on_written = on_written
+        self.on_written = on_written
         self._on_kept = on_kept
         self._durable = durable
         self._wake_writer: Callable[[], None] = _nobody
@@ -410,11 +408,6 @@ class TranscriptStore:
 
     # For its logs
 
-    @property
-    def has_room(self) -> bool:
-        """Whether more may wait for the disk."""
-        return self.waiting < STORE_LIMIT
-
     def time(self) -> str:
         """Return the time as records have it, to the millisecond."""
         now = trio.current_time()
@@ -438,11 +431,6 @@ class TranscriptStore:
     def warn(self, agent_id: str, text: str) -> None:
         """Tell that something could not be recorded or read."""
         self._on_warning(agent_id, text)
-
-    def grew(self, agent_id: str) -> None:
-        """There is more in the file of an agent."""
-        if self._on_written is not None:
-            self._on_written(agent_id)
 
     def settle_meta(self, job: _MetaJob) -> None:
         """Take to heart what came of ``job``; more than once is as good as once."""
@@ -569,24 +557,22 @@ async def transcript_writer(ctx: Context[None], store: TranscriptStore) -> None:
     store.begin(wake)
     try:
         while not ctx.is_stopping:
-            if store.is_wanted:
-                await store.write()
-                await trio.lowlevel.checkpoint()
-            else:
-                async for _ in mailbox:
-                    break
+            await _write_wanted(store)
+            async for _ in mailbox:
+                break
     except trio.Cancelled:
         with trio.move_on_after(_LAST_WRITE, shield=True):
-            await _write_rest(store)
+            store.want_all()
+            await _write_wanted(store)
         store.stop()
         raise
     with trio.move_on_after(_LAST_WRITE, shield=True):
-        await _write_rest(store)
+        store.want_all()
+        await _write_wanted(store)
     store.stop()
 
 
-async def _write_rest(store: TranscriptStore) -> None:
-    store.want_all()
+async def _write_wanted(store: TranscriptStore) -> None:
     while store.is_wanted:
         await store.write()
         await trio.lowlevel.checkpoint()

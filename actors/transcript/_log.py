@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -18,6 +19,8 @@ from ._records import Unrecorded, dump, encode
 
 LOG_LIMIT: Final = 64 * 2**20
 """While so many bytes of one agent wait for the disk nothing is added to them."""
+STORE_LIMIT: Final = 256 * 2**20
+"""While so many bytes of all agents wait for the disk nothing is added to them."""
 
 
 class Queue(Protocol):
@@ -27,11 +30,8 @@ class Queue(Protocol):
     """The bytes of all logs that wait for the disk."""
     is_stopped: bool
     """Whether nobody will ever write."""
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more may wait."""
-        ...
+    on_written: Callable[[str], None]
+    """Called with the id of an agent when there is more in its file."""
 
     def time(self) -> str:
         """Return the time as records have it, to the millisecond or better."""
@@ -47,10 +47,6 @@ class Queue(Protocol):
 
     def warn(self, agent_id: str, text: str) -> None:
         """Tell that something could not be recorded."""
-        ...
-
-    def grew(self, agent_id: str) -> None:
-        """There is more in the file than before."""
         ...
 
 
@@ -221,7 +217,7 @@ class TranscriptLog:
         if (
             self._missing
             or self._bytes - self.written.bytes >= LOG_LIMIT
-            or not self._store.has_room
+            or self._store.waiting >= STORE_LIMIT
         ):
             self._missing += 1
             self._warn(
@@ -280,7 +276,7 @@ class TranscriptLog:
         so is a second call after one that was interrupted at any point."""
         if job.after is not None and job.after.count > self.written.count:
             self._advance(job.after)
-            self._store.grew(self.agent_id)
+            self._store.on_written(self.agent_id)
         self._drop_written()
         if job.error is not None:
             self._failures += 1

@@ -31,7 +31,6 @@ from ._records import (
     Recorded,
     Unrecorded,
     decode,
-    go_on_always,
     parse,
     read_straight,
 )
@@ -107,6 +106,10 @@ class TranscriptTooLarge(ValueError):
 
 class _Cut(Exception):
     """What is wanted is in a part of the file that was not read."""
+
+
+def _go_on() -> None:
+    """Nobody stops it."""
 
 
 class _Scan:
@@ -224,7 +227,7 @@ def _text(value: bytes) -> str:
 
 
 def read_transcript(
-    files: Files, path: Path, agent_id: str, go_on: Callable[[], None] = go_on_always
+    files: Files, path: Path, agent_id: str, go_on: Callable[[], None] = _go_on
 ) -> Transcript | None:
     """Read a file; return None if it is not there or has nothing of this agent. It
     may take long: about a second for 100,000 messages. Again and again it calls
@@ -252,7 +255,7 @@ def read_tail(
     path: Path,
     agent_id: str,
     count: int,
-    go_on: Callable[[], None] = go_on_always,
+    go_on: Callable[[], None] = _go_on,
 ) -> list[Message]:
     """Return the last ``count`` messages as they were recorded; fewer if there are
     no more in the last `READ_LIMIT` bytes. Lines that cannot be read are passed over.
@@ -360,7 +363,7 @@ def _read_chain(
     agent_id: str,
     *,
     is_cut: bool = False,
-    go_on: Callable[[], None] = go_on_always,
+    go_on: Callable[[], None] = _go_on,
 ) -> Transcript | None:
     """Return the conversation in ``lines``, of which others may come before, if it
     ``is_cut``."""

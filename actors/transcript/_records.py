@@ -318,12 +318,8 @@ class Chain:
     """How many messages are known to be missing."""
 
 
-def go_on_always() -> None:
-    """Nobody stops it."""
-
-
 def read_straight(
-    lines: Sequence[bytes], agent_id: str, go_on: Callable[[], None] = go_on_always
+    lines: Sequence[bytes], agent_id: str, go_on: Callable[[], None]
 ) -> Chain | None:
     """Return what ``lines`` say; None if they are anything but one conversation of
     this agent, with nothing missing, nothing to be skipped and no id used twice.

@@ -293,7 +293,7 @@ class Agents:
         """Return what the directory is to say of it."""
         agent = task.recipe
         tokens, cost = (None, None) if task.budget is None else task.budget.left()
-        has_ended, unread = task.status.is_terminal, task.left
+        has_ended, depth, unread = task.status.is_terminal, task.depth, task.left
         if not has_ended and task.inbox is not None:
             unread = _unread_messages(task, task.inbox.waiting())
         facts: dict[str, Any] = {name: getattr(agent, name) for name in _SHARED}
@@ -304,7 +304,7 @@ class Agents:
             run_id=task.run_id,
             status=_lasting_status(task) if has_ended else TaskStatus.RUNNING.value,
             owner=task.owner,
-            depth=task.depth,
+            depth=depth,
             above=task.above,
             resumes=task.resumes,
             error=None if task.error is None else task.error.message,

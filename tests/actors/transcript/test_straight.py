@@ -178,4 +178,4 @@ def test_the_short_way_is_the_usual_one() -> None:
         ).encode()
         for number, kind in enumerate(["user", "assistant", "user"])
     ]
-    assert reading.read_straight(lines, "me") is not None
+    assert reading.read_straight(lines, "me", lambda: None) is not None
