@@ -15,15 +15,21 @@ The other modules (`house`, `hosting`, `text`, `envelope`, `notifier`, `transcri
 for this package and `supervisor` alone: they list nothing that is promised.
 """
 
-# General layout:
+# General layout, from below to above:
 #
-# _mailbox, _ref, _actor (with _exit), _status are the kernel: an async function
-# becomes an actor with a mailbox, a reference and exactly one exit per
-# incarnation. lowlevel is the part of it that only a supervisor needs.
-# env is the seam to the world; _posix, _files and _guardian stand behind it.
-# text has the rules of text, output and envelope are formats; shell, agent,
-# notifier and transcript are actors built on all this. house and hosting have what
-# `supervisor` needs of all these and users do not. models is optional: each of its files has an import of its own.
+# _kernel        an async function becomes an actor with a mailbox, a reference and
+#                exactly one exit an incarnation; this module and lowlevel are its faces
+# text           every rule of text
+# env            the seam to the world; _system is the real world behind it
+# output         the one writer of a task's output
+# work           what a task does, and where it says how that goes
+# envelope       the text of an end, and notifier, the actor that writes it
+# agent shell    the two kinds of task
+# transcript     the one writer of what agents say, and its reader
+# models         loops of agents; optional: each of its files has an import of its own
+# house hosting  what `supervisor` needs of all these and users do not
+# testing        a world in memory
+#
 # Nothing here knows of restarts, task tables or hosts: that is `supervisor`.
 
 from __future__ import annotations

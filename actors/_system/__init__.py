@@ -1,2 +1,10 @@
-"""The real world behind `actors.env`: clock, files and processes, and the guardian
-that starts and ends these."""
+"""The real world behind `actors.env`: clock, ids, files and processes.
+
+`actors.env.real_env` alone imports it.
+"""
+
+# General layout:
+# files          files, and the locks of a directory
+# posix          clock, ids, and processes, which a guardian starts
+# process        one process tree, with process_input and process_output
+# guardian       the process that starts commands and ends what is left of them

@@ -6,6 +6,7 @@
 # General layout:
 # _tool          what a tool is, and how it answers
 # _arguments     the fields of a tool: their schema, and the check of what came
+# _judged        calls of a host's own model that are judged first
 # _owned         the tasks of an owner: finding one, describing one
 # _bash _agent _send_message _task_output _task_stop _task_list _task_write
 #                one tool a file

@@ -3,6 +3,16 @@
 Like OTP's, with trio's guarantee: nothing outlives its block.
 """
 
+# General layout:
+# _spec          what a supervisor is told about a child, as data
+# _restart       what follows an end: pure
+# _errors _events _log _fair
+#                what is raised, told and logged; failing without holding anybody up
+# _children      starting and stopping children; it knows nothing of restarts
+# _supervision   what follows an end that nobody asked for, and the restart of a group
+# _block         entering and leaving a supervisor
+# _supervisor    what users hold, and how it is opened
+
 from __future__ import annotations
 
 from actors.house import publish as _publish
