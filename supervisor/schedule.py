@@ -60,31 +60,21 @@ _LOOK_EVERY: Final = 60.0
 _CORRECTED: Final = timedelta(hours=3)
 
 
+@attrs.define(eq=False, repr=False)
 class Schedule:
     """A prompt that comes again and again. Made by `Runtime.schedule`."""
 
-    __slots__ = ("_supervisor", "expression", "id", "owner", "prompt", "zone")
-
-    def __init__(
-        self,
-        supervisor: Supervisor,
-        id: str,
-        expression: str,
-        prompt: str,
-        owner: str | None,
-        zone: tzinfo,
-    ) -> None:
-        self._supervisor = supervisor
-        self.id = id
-        """The `Notification.task_id` of its prompts."""
-        self.expression = expression
-        """When, as cron has it."""
-        self.prompt = prompt
-        """What the parent is asked."""
-        self.owner = owner
-        """Whose prompt it is."""
-        self.zone = zone
-        """Where the times of the expression hold."""
+    _supervisor: Supervisor
+    id: str
+    """The `Notification.task_id` of its prompts."""
+    expression: str
+    """When, as cron has it."""
+    prompt: str
+    """What the parent is asked."""
+    owner: str | None
+    """Whose prompt it is."""
+    zone: tzinfo
+    """Where the times of the expression hold."""
 
     def __repr__(self) -> str:
         return f"<Schedule {self.id} {self.expression!r} of {self.owner!r}>"

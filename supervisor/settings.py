@@ -171,14 +171,15 @@ def _is_off(variable: str, value: str) -> bool:
     )
 
 
+def _ranged(field: str) -> tuple[str, _Reader]:
+    return field, _number(*_RANGES[field])
+
+
 _SETTINGS: Final[Mapping[str, tuple[str, _Reader]]] = {
     DISABLE_BACKGROUND_TASKS: ("background_tasks", _is_off),
-    MAX_OUTPUT_LENGTH: ("max_output_length", _number(*_RANGES["max_output_length"])),
-    BASH_DEFAULT_TIMEOUT_MS: (
-        "bash_default_timeout",
-        _number(*_RANGES["bash_default_timeout"]),
-    ),
-    BASH_MAX_TIMEOUT_MS: ("bash_max_timeout", _number(*_RANGES["bash_max_timeout"])),
+    MAX_OUTPUT_LENGTH: _ranged("max_output_length"),
+    BASH_DEFAULT_TIMEOUT_MS: _ranged("bash_default_timeout"),
+    BASH_MAX_TIMEOUT_MS: _ranged("bash_max_timeout"),
 }
 VARIABLES: Final = {variable: field for variable, (field, _) in _SETTINGS.items()}
 """Every variable, and the field of `Settings` that it sets."""

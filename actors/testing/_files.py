@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+import attrs
 import trio
 
 from ..env import Files, OutputFile, Share
@@ -205,20 +206,17 @@ class FakeFiles(Files):
         return self._files[path]
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class FakeShare(Share):
     """A directory in use."""
 
-    def __init__(
-        self,
-        shares: list[Path],
-        claims: dict[tuple[Path, str], FakeShare],
-        directory: Path,
-    ) -> None:
-        self._shares = shares
-        self._claims = claims
-        self._directory = directory
-        self._is_open = True
-        shares.append(directory)
+    _shares: list[Path]
+    _claims: dict[tuple[Path, str], FakeShare]
+    _directory: Path
+    _is_open: bool = attrs.field(default=True, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._shares.append(self._directory)
 
     def is_alone(self) -> bool:
         return not self._is_open or self._shares.count(self._directory) == 1
@@ -244,16 +242,14 @@ class FakeShare(Share):
             self._shares.remove(self._directory)
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class FakeFile(OutputFile):
     """An `OutputFile` in memory."""
 
-    def __init__(
-        self, files: FakeFiles, path: Path, where: Path, data: bytearray
-    ) -> None:
-        self._files = files
-        self._path = path
-        self._where = where
-        self._data: bytearray | None = data
+    _files: FakeFiles
+    _path: Path
+    _where: Path
+    _data: bytearray | None
 
     @property
     def path(self) -> Path:
