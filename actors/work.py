@@ -225,6 +225,8 @@ class Report(Guard):
     progress_told_at = Rare[float](-PROGRESS_EVERY)
     # While a run takes input: what to write to.
     input = _RareInput(None)
+    # The model's call that has launched it.
+    tool_use_id = Rare[str | None](None)
     # Whether a run will have one.
     takes_input = Rare[bool](False)
     # Of one that has ended: what it ran, and in which directory, if one was given.

@@ -56,7 +56,7 @@ class StopRequest:
 class Context(Generic[M]):
     """What an actor's function is given: its mailbox and its own affairs."""
 
-    __slots__ = ("_started_by", "_stopping", "cell", "number", "was_started")
+    __slots__ = ("_stopping", "cell", "number", "started_by")
 
     number: int
     """1 for the first incarnation, one more after each restart."""
@@ -64,9 +64,9 @@ class Context(Generic[M]):
     # For its supervisor: see `Incarnation`.
     cell: Cell[M]
     # What acknowledged the start: the first step, or the actor itself.
-    _started_by: Literal["step", "actor"] | None
-    was_started: bool
-    """Whether the start was acknowledged."""
+    started_by: Literal["step", "actor"] | None
+    """What has acknowledged the start: the first step of the actor, itself, or nothing
+    yet."""
     _stopping: trio.Event | None
 
     def __repr__(self) -> str:
@@ -90,6 +90,11 @@ class Context(Generic[M]):
         was queued at that moment; the rest waits for the next incarnation.
         """
         return self.cell.mailbox
+
+    @property
+    def was_started(self) -> bool:
+        """Whether the start was acknowledged."""
+        return self.started_by is not None
 
     @property
     def stopping(self) -> trio.Event:
@@ -154,8 +159,7 @@ class Incarnation(Context[M]):
     def __init__(self, cell: Cell[M], number: int) -> None:
         self.cell = cell
         self.number = number
-        self._started_by = None
-        self.was_started = False
+        self.started_by = None
         self.exit = None
         self.stop_request = None
         self._stopping = None
@@ -184,12 +188,11 @@ class Incarnation(Context[M]):
         self._deadline = deadline
 
     def started(self, value: object = None) -> None:
-        if self._started_by == "actor":
+        if self.started_by == "actor":
             raise RuntimeError(f"actor {self.id!r} called started() twice")
         self.cell.started_value = value
-        is_first = self._started_by is None
-        self._started_by = "actor"
-        self.was_started = True
+        is_first = self.started_by is None
+        self.started_by = "actor"
         if is_first:
             self.cell.note_start(self)
 
@@ -295,8 +298,7 @@ class Incarnation(Context[M]):
                     self._task = trio.lowlevel.current_task()
                     if acknowledge:
                         self.cell.started_value = None
-                        self._started_by = "step"
-                        self.was_started = True
+                        self.started_by = "step"
                         self.cell.note_start(self)
                     try:
                         exit = Completed(await fn(self, *args))

@@ -137,7 +137,6 @@ def envelope(task: Task, notification_id: str, remaining: int) -> Envelope:
         summary=_summary(task),
         remaining=remaining,
         all_terminal=remaining == 0,
-        tool_use_id=task.tool_use_id,
         # What a work has printed is told as such.
         result=(
             None if task.writes_output and task.output_tail is not None else task.result
@@ -148,6 +147,7 @@ def envelope(task: Task, notification_id: str, remaining: int) -> Envelope:
         duration_ms=task.duration_ms(),
     )
     if task.rare is not None:
+        facts.tool_use_id = task.tool_use_id
         facts.exit_code = task.exit_code
         facts.signal = task.signal
         facts.output_tail = task.output_tail

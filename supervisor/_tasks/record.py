@@ -109,7 +109,6 @@ class Task(Report):
         "started_at",
         "stopping",
         "task_type",
-        "tool_use_id",
         "work",
         "writes_output",
     )
@@ -144,7 +143,8 @@ class Task(Report):
         self.writes_output = writes_output
         self.description = description
         self.owner = owner
-        self.tool_use_id = tool_use_id
+        if tool_use_id is not None:
+            self.tool_use_id = tool_use_id
         self.background = background
         self.notify: Notify = notify
         # The record of its end, until that is acknowledged.
@@ -297,7 +297,7 @@ class Task(Report):
             owner=self.owner,
             parent=self.parent_id,
             depth=self.depth,
-            tool_use_id=self.tool_use_id,
+            tool_use_id=rare.get("tool_use_id"),
             background=self.background,
             notify=self.notify,
             stopping=self.stopping and not self.status.is_terminal,

@@ -454,7 +454,7 @@ def report_exit(
     abnormal, too, if it was not ``expected``."""
     declined = False
     if isinstance(exit, Failed):
-        declined = not incarnation.was_started and has_declined(exit)
+        declined = incarnation.started_by is None and has_declined(exit)
         if not declined:
             _log_failure(path, incarnation.id, exit.error)
     if events.has_readers:

@@ -93,7 +93,7 @@ class Supervision(Children):
             else:
                 child.await_restart()
             return
-        if not incarnation.was_started:
+        if incarnation.started_by is None:
             unstarted = self._end_start(child, exit)
             if unstarted is None:
                 return
@@ -458,7 +458,7 @@ class GroupRestart:
         member.begin_next(self._supervision.nursery, member.incarnation.number + 1)
         incarnation = member.incarnation
         await outcome.wait()
-        if incarnation.was_started or awaited:
+        if incarnation.started_by is not None or awaited:
             return None  # whoever waits for its first start was told
         error, member.start_error = member.start_error, None
         if member not in self._members:
