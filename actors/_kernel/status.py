@@ -21,10 +21,9 @@ class TaskStatus(enum.Enum):
     # Members are single objects; hashing their names costs ten times as much.
     __hash__ = object.__hash__
 
-    @property
-    def is_terminal(self) -> bool:
+    def __init__(self, value: str) -> None:
+        self.is_terminal = value in ("completed", "failed", "killed")
         """Whether nothing can follow."""
-        return not LEGAL_TRANSITIONS[self]
 
 
 LEGAL_TRANSITIONS: dict[TaskStatus, frozenset[TaskStatus]] = {
@@ -39,11 +38,6 @@ LEGAL_TRANSITIONS: dict[TaskStatus, frozenset[TaskStatus]] = {
     TaskStatus.KILLED: frozenset(),
 }
 """What may follow what."""
-
-TERMINAL: frozenset[TaskStatus] = frozenset(
-    status for status, after in LEGAL_TRANSITIONS.items() if not after
-)
-"""Those after which nothing follows."""
 
 
 @attrs.frozen
@@ -111,7 +105,7 @@ class Guard:
     def admits(self, message: Progressed | Ended) -> bool:
         """Say whether ``message`` may be sent: progress before the terminal state,
         the end after it, and that once."""
-        is_over = self.status in TERMINAL
+        is_over = self.status.is_terminal
         if isinstance(message, Ended):
             return is_over and not self.has_told_end
         return not is_over
