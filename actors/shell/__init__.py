@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 import attrs
 import trio
+from attrs.converters import optional
 from trio.lowlevel import enable_ki_protection
 
 from .._kernel.actor import Context
@@ -31,6 +32,7 @@ __all__ = [
     "Shell",
 ]
 
+_SIZE = (24, 80)
 _LIMITS = tuple(
     "as core cpu data fsize memlock msgqueue nice nofile nproc rss rtprio rttime"
     " sigpending stack".split()
@@ -94,13 +96,15 @@ class Shell:
     """
 
     command: str
-    cwd: str | None = attrs.field(default=None, kw_only=True, converter=fspath)
+    cwd: str | None = attrs.field(
+        default=None, kw_only=True, converter=optional(fspath)
+    )
     env: dict[str, str] | None = attrs.field(
         default=None, kw_only=True, converter=_copy_env
     )
     stdin: Literal["pipe"] | None = attrs.field(default=None, kw_only=True)
     pty: bool = attrs.field(default=False, kw_only=True)
-    size: tuple[int, int] = attrs.field(default=(24, 80), kw_only=True)
+    size: tuple[int, int] = attrs.field(default=_SIZE, kw_only=True)
     grace: float = attrs.field(default=5.0, kw_only=True)
     linger: float = attrs.field(default=1.0, kw_only=True)
     quota: int = attrs.field(default=2**30, kw_only=True)
@@ -126,9 +130,10 @@ class Shell:
                 _check_given(f"env[{name!r}]", value)
                 if not name or "=" in name:
                     raise ValueError(f"env has an impossible name: {name!r}")
+        if self.size is not _SIZE:
+            _check_size(self.size)
         check_one_of("stdin", self.stdin, (None, "pipe"))
         check_type("pty", self.pty, bool)
-        _check_size(self.size)
         check_number("grace", self.grace, "seconds")
         check_number("linger", self.linger, "seconds")
         if self.deadline is not None:
@@ -187,7 +192,8 @@ class Shell:
 
 def _check_given(name: str, value: object) -> None:
     """Refuse what no program can be given."""
-    check_type(name, value, str)
+    if type(value) is not str:
+        check_type(name, value, str)
     text = cast("str", value)
     if "\0" in text:
         raise ValueError(f"{name} must not hold a NUL character: {text!r}")

@@ -112,7 +112,7 @@ async def run_command(shell: Shell, report: Report) -> str:
     )
     report.log = log
     # Before the first await, so that a host can write at once.
-    stdin = CommandInput() if shell.takes_input else None
+    stdin = CommandInput() if shell.stdin or shell.pty else None
     report.input = stdin
     failure: Exception | None = None
     try:

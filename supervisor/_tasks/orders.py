@@ -74,6 +74,7 @@ def check_order(
             of = f", which must be {_TYPES}" if name == "task_type" else ""
             raise _refusal(work, f"it has no {name}{of}") from error
     task_type, run, given, describe, writes_output = members
+    takes_input = bool(getattr(work, "takes_input", False))
     if not isinstance(task_type, str) or task_type not in KINDS:
         raise _refusal(work, f"its task_type must be {_TYPES}, not {task_type!r}")
     # What is a plain str, as nearly all are, needs no look.
@@ -106,7 +107,7 @@ def check_order(
         str.__str__(task_type),
         shutdown,
         bool(writes_output),
-        bool(getattr(work, "takes_input", False)),
+        takes_input,
         description,
         owner,
         tool_use_id,
