@@ -85,8 +85,8 @@ class ProcessUsage:
 
     cpu_seconds: float
     """CPU time, user and system, of its members and of those that have ended
-    and were waited for, by a member or by who keeps the tree. What orphans of a
-    running tree have used may be told late, when it is a quarter more."""
+    and were waited for, by a member or by the keeper of the tree. CPU time of
+    orphans is reported late: each time it has grown by a quarter."""
     memory_bytes: int
     """Resident memory, the sum over its members: pages they share count for
     each of them."""
@@ -239,8 +239,8 @@ class Processes(Protocol):
 
         Raises:
             OSError: if it could not be started, as on a system that is not Unix,
-                with the errno of the failing call, and with what failed as its filename: ``cwd``, ``argv[0]``,
-                ``"terminal"``, ``"nice"`` or ``"rlimit NAME"``.
+                with the errno of the failing call. Its filename is what failed:
+                ``cwd``, ``argv[0]``, ``"terminal"``, ``"nice"`` or ``"rlimit NAME"``.
             ValueError: if ``argv`` is empty, a string cannot be given to any
                 program (a NUL, a variable without a name), a limit has no such
                 name here, a number is out of range, or there is a terminal and
@@ -318,8 +318,8 @@ class Share(Protocol):
         ...
 
     def claim(self, name: str) -> str | None:
-        """Have ``name`` alone among all who have the directory in use, and return
-        None; or return in words who has it, such as ``process 4711``. Nobody waits.
+        """Claim ``name`` among all who use the directory, and return None; or return
+        in words who has it, such as ``process 4711``. It never waits.
         Where the system has no means to tell it is as if nobody had it. More than once
         is fine.
 
@@ -329,16 +329,16 @@ class Share(Protocol):
         ...
 
     def holder(self, name: str) -> str | None:
-        """Return in words who else has ``name``, None if nobody has. Where the system
-        cannot tell, whoever else has the directory in use counts."""
+        """Return in words who else has ``name``, or None if nobody has. Where the
+        system cannot tell, anybody else who uses the directory counts."""
         ...
 
     def release(self, name: str) -> None:
-        """Let others have ``name``. More than once is fine."""
+        """Let others have ``name``. Idempotent."""
         ...
 
     def close(self) -> None:
-        """Have it in use no longer. More than once is fine."""
+        """Release the directory. Idempotent."""
         ...
 
 

@@ -34,7 +34,7 @@ NOTE: Final = (
 )
 
 LABEL_LIMIT: Final = 1_024
-"""Characters kept of the summary, of each id, the type and the status, from the start."""
+"""Characters kept of the summary, each id, the type and the status, from the start."""
 RESULT_LIMIT: Final = 32_768
 """Characters kept of the result, from its start."""
 ERROR_LIMIT: Final = 8_192
@@ -62,8 +62,8 @@ _LAST: Final = f"<note>{NOTE}</note>\n</task-notification>"
 class Envelope:
     """The facts of one terminal state.
 
-    A field that is None does not apply, and its element is left out; so it is
-    for an empty ``tool_use_id``, ``output_tail`` or ``output_file``.
+    A field that is None does not apply, and its element is left out. The same
+    holds for an empty ``tool_use_id``, ``output_tail`` or ``output_file``.
     """
 
     notification_id: str
@@ -77,7 +77,7 @@ class Envelope:
     remaining: int
     """How many tasks of the same owner have not ended."""
     all_terminal: bool
-    """Whether that is none."""
+    """Whether ``remaining`` is 0."""
     tool_use_id: str | None = None
     exit_code: int | None = None
     signal: int | None = None
@@ -95,9 +95,9 @@ class Envelope:
 def render(envelope: Envelope) -> str:
     """Return the XML of ``envelope``.
 
-    The time and the memory it takes are bounded, however long a text is: no
-    more than four times its limit is read. When most of that is escape
-    sequences and controls, less than the limit is kept.
+    The time and the memory it takes are bounded, however long a text is: at most
+    four times its limit is read. If most of that is escape sequences and controls,
+    less than the limit is kept.
     """
     e = envelope
     texts = [e.notification_id, e.task_id, e.run_id, e.task_type, e.status, e.summary]
@@ -159,12 +159,12 @@ def render(envelope: Envelope) -> str:
 
 
 def render_minimal(notification_id: str, task_id: str, run_id: str, status: str) -> str:
-    """Return an envelope with no more than it must have. It cannot fail.
+    """Return an envelope with only the elements that it must have. It cannot fail.
 
-    It is for a task whose own envelope could not be built. The type of the task
-    is read off its id: that of an agent is hexadecimal digits, of which none is
-    the letter of another type. It claims that a task remains: an agent that believes
-    that all have ended would not look again.
+    It is for a task whose own envelope could not be built. It reads the type of the
+    task off the first letter of its id. (The id of an agent is hexadecimal digits, and
+    no other type's letter is one.) It claims that a task remains: an agent that
+    believes that all have ended would not look again.
     """
     task = _identifier(task_id)
     task_type = _TYPES.get(task[:1], "local_agent")
@@ -197,8 +197,8 @@ def truncate_tail(text: str, limit: int) -> tuple[str, bool]:
 def _escape_short(texts: list[str]) -> list[str] | None:
     """Return ``texts`` escaped, or None if one may need more than escaping.
 
-    Short and harmless texts are the rule, and taken as one text they are done
-    four times as fast. None of them holds the separator: there would be more pieces.
+    Most texts are short and harmless. Joined into one text they are escaped four
+    times as fast. A text that holds the separator shows as one piece too many.
     """
     for text in texts[-3:]:  # not worth copying to find that it is too long
         if type(text) is not str or len(text) > RESULT_LIMIT:
@@ -234,7 +234,7 @@ def _end(text: str, limit: int) -> tuple[str, bool]:
     text = _exact(text)
     window = limit * _READ_AHEAD
     first = max(0, len(text) - window)
-    # A sequence that runs over the cut must go as a whole.
+    # An escape sequence across the cut must go as a whole.
     escape = text.rfind("\x1b", max(0, first - window), first)
     if escape >= 0 and (sequence := _SEQUENCE.match(text, escape)):
         first = max(first, sequence.end())
@@ -246,7 +246,7 @@ def _end(text: str, limit: int) -> tuple[str, bool]:
 
 
 def _exact(value: object) -> str:
-    """Return a real str, with nobody's own methods."""
+    """Return a plain str, without the methods of a subclass."""
     if type(value) is str:
         return value
     return str.__str__(value if isinstance(value, str) else str(value))
@@ -259,6 +259,6 @@ def _number(value: int) -> str:
 def _identifier(value: object) -> str:
     try:
         text = _exact(value)[:LABEL_LIMIT]
-    except Exception:  # the value is anything at all, and so are its methods
+    except Exception:  # the value may be anything, and its methods may raise
         text = ""
     return _NOT_IDENTIFIER.sub("", text) or "unknown"

@@ -1,4 +1,4 @@
-"""The notifier: serialises terminal states into envelopes for the parent agent.
+"""The notifier: writes the envelope of each terminal state for the parent agent.
 
 It holds nothing itself. The records wait in an outbox that belongs to the host,
 so when the notifier crashes its next incarnation goes on where this one was.
@@ -26,11 +26,11 @@ class Unsent(Protocol):
 
     @property
     def has_unsent(self) -> bool:
-        """Whether there is one."""
+        """Whether there is such a record."""
         ...
 
     def tell_progress(self) -> None:
-        """Tell how far tasks have come, of each the latest."""
+        """Report how far each task has come, by its latest progress."""
         ...
 
     def next_unsent(self) -> Envelope | None:
@@ -42,7 +42,7 @@ class Unsent(Protocol):
         ...
 
     def warn(self, text: str) -> None:
-        """Tell that an envelope could not be built as it should be."""
+        """Report that an envelope could not be built as it should be."""
         ...
 
 
@@ -51,21 +51,22 @@ class Unsent(Protocol):
 async def notifier(ctx: Context[Progressed | Ended], outbox: Unsent) -> None:
     """Write the envelope of every record in ``outbox``, in order.
 
-    What a message is about is there before it: so what a crash takes with it is
-    found again by the next incarnation.
+    A record is in ``outbox`` before the message about it is sent. So when a crash
+    loses a message, the next incarnation still finds the record.
     """
     mailbox = ctx.mailbox
     outbox.tell_progress()
     await _write_all(outbox)
     async for message in mailbox:
-        # One look is enough for all that have come since.
+        # One pass over the outbox serves all messages that have come since.
         rest = await mailbox.receive_batch() if len(mailbox) else ()
         for said in (message, *rest):
             if isinstance(said, Progressed):
                 outbox.tell_progress()
                 break
         if outbox.has_unsent:
-            # After those who wait for the task itself, and with what ends meanwhile.
+            # First those run who wait for the task itself; what ends meanwhile is
+            # written in the same pass.
             await trio.lowlevel.checkpoint()
             await _write_all(outbox)
     write_envelopes(outbox)
@@ -95,11 +96,11 @@ def write_envelopes(outbox: Unsent, limit: int | None = None) -> int:
 
 
 def _render(envelope: Envelope, outbox: Unsent) -> str:
-    # The boundary: whatever is wrong with a record, its end is told.
+    # The boundary: whatever is wrong with a record, its end is reported.
     try:
         return render(envelope)
-    # Also what looks like an interrupt or a SystemExit out of a text's own method:
-    # no real one strikes here, and nobody meant to leave.
+    # BaseException, as a text's own method may raise even SystemExit. A real
+    # interrupt cannot strike here: see the protection of `notifier`.
     except BaseException as error:  # noqa: ASYNC103
         # Not the error itself, of which nothing is known, not even its __repr__.
         what = type(error).__name__

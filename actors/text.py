@@ -27,11 +27,11 @@ ESCAPE_SEQUENCE: Final = (
     r"|[@-Z\\78=>]"  # the rest of Fe; cursor and keypad
     r")?"
 )
-"""A pattern for terminal escape sequences, and for an ESC that begins none.
+"""A pattern for terminal escape sequences, and for an ESC that does not begin one.
 
-A sequence that is not finished takes what it has, at most the rest of its line.
-So a cut anywhere inside of one leaves nothing of its first part behind, and
-every ESC begins a match of its own wherever the matching started.
+An unfinished sequence matches as far as it goes, at most to the end of its line.
+So a cut inside a sequence leaves nothing of its first part behind, and every ESC
+begins a match of its own wherever the matching started.
 """
 
 _SEQUENCE: Final = re.compile(ESCAPE_SEQUENCE)
@@ -51,10 +51,10 @@ _FORBIDDEN: Final = re.compile(
     "\ud800-\udfff\ufffe\uffff]"  # not in XML
 )
 _PLAIN: Final = bytes((*b"\t\n", *range(32, 127)))
-# What is cleaned away is less than this many times what is kept, or more is cut.
+# To keep n characters, at most this many times n are read before cleaning.
 _READ_AHEAD: Final = 4
 
-# Parsers refuse what is nested much deeper, and what a program meant never is.
+# Parsers refuse data that is nested much deeper, and no honest program nests so.
 _DEPTH: Final = 200
 _TOO_DEEP: Final = "[nested too deeply]"
 
@@ -64,7 +64,7 @@ def clean_text(text: str) -> str:
 
     Terminal escape sequences go, and of the other characters: the C0 controls
     but tab and newline, DEL, the C1 controls, the bidirectional controls, lone
-    surrogates, U+FFFE and U+FFFF. ``\\r\\n`` is so left a newline.
+    surrogates, U+FFFE and U+FFFF. So ``\\r\\n`` becomes a newline.
     """
     if "\x1b" in text:
         text = _SEQUENCE.sub("", text)
@@ -78,7 +78,7 @@ def clean_text(text: str) -> str:
 
 def one_line(text: str, limit: int | None = 200, mark: str = "…") -> str:
     """Return ``text`` cleaned, with single spaces for all white space, and cut
-    to ``limit`` characters, at the end of which ``mark`` then stands."""
+    to ``limit`` characters. A text that was cut ends with ``mark``."""
     read = text if limit is None else text[: limit * _READ_AHEAD]
     line = " ".join(clean_text(read).split())
     if limit is not None and (len(read) < len(text) or len(line) > limit):
@@ -87,13 +87,13 @@ def one_line(text: str, limit: int | None = 200, mark: str = "…") -> str:
 
 
 def escaped_line(text: str, limit: int = 200) -> str:
-    """Return `one_line`, for a place between tags: it opens and closes none."""
+    """Return `one_line`, escaped for a place between tags of XML."""
     return escape(one_line(text, limit))
 
 
 def first_line(text: str, limit: int = 200, mark: str = "") -> str:
-    """Return the first line of ``text`` that is not empty, at most ``limit``
-    characters of it. It ends with ``mark`` if there is more."""
+    """Return the first line of ``text`` that is not empty, cut to ``limit``
+    characters. It ends with ``mark`` if the text has more."""
     text = text.strip()
     line = "".join(text[: limit + 1].splitlines()[:1]).rstrip()
     if mark and len(line) < len(text):
@@ -102,14 +102,14 @@ def first_line(text: str, limit: int = 200, mark: str = "") -> str:
 
 
 def cut(text: str, limit: int, mark: str = "…") -> str:
-    """Return ``text``, of one longer than ``limit`` its start, within the limit
-    with ``mark`` behind it."""
+    """Return ``text``, cut to ``limit`` characters if it is longer. A text that was
+    cut ends with ``mark``."""
     return text if len(text) <= limit else text[: limit - len(mark)] + mark
 
 
 def escape(text: str, *, quotes: bool = False) -> str:
-    """Return ``text`` for a place between tags of XML. For one in an attribute the
-    ``quotes`` are escaped, too."""
+    """Return ``text`` escaped for a place between tags of XML. For an attribute, escape
+    ``quotes``, too."""
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace('"', "&quot;").replace("'", "&apos;") if quotes else text
 
@@ -124,8 +124,8 @@ def is_encodable(text: str) -> bool:
 
 
 def encodable(text: str) -> str:
-    """Return ``text`` as UTF-8 can hold it: two halves of a surrogate pair are the
-    character that they are, and a half without the other is a question mark."""
+    """Return ``text`` as UTF-8 can hold it: the two halves of a surrogate pair become
+    their character, and a half alone becomes a question mark."""
     if text.isascii():
         return text
     try:
@@ -138,12 +138,13 @@ def encodable(text: str) -> str:
 
 def encodable_data(data: Any) -> Any:
     """Return ``data``, of dicts, lists, text and numbers, as JSON in UTF-8 can hold
-    it: each text and each key is `encodable`, a number that is none is null, and
-    what is nested more than 200 levels deep is a text that says so. It is the same
-    object if nothing had to be changed."""
+    it. Each text and key becomes `encodable`, NaN and infinities become null, and
+    data nested more than 200 levels deep becomes a text that says so. If nothing had
+    to change, the same object is returned."""
     try:
         json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
-    # A TypeError is one of a value of the host's, for whoever encodes it to name.
+    # A TypeError is about a value that JSON has no form for. It stays as it is, so
+    # that the error of the real encoding names it.
     except (ValueError, RecursionError, TypeError):
         return _encodable(data, _DEPTH)
     return data
@@ -174,13 +175,13 @@ class Cleaner:
     - Invalid UTF-8 becomes U+FFFD; a character cut in two stays whole.
     - Escape sequences go (`ESCAPE_SEQUENCE`), and so do the C0 controls but
       tab and newline, DEL, and the C1 controls.
-    - Of a line that was redrawn with carriage returns the last frame that is
-      not empty stays; ``\\r\\n`` is a newline.
+    - Of a line that was redrawn with carriage returns only the last frame that
+      is not empty stays; ``\\r\\n`` is a newline.
 
-    To replace a frame it must not have been given out, so the unfinished line
-    is held back. A frame that reaches ``line_limit`` bytes is given out at once
-    and no longer replaced: a frame that follows it on that line comes after a
-    newline instead. No more than about ``line_limit`` bytes are ever held.
+    A frame can be replaced only before it is returned, so the unfinished line is
+    held back. A frame that reaches ``line_limit`` bytes is returned at once and no
+    longer replaced: the next frame of that line comes after a newline instead. At
+    most about ``line_limit`` bytes are held.
     """
 
     __slots__ = ("_character", "_held", "_limit", "_open", "_sequence")
@@ -190,14 +191,14 @@ class Cleaner:
         self._character = b""  # the first bytes of a character
         self._sequence = b""  # stands for the sequence that is being skipped
         # The frame that can still be replaced, and "\r" once it is complete.
-        # When the line is open (a long frame of it was given out), empty while
-        # that frame still grows, and else "\r" and then the same.
+        # If the line is open (a long frame of it was given out), it is empty while
+        # that frame still grows, and then "\r" followed by the frame.
         self._held = b""
         self._open = False
 
     @property
     def unfinished(self) -> bytes:
-        """The frame held back: what `finish` would give out of the last line."""
+        """The frame held back: what `finish` would return of the last line."""
         frame = self._held.strip(b"\r")
         return b"\n" + frame if frame and self._open else frame
 
@@ -215,7 +216,7 @@ class Cleaner:
         return self._settle(data)
 
     def finish(self) -> bytes:
-        """Return the rest. The cleaner is as new after it."""
+        """Return the rest, and start afresh."""
         rest = self._settle(self._strip(self._decode(b"", final=True)))
         self._sequence = b""
         return rest + self._end_line()
@@ -232,8 +233,8 @@ class Cleaner:
             self._sequence = b""
             last = data.rfind(b"\x1b")
             if unfinished := _UNFINISHED.match(data, last):
-                # The shortest sequence that goes on like this one: what it has
-                # so far is skipped and need not be remembered.
+                # The shortest sequence that can end like this one stands for it,
+                # so an endless sequence is not kept in memory.
                 self._sequence = data[last : last + 2] + (unfinished[1] or b"")
                 data = data[:last]
             data = _SEQUENCE_BYTES.sub(b"", data)
@@ -257,7 +258,7 @@ class Cleaner:
         return done + self._draw(rest)
 
     def _draw(self, part: bytes) -> bytes:
-        """Go on with the current line; return what cannot be replaced any more."""
+        """Add to the current line; return what cannot be replaced any more."""
         line = self._held + part
         done = b""
         if self._open:

@@ -2,7 +2,7 @@
 
 A `Work` is the description of a task, such as `actors.shell.Shell`. The host of
 the task calls its `run` as the body of an actor and gives it a `Report`, which
-the work fills in as it learns things: what it says there outlives a cancellation.
+the work fills in as it learns things. What it says there outlives a cancellation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "WorkFailed",
 ]
 
-# Progress is told at most this often; what lies between is only kept.
+# Seconds between two reports of progress; what comes between them is only kept.
 PROGRESS_EVERY = 1.0
 
 
@@ -73,13 +73,13 @@ class Work(Protocol):
 
     @property
     def task_type(self) -> str:
-        """``local_bash``, ``local_agent``, ``remote_agent`` or, for what is none of these,
+        """``local_bash``, ``local_agent``, ``remote_agent`` or, for anything else,
         ``local_work``."""
         ...
 
     @property
     def shutdown(self) -> float:
-        """The seconds it has for cleaning up once it was cancelled."""
+        """How many seconds it has for cleaning up after a cancellation."""
         ...
 
     @property
@@ -88,7 +88,7 @@ class Work(Protocol):
         ...
 
     def describe(self) -> str:
-        """Return a few words for people, for a task that was given none."""
+        """Return a few words for people, used if the task was given no description."""
         ...
 
     async def run(self, ctx: Context[object], report: Report) -> object:
@@ -98,18 +98,18 @@ class Work(Protocol):
         task's `result`. But once a run has set `Report.output_tail` that is the
         result, however the run ends, and the value is dropped.
 
-        A stop cancels it. It has `shutdown` seconds then, and what it awaits for
-        its cleaning up it must shield.
+        A stop cancels it. Then it has `shutdown` seconds. It must shield what it
+        awaits to clean up.
         """
         ...
 
 
 class WorkFailed(Exception):
-    """Raised by a work that came to a bad end which is not an error of ours. Without a
-    cause the log has it as a line, at the level INFO, and not as a crash."""
+    """Raised by a work that failed without an error in its own code. Without a cause
+    it is logged as one line, at the level INFO, and not as a crash."""
 
     subject: str = ""
-    """What it was that failed, for the log, such as a command."""
+    """What failed, for the log, such as a command."""
 
 
 class Input(Protocol):
@@ -131,7 +131,7 @@ class Input(Protocol):
         ...
 
     async def close(self) -> None:
-        """Tell the task that nothing more will come. More than once is fine.
+        """Tell the task that nothing more will come. Idempotent.
 
         Raises:
             trio.BrokenResourceError: as for `write`.
@@ -141,7 +141,7 @@ class Input(Protocol):
 
 
 class _RareInput(Rare[Input | None]):
-    """That of `Report.input`, for which somebody may wait."""
+    """`Report.input`: setting it wakes whoever waits for it."""
 
     def __set__(self, record: HasRare, value: Input | None) -> None:
         super().__set__(record, value)
@@ -178,8 +178,8 @@ class Report(Guard):
     The other attributes are for the host. All are for the event loop's thread.
     """
 
-    # There may be 100,000 of them: what most tasks never need is made when it is
-    # needed.
+    # There may be 100,000 of them: what most tasks never need is made only when it
+    # is needed.
 
     __slots__ = (
         "env",
@@ -192,8 +192,8 @@ class Report(Guard):
     )
 
     output_file = Rare[Path | None](None)
-    # The bytes kept so far, of all runs; where in them the output file
-    # begins, and its older one: more than 0 only after a rotation.
+    # The bytes kept so far, of all runs, and the offsets in them at which the
+    # output file and its older one begin: more than 0 only after a rotation.
     output_bytes = Rare[int](0)
     output_start = Rare[int](0)
     output_dropped = Rare[int](0)
@@ -214,13 +214,13 @@ class Report(Guard):
     # Processes that a command had left in the background, ended with it.
     left_behind = Rare[int](0)
     survivors = Rare[tuple[int, ...]](())
-    # While a run has processes; None is what cannot be known.
+    # Set while a run has processes; it returns None for what cannot be known.
     measure = Rare[Callable[[], ProcessUsage | None] | None](None)
     # Of the last run that has ended, with all its processes.
     cpu_seconds = Rare[float | None](None)
     # The unfinished last line of a run that probably waits for an answer.
     prompt = Rare[str | None](None)
-    # Whether a stop, if there is one, is to grant no time for cleaning up.
+    # Whether a stop, now or later, is to grant no time for cleaning up.
     hurry = Rare[bool](False)
     progress_told_at = Rare[float](-PROGRESS_EVERY)
     # While a run takes input: what to write to.
@@ -229,14 +229,14 @@ class Report(Guard):
     tool_use_id = Rare[str | None](None)
     # Whether a run will have one.
     takes_input = Rare[bool](False)
-    # Of one that has ended: what it ran, and in which directory, if one was given.
+    # Of a task that has ended: its command, and the directory if one was given.
     command = Rare[str | None](None)
     cwd = Rare[str | None](None)
-    # And the id of the agent whose own task it was.
+    # Of a task that has ended: the id of the agent whose own task it was.
     last_parent = Rare[str | None](None)
-    # Why it was to stop, of one that was.
+    # Why it was to stop, if it was.
     stop_reason = Rare[str | None](None)
-    # How many of its calls wait, and so have lent its place.
+    # How many of its calls wait. While one does, its place is lent to others.
     waits = Rare[int](0)
     _hurried = Rare[trio.Event | None](None)
     _growth = Rare[Growth | None](None)
@@ -245,29 +245,29 @@ class Report(Guard):
         self.status = TaskStatus.PENDING
         self.has_told_end = False
         self.task_id = task_id
-        # Of the run that is under way; each has another.
+        # Of the run under way; each run has its own.
         self.run_id = run_id
         self.env = env
         self.rare: dict[str, Any] | None = None
         self.result: str | None = None
         self.progress: Progress | None = None
-        # How the work ended by itself, if that was before a stop could touch it.
+        # How the work ended, if it ended by itself and before a stop.
         self.own_exit: Exit[object] | None = None
 
     def on_input(self) -> None:
         """There is an input to write to."""
 
     def say(self, progress: Progress) -> None:
-        """Replace the progress; it is told now or with a later one. A task that
-        has ended makes none.
+        """Replace the progress. It is reported now or with a later one. After the
+        end of the task it is dropped.
 
         Raises:
-            TypeError: if that is no `Progress`.
+            TypeError: if ``progress`` is not a `Progress`.
         """
         if type(progress) is not Progress:
-            raise TypeError(f"a Progress is wanted, not {progress!r}")
+            raise TypeError(f"expected a Progress, got {progress!r}")
         if self.status.is_terminal:
-            # The guard refuses what this sends, and it is counted.
+            # Sent all the same: the guard refuses it and counts that it did.
             self.on_progress()
             return
         self.progress = progress
@@ -277,11 +277,11 @@ class Report(Guard):
             self.on_progress()
 
     def on_progress(self) -> None:
-        """The progress is worth telling."""
+        """The progress is to be reported now."""
 
     @property
     def growth(self) -> Growth:
-        """What wakes those who follow the output. Made by the first of them."""
+        """It wakes those who follow the output. Made for the first of them."""
         if self._growth is None:
             self._growth = Growth()
         return self._growth
@@ -292,14 +292,14 @@ class Report(Guard):
             self._growth.grew()
 
     def output_rotated(self, size: int, dropped: int) -> None:
-        """The output file, of ``size`` bytes, is the older one now; the one it
-        has replaced had ``dropped`` bytes."""
+        """The output file, of ``size`` bytes, has become the older one. The file
+        that it replaced had ``dropped`` bytes."""
         self.output_start += size
         self.output_dropped += dropped
 
     def remove_output(self) -> None:
-        """Remove the output file and its older one. What cannot be removed is
-        told by a warning. The task has ended."""
+        """Remove the output file and its older one, of a task that has ended. If
+        one cannot be removed, a warning says so."""
         if self.output_file is None:
             return
         try:
@@ -321,18 +321,18 @@ class Report(Guard):
         self.on_prompt()
 
     def on_prompt(self) -> None:
-        """The prompt is worth telling."""
+        """The prompt is to be reported now."""
 
     def hurry_up(self) -> None:
-        """Grant no time for cleaning up, neither to a stop that is under way
-        nor to one that is to come. It stops nothing by itself."""
+        """Grant no time for cleaning up, neither to a stop that is under way nor
+        to a later one. It stops nothing by itself."""
         self.hurry = True
         if self._hurried is not None:
             self._hurried.set()
             self._hurried = None
 
     async def wait_hurry(self) -> None:
-        """Wait until there is no time for cleaning up."""
+        """Wait until a stop is to grant no time for cleaning up."""
         if self.hurry:
             await trio.lowlevel.checkpoint()
             return

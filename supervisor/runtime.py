@@ -265,8 +265,8 @@ class Runtime:
             RuntimeStopping: if the runtime is stopping or has ended, or the agent
                 whose own task it would be is stopping.
             DepthExceeded: if it is an agent too deep below others.
-            BacklogFull: if too many notifications are not acknowledged; those for
-                an agent are reckoned for the own tasks of that agent alone.
+            BacklogFull: if too many notifications are not acknowledged; an agent's
+                own backlog counts only against tasks that this agent launches.
             TypeError, ValueError, InvalidChildSpec, InvalidSupervisorFlags: for
                 bad arguments. Whatever fails later is a ``failed`` task.
         """
@@ -332,7 +332,7 @@ class Runtime:
 
     def _asked(self, task: object) -> Task | None:
         if not isinstance(task, str | TaskHandle):
-            raise TypeError(f"a TaskHandle or a task id is wanted, not {task!r}")
+            raise TypeError(f"expected a TaskHandle or a task id, got {task!r}")
         return known(self._life, task)
 
     def background_all(self, owner: str | None = None) -> list[str]:
@@ -644,10 +644,11 @@ class Runtime:
         busy. The foreground tasks of the turn are those that `run` is called
         for in the block; they end with it. Background tasks go on.
 
-        An owner has one turn at a time: entering waits for the end of the one that is
-        under way, and of those that have asked before, also if it is that of a wake;
-        see `wakes`. One that is entered inside the block of another one of the owner,
-        also in a task of a nursery in that, is a part of it. No wake of the owner begins meanwhile."""
+        An owner has one turn at a time. Entering waits for the end of the turn that is
+        under way, which may be that of a wake (see `wakes`), and for those that asked
+        before. A turn entered inside the block of another one of the same owner, also
+        in a task of a nursery in that block, is a part of it. No wake of the owner
+        begins meanwhile."""
         owner = as_text("owner", owner)
         return Turn(self._parents.of(owner))
 
@@ -670,16 +671,17 @@ class Runtime:
                         turn.progressed()
 
         A wake comes when there is something to tell, no turn of the owner is
-        under way and none waits to begin. It holds all that is there by then, or of
-        very many what a model can read at once, and is a turn itself, so wakes
-        never overlap, whoever iterates, and a `turn` of the host's own that is
-        begun meanwhile waits for its end and goes before the next. One that leads to nothing is offered again, once: see `Turn`.
-        What is consumed before the wake begins is not in it.
+        under way and none waits to begin. It contains everything that waits, capped
+        at what a model can read at once. It is itself a turn, so wakes never overlap,
+        whoever iterates. A `turn` of the host's own that is begun meanwhile waits for
+        the end of the wake and goes before the next one. A wake that leads to nothing
+        is offered again, once: see `Turn`. What is consumed before the wake begins is
+        not in it.
 
-        The iteration ends as soon as the runtime begins to close: that tasks were
-        stopped by that is no reason to ask a model, which may cost money. What was not
-        told stays readable, by `notifications` too. With ``after_end`` it goes on
-        until all of it was told.
+        The iteration ends as soon as the runtime begins to close: to ask a model may
+        cost money, and tasks that a close has stopped are not worth that. What was not
+        handed out stays readable, also by `notifications`. With ``after_end`` the
+        iteration goes on until everything was handed out.
 
         With a ``window`` there is no wake before more than that many seconds have
         passed since the host last began a turn of its own: a user who has just

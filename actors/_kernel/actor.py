@@ -28,10 +28,10 @@ from .ref import ActorRef
 
 M = TypeVar("M")
 
-# They are nobody's failure; the last one closes a coroutine that never ended.
+# Not failures of the actor. GeneratorExit closes a coroutine that never ended.
 _INTERRUPTS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
-# As Python says it up to 3.13, and since 3.14.
+# The words of Python up to 3.13, and since 3.14.
 _NOT_AWAITABLE = re.compile(
     "object (.+) can't be used in 'await' expression|'(.+)' object can't be awaited"
 )
@@ -114,8 +114,8 @@ class Context(Generic[M]):
     @property
     def deadline(self) -> float:
         """When this incarnation is cancelled, on trio's clock; `math.inf` is
-        never. Ending so is ``Stopped("deadline")``, which a supervisor treats
-        like a failure."""
+        never. The exit is then ``Stopped("deadline")``, which a supervisor
+        treats like a failure."""
         raise NotImplementedError
 
     @deadline.setter
@@ -164,7 +164,7 @@ class Incarnation(Context[M]):
         self.stop_request = None
         self._stopping = None
         self._ended: trio.Event | None = None
-        # None if it was never set.
+        # None until it is set.
         self._deadline: float | None = None
         self._task: trio.lowlevel.Task | None = None
         # Nobody reads a mailbox before its first actor does.
@@ -202,18 +202,18 @@ class Incarnation(Context[M]):
     def stop(
         self, by: StoppedBy, reason: str | None = None, *, drain: float = 0.0
     ) -> None:
-        """Ask it to end: cancelled at once, or after ``drain`` seconds in which
-        it may finish what it has. The first request names the stopper, a
-        deadline that has passed already being one; a later one can only make
-        it sooner. It never blocks."""
+        """Ask it to end: it is cancelled at once, or after ``drain`` seconds in
+        which it may finish what it has. The first request names the stopper,
+        and a deadline that has passed counts as one. A later request can only
+        make the end come sooner. It never blocks."""
         if self.exit is not None:
             return
         if (
             self._task is None
             and inspect.getcoroutinestate(self._coroutine) == inspect.CORO_CLOSED
         ):
-            # An interrupt struck before its first line, where nothing could
-            # record it.
+            # An interrupt struck before the coroutine's first line, so nothing
+            # has recorded the end.
             self._settle(None)
             return
         if self.stop_request is None:
@@ -243,14 +243,15 @@ class Incarnation(Context[M]):
         if self.stop_request is not None:
             return
         mailbox = self.cell.mailbox
-        # Not whether it waits there now: what was just sent has woken it.
+        # Has it ever read? Whether it waits there now would say nothing: what was
+        # just sent has woken it.
         if mailbox.read_count > self._reads_before:
             self.stop("stop", reason, drain=max(self.cell.drain, self.cell.shutdown))
         else:
             self.stop("stop", reason, drain=self.cell.drain)
 
     async def wait_ended(self) -> Exit[object]:
-        """Wait for the end, which may have been long ago, and return it."""
+        """Return how it ended, waiting for the end if it has not come yet."""
         if self.exit is None:
             if self._ended is None:
                 self._ended = trio.Event()
@@ -281,8 +282,7 @@ class Incarnation(Context[M]):
         self._coroutine = self._run(fn, args, acknowledge)
         return self._coroutine
 
-    # 100,000 of these frames may be waiting, so there is nothing in it that
-    # need not be.
+    # 100,000 of these frames may be waiting, so the function keeps few locals.
     async def _run(
         self,
         fn: Callable[..., Awaitable[object]],
@@ -291,7 +291,7 @@ class Incarnation(Context[M]):
     ) -> None:
         exit: Exit[object] | None = None
         try:
-            _current.set(self)  # type: ignore[arg-type] # M is of no matter to a reader
+            _current.set(self)  # type: ignore[arg-type] # a reader does not use M
             with self._scope:
                 # A stop, or the deadline, may have come before the first step.
                 if self.stop_request is None and not self._is_late():
@@ -330,14 +330,14 @@ class Incarnation(Context[M]):
     def _weigh(
         self, error: BaseException
     ) -> tuple[Failed | Stopped, BaseException | None]:
-        """Return the exit that ``error`` means if nothing swallows it, and what
-        of it must go on: an Exception stays behind, what is none does not."""
+        """Return the exit that ``error`` means, and the part of it to raise again,
+        such as an interrupt; an Exception is never raised again."""
         is_cancelled = self._scope.cancel_called
         if is_cancelled and isinstance(error, trio.Cancelled):
-            # Ours, as the scope is shielded, which would end it.
+            # Our scope is shielded, so only that scope can have cancelled it.
             return self._stopped(find_suspect(error)), None
-        # In a scope that nobody has cancelled a Cancelled is that of a stranger,
-        # kept and raised again; let on, it would end whoever is beside us.
+        # Where nobody has cancelled our scope, a Cancelled belongs to another task
+        # that kept it: a failure. Raised on, it would end the actors beside us.
         passes = (*_INTERRUPTS, trio.Cancelled) if is_cancelled else _INTERRUPTS
         passing: BaseException | None
         failure: BaseException | None
@@ -352,7 +352,7 @@ class Incarnation(Context[M]):
             assert failure is not None
             return Failed(_as_exception(failure)), None
         if _is_interrupt(passing) and self.stop_request is None:
-            # A supervisor must know, whatever failed beside it.
+            # Its supervisor must see the interrupt, also where an error came with it.
             self.stop_request = StopRequest("outer", type(passing).__name__)
         if failure is None:
             suspect = find_suspect(error)
@@ -372,14 +372,14 @@ class Incarnation(Context[M]):
             Stopped("outer", "KeyboardInterrupt") if exit is None else exit
         )
         self._task = None
-        # Before anything that could fail: nobody may wait for ever.
+        # Before anything that could fail, or a waiter would wait for ever.
         if self._ended is not None:
             self._ended.set()
         self.cell.note_exit(self, exit)
 
 
 def _name_what_is_not_async(error: Exception, fn: Callable[..., object]) -> None:
-    """Let the error of awaiting what ``fn`` has returned tell whose mistake it is."""
+    """Add to the error of awaiting what ``fn`` returned that ``fn`` is not async."""
     trace = error.__traceback__
     # Raised in the frame of _run itself, so not by an await of the actor's own.
     if type(error) is TypeError and trace is not None and trace.tb_next is None:
@@ -422,7 +422,7 @@ def _as_group(error: BaseException) -> BaseExceptionGroup[BaseException] | None:
 class Cell(ActorRef[M]):
     """An actor as its supervisor sees it. A supervisor subclasses it and overrides
     the ``on_`` methods, which are called synchronously, in the actor's own step,
-    when the cell has noted what happened. They do nothing here.
+    after the cell has recorded what happened. They do nothing here.
 
     ``incarnation`` is the one that runs, or the last one; ``mailbox`` is kept
     from incarnation to incarnation."""
@@ -463,17 +463,17 @@ class Cell(ActorRef[M]):
         number: int,
         acknowledge: bool,
     ) -> Incarnation[M]:
-        """Start the next incarnation in ``nursery``; it has not run yet on
-        return."""
+        """Start the next incarnation in ``nursery``. It has not run a step yet
+        when this returns."""
         incarnation = Incarnation(self, number)
         nursery.start_soon(incarnation.run, fn, args, acknowledge, name=self.id)
         self.incarnation = incarnation
         return incarnation
 
-    # What the incarnation tells: noted first, and then told to the supervisor
+    # What the incarnation reports: recorded first, then passed to the supervisor
 
     def note_start(self, incarnation: Incarnation[M]) -> None:
-        # One that was asked to stop before it came up goes on stopping.
+        # Asked to stop before it came up, it stays "stopping".
         if incarnation.stop_request is None:
             self._state = "running"
             if self._news is not None:
@@ -520,7 +520,7 @@ class Cell(ActorRef[M]):
 
     @enable_ki_protection
     def end(self) -> None:
-        """No other incarnation will come by itself: take no more messages."""
+        """Take no more messages: no other incarnation will come by itself."""
         self._state = "stopped"
         self.mailbox.close(partial(ActorEnded, self.id))
         if self._asks:

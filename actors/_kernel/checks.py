@@ -1,8 +1,8 @@
-"""Checks of arguments: each names the argument and its value, and says what is wanted.
+"""Checks of arguments: each error names the argument, its value and what it must be.
 
 A value of the wrong type is a TypeError, any other bad one a ValueError. True and
-False are no numbers here, and neither are NaN and what no float can hold. With
-``none`` (or ``| None``) None is right, too.
+False are not numbers here, and neither are NaN and what no float can hold. With
+``none`` (or ``| None``) None is valid, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeGuard, cast, get_args
 
 import attrs
 
-# More can no float hold.
+# No float can hold more.
 _MOST = sys.float_info.max
 _WORDS: Mapping[type, str] = {
     NoneType: "None",
@@ -62,9 +62,9 @@ def check_whole(
     none: bool = False,
     wrong: type[Exception] = TypeError,
 ) -> None:
-    """Refuse what is not a whole number in these bounds; what is none at all with
-    an error of the type ``wrong``."""
-    # Nearly all are, and Shell has one.
+    """Refuse what is not a whole number in these bounds. What is not a whole number
+    at all is an error of the type ``wrong``."""
+    # The usual case first, without a call: every Shell that is made comes here.
     if type(value) is int and least <= value <= most:
         return
     if is_whole(value, least, most) or (none and value is None):
@@ -84,7 +84,7 @@ def check_number(
     none: bool = False,
 ) -> None:
     """Refuse what is not a finite number, 0 or more; without ``zero``, more than 0."""
-    # Nearly all are, and Shell has four.
+    # The usual case first, without a call: every Shell comes here four times.
     if type(value) is float and 0.0 < value < inf:
         return
     if is_number(value, zero=zero) or (none and value is None):
@@ -135,7 +135,7 @@ def check_all(name: str, values: object, kind: type | UnionType) -> None:
 
 
 def fspath(path: str | os.PathLike[str] | None) -> str | None:
-    """Convert a path. What is none stays as it is, for a check to name it."""
+    """Convert a path. What is not a path stays as it is, for a check to name it."""
     return os.fspath(path) if isinstance(path, os.PathLike) else path
 
 
@@ -146,7 +146,7 @@ def of(kind: type | UnionType) -> Validator:
     """Return `check_type` as a validator of attrs: ``field(validator=of(str))``."""
 
     def validate(owner: object, field: attrs.Attribute[Any], value: object) -> None:
-        # What is right is seen without a further call.
+        # A valid value costs no further call.
         if not isinstance(value, kind):
             check_type(f"{type(owner).__name__}.{field.name}", value, kind)
 
@@ -154,7 +154,7 @@ def of(kind: type | UnionType) -> Validator:
 
 
 def by(check: Callable[..., None], *args: object, **options: Any) -> Validator:
-    """Return any other check as one: ``field(validator=by(check_one_of, KINDS))``."""
+    """Return any other check as a validator: ``field(validator=by(check_one_of, KINDS))``."""
 
     def validate(owner: object, field: attrs.Attribute[Any], value: object) -> None:
         try:

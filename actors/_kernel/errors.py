@@ -28,8 +28,8 @@ class ActorError(Exception):
     """The root of what `actors` raises by itself."""
 
 
-# Without a repr of attrs': Python's own cannot fail where no memory or stack is left,
-# as an error is shown in the very step in which an end is recorded.
+# Without the repr of attrs: an error is shown in the very step in which an end is
+# recorded, and Python's own repr cannot fail there for want of memory or stack.
 @attrs.define(slots=False, repr=False)
 class MailboxFull(ActorError):
     """Raised when a bounded mailbox has no room and the caller will not wait.
@@ -57,7 +57,7 @@ class MailboxClosed(ActorError):
 
 @attrs.define(slots=False, repr=False)
 class ActorUnavailable(ActorError):
-    """Raised when an actor cannot take what was sent, and says at once so."""
+    """Raised at once when an actor cannot take what was sent."""
 
     state = "unavailable"
 
@@ -117,7 +117,7 @@ class ForeignThread(ActorError):
 
 @attrs.define(slots=False, repr=False)
 class NotInTrio(ActorError, RuntimeError):
-    """Raised when what works in trio only is opened where no task of trio runs, as
+    """Raised when something that needs trio is opened outside a task of trio, as
     under ``asyncio.run``. Nothing was opened.
 
     Use ``trio.run(main)``, or ``anyio.run(main, backend="trio")``; in a program that
@@ -138,14 +138,14 @@ class NotInTrio(ActorError, RuntimeError):
 class Ignore(Exception):
     """Raise it before ``ctx.started()`` to decline to start without an error.
 
-    A signal, in OTP's word, and no error."""
+    It is a signal, in OTP's word, and not an error."""
 
 
 def require_trio(what: str) -> None:
     """Check that a task of trio runs the calling code.
 
     Raises:
-        NotInTrio: if asyncio does, or nothing; ``what`` is what was called.
+        NotInTrio: if no task of trio does. ``what`` is what was called.
     """
     try:
         trio.lowlevel.current_task()

@@ -15,7 +15,7 @@ StoppedBy: TypeAlias = Literal[
 
 @attrs.frozen
 class Completed(Generic[V_co]):
-    """The actor's function returned, also if a stop came too late to matter."""
+    """The actor's function returned, even if it was asked to stop by then."""
 
     value: V_co
     """What it returned."""
@@ -23,7 +23,7 @@ class Completed(Generic[V_co]):
 
 @attrs.frozen
 class Failed:
-    """The actor's function raised an exception, also if that was after a stop."""
+    """The actor's function raised an exception, be it before or after a stop."""
 
     error: Exception
     """What it raised; a group never holds a cancellation."""
@@ -38,7 +38,7 @@ class Stopped:
     own), or ``outer`` (a scope around its supervisor, or an interrupt). Of a
     supervisor: ``owner`` (its block was left) or ``auto_shutdown``."""
     reason: str | None = None
-    """What the one who stopped it said, for people."""
+    """Why, in the words of whoever stopped it."""
     suspect: BaseException | None = attrs.field(default=None, eq=False, repr=False)
     """An error of the actor's own that the cancellation replaced while it was
     on its way out: a hint for people, never a verdict."""

@@ -47,7 +47,7 @@ class MailboxStatistics:
     received: int
     """Messages taken since the mailbox was made."""
     capacity: int | None
-    """How many messages it holds at most; None is no bound."""
+    """How many messages it holds at most; None means no bound."""
     receivers_waiting: int
     """Tasks that wait for a message."""
     senders_waiting: int
@@ -72,7 +72,7 @@ class _Next(Generic[T]):
     """What an iteration awaits when there is no message.
 
     100,000 actors may be waiting there, so it leaves no frame behind: the
-    message itself is what the waiting task is woken with.
+    task is woken with the message itself.
     """
 
     __slots__ = ("_mailbox",)
@@ -136,17 +136,17 @@ class Mailbox(Generic[T]):
         # Made with the first message that must wait.
         self._incoming: list[T] | None = None
         self._outgoing: list[T] | None = None
-        # The same as _incoming while putting is no more than appending to it:
-        # no bound, not closed, and nobody to wake. For `ActorRef.tell`.
+        # The same list as _incoming while a put only has to append to it: no
+        # bound, not closed, nobody to wake. Else None. For `ActorRef.tell`.
         self.open_queue: list[T] | None = None
         self._taken = 0
         self._waits = 0
         self._closed: Callable[[], Exception] | None = None
         self._checked = capacity is not None  # whether a put may be refused
         self._calls = 0
-        # The task that is woken next, and those after it. There are none after
-        # it unless there is it. One that iterates is handed its message, and
-        # does not run without one; any other is woken to look for itself.
+        # The task that is woken next; those after it are in _receivers. If there
+        # is no next one, _receivers is empty. A task that iterates is woken with
+        # its message in hand; any other is woken to look for itself.
         self._receiver: Task | None = None
         self._iterates = False
         self._receivers: OrderedDict[Task, bool] | None = None
@@ -183,15 +183,15 @@ class Mailbox(Generic[T]):
 
     @property
     def put_count(self) -> int:
-        """How many messages were ever put: the place of the latest one."""
-        # Not through len(), which is a call more for every question asked.
+        """How many messages were ever put; this numbers the latest one."""
+        # Not through len(), which would be one call more for each ask.
         incoming, outgoing = self._incoming, self._outgoing
         queued = (len(incoming) if incoming else 0) + (len(outgoing) if outgoing else 0)
         return self._taken + queued
 
     @property
     def taken_count(self) -> int:
-        """How many messages were ever taken: those at places up to this one."""
+        """How many messages were ever taken: those numbered up to this."""
         return self._taken
 
     @property
@@ -227,8 +227,8 @@ class Mailbox(Generic[T]):
     ) -> None:
         """Append ``message``, waiting for room first if there is none.
 
-        ``on_put(place)`` is called in the step in which it is appended, which
-        for a waiting sender is another task's, with what `put_count` is then.
+        ``on_put(place)`` is called in the step that appends it, with `put_count`
+        as it is then. For a sender that waits this is a step of another task.
 
         Raises:
             MailboxClosed: if it is closed, also while waiting.
@@ -298,7 +298,7 @@ class Mailbox(Generic[T]):
         elif self._drain_left is not None:
             self._append(message)  # for after the drain
         elif self._incoming or self._outgoing:
-            # Others were woken for what is there and have not looked yet.
+            # Receivers were woken for what is there and have not looked yet.
             self._append(message)
             self._next_receiver()
             reschedule(receiver, Value(self._take()))
@@ -400,8 +400,8 @@ class Mailbox(Generic[T]):
             await checkpoint()
         while not self._has_message():
             if self._on_drained is not None:
-                # Drained: whoever reads without watching for the end is
-                # cancelled where it would wait for what will not come.
+                # Drained: this receiver does not see the end of an iteration, so
+                # it is cancelled where it would wait for what will not come.
                 self._on_drained()
             elif self._closed is not None:
                 await self._refuse(self._closed())
@@ -429,7 +429,7 @@ class Mailbox(Generic[T]):
         return message
 
     def _park(self, *, iterates: bool) -> Coroutine[Any, Any, Any]:
-        # Returns what is to be awaited, instead of awaiting it in a frame more.
+        # It returns the awaitable: to await it here would keep one more frame.
         self._calls = 0
         self._waits += 1
         self.open_queue = None
@@ -453,7 +453,7 @@ class Mailbox(Generic[T]):
         return wait_task_rescheduled(abort)  # noqa: ASYNC105 - see above
 
     def _forget_first(self, _: RaiseCancelT) -> Abort:
-        # Who began to wait as the first is the first until it is woken.
+        # Whoever began to wait as the first stays the first until it is woken.
         self._next_receiver()
         return Abort.SUCCEEDED
 
@@ -464,7 +464,7 @@ class Mailbox(Generic[T]):
             self._receiver = None
 
     def _end_all(self) -> None:
-        """Tell everyone who waits that there is no further message."""
+        """Tell all receivers that wait that there is no further message."""
         while self._receiver is not None:
             receiver, iterates = self._receiver, self._iterates
             self._next_receiver()
@@ -474,7 +474,7 @@ class Mailbox(Generic[T]):
                 reschedule(receiver)
 
     def _serve_all(self) -> None:
-        """Let those who wait have what is queued."""
+        """Let the receivers that wait have what is queued."""
         while self._receiver is not None and (self._incoming or self._outgoing):
             receiver, iterates = self._receiver, self._iterates
             self._next_receiver()
@@ -516,7 +516,7 @@ class Mailbox(Generic[T]):
 
         Iteration ends there; `receive` and `receive_batch` call ``on_drained``,
         which must cancel them. New messages are kept for after `end_drain`.
-        The second time, and until `end_drain`, it does nothing.
+        Idempotent until `end_drain`.
         """
         if self._drain_left is None:
             self._drain_left = len(self)

@@ -1,5 +1,5 @@
-"""What a public module offers says that it is from there, and not from the private
-module in which it is written: in tracebacks, in `repr`, and in `help`."""
+"""Public names that give their public module as their own, and not the private one in
+which they are written: in tracebacks, in `repr`, and in `help`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import attrs
 
 
 def publish(namespace: Mapping[str, Any]) -> None:
-    """Give the classes and functions that a module lists in ``__all__`` its name, if
-    they have that of a private one, and let `help` show how they are called.
+    """Set ``__module__`` of what a module lists in ``__all__`` to that module, where it
+    names a private one, and let `help` show how the classes are called.
 
-    To be called at the end of the module, with its ``globals()``.
+    Call it at the end of the module, with its ``globals()``.
     """
     module: str = namespace["__name__"]
     for name in namespace["__all__"]:
@@ -31,15 +31,15 @@ def publish(namespace: Mapping[str, Any]) -> None:
 
 
 def _resolve(kind: type[Any]) -> None:
-    # What they are annotated with is looked up where they say that they are from:
-    # by cattrs, too, when it makes JSON of them.
+    # Annotations are looked up in the module that a class names, also by cattrs when
+    # it makes JSON: so they must be resolved before that name changes.
     try:
         attrs.resolve_types(kind)
     except NameError:  # It is there for type checkers only.
         return
     own = kind.__annotations__
     types = {field.name: field.type for field in attrs.fields(kind)}
-    if own.keys() - types.keys():  # A ClassVar is no field.
+    if own.keys() - types.keys():  # A ClassVar is not a field.
         types |= get_type_hints(kind)
     own.update({name: types[name] for name in own})
 
@@ -48,7 +48,7 @@ def _show_call(kind: type[Any]) -> None:
     init = kind.__dict__.get("__init__")
     if not isinstance(init, FunctionType):
         return
-    # To call a class is not to call a function that returns None.
+    # help() would show that a call of the class returns None.
     init.__annotations__.pop("return", None)
     if not attrs.has(kind):
         return

@@ -11,12 +11,12 @@ class HasRare(Protocol):
     """A record with a dict for such fields."""
 
     rare: dict[str, Any] | None
-    """Made for the first of them."""
+    """None until the first such field is set."""
 
 
 class Rare(Generic[T]):
-    """A field that few records ever have. It lies in a dict, which is made for
-    the first of them; where there is none it reads as its default."""
+    """A field that few records ever set. Its value is in a dict, which is made for
+    the first such field of a record; until then it reads as its default."""
 
     def __init__(self, default: T) -> None:
         self._default = default

@@ -45,8 +45,8 @@ ActorState: TypeAlias = Literal[
 class Reply(Generic[R]):
     """Where the answer to one question goes. Put it into the message.
 
-    The first answer counts; what comes after it, or after the one who asked
-    has gone, is dropped.
+    The first answer counts. A later one is dropped, and so is one that comes
+    when the asker waits no more.
     """
 
     __slots__ = ("_answer", "_state", "_task")
@@ -108,7 +108,7 @@ class Reply(Generic[R]):
         return Abort.SUCCEEDED
 
 
-# By state, for questions that nobody would answer now.
+# What `ask` raises in the states in which nobody would answer.
 _REFUSALS: dict[ActorState, type[ActorUnavailable]] = {
     "restarting": ActorRestarting,
     "stopping": ActorStopping,
@@ -154,15 +154,15 @@ class ActorRef(Generic[M]):
     started_value: object
     """What the actor gave to ``ctx.started``, or None."""
     spawned_by: ActorRef[object] | None
-    """The actor that asked for it, which need not be above it; None for code
-    that runs in no actor, and once its supervisor has forgotten it."""
+    """The actor that asked for it, which need not be above it. None if no actor
+    did, and once its supervisor has forgotten that actor."""
 
-    # Every question that waits for its answer, with its place in the mailbox
-    # once it is there.
+    # Every question in the mailbox or taken from it that waits for its answer, with
+    # the number of its message: see `Mailbox.put_count`.
     _asks: dict[Reply[Any], int] | None
     _state: ActorState
     _final_end: FinalEnd | None
-    # Set when it runs again, and when it has ended.
+    # For those in `wait_running`: set when it runs again, and when it has ended.
     _news: trio.Event | None
     _thread: int
     _token: trio.lowlevel.TrioToken
@@ -213,8 +213,8 @@ class ActorRef(Generic[M]):
 
         A question that is still queued survives a restart; one that was taken
         fails when its incarnation ends. An answer that comes after the wait
-        was cancelled is dropped. (It is typed Any, for the sake of lambdas, in
-        which no type checker finds out what ``reply`` is for.)
+        was cancelled is dropped. (The return type is Any, because no type checker
+        can infer the type of a lambda's ``reply``.)
 
         Raises:
             ActorStopping, ActorRestarting, ActorEnded: without waiting, if
@@ -277,8 +277,8 @@ class ActorRef(Generic[M]):
         queued now, sees the end of the iteration (`receive` is cancelled there)
         and has its shutdown budget for all that; any other is cancelled after
         its ``drain`` seconds. Its supervisor then decides as after any end: a
-        permanent child comes back. Without a running incarnation, and the
-        second time, it does nothing.
+        permanent child comes back. Idempotent; without a running incarnation it
+        does nothing.
         """
         self.incarnation.stop_softly(reason)
 
@@ -291,11 +291,11 @@ class ActorRef(Generic[M]):
         return await self.incarnation.wait_ended()
 
     async def wait_running(self) -> None:
-        """Wait until an incarnation runs that has acknowledged its start: what
-        to do before one asks an actor again that was restarting.
+        """Wait until an incarnation runs that has acknowledged its start. Do this
+        before you ask an actor again that was restarting.
 
-        One that runs already is not waited for, and what runs on return may
-        end at any time.
+        It returns at once if one runs already. The one that runs when it returns
+        may end at any time.
 
         Raises:
             ActorEnded: if the actor has ended, or ends meanwhile, and its

@@ -59,7 +59,7 @@ class Progress:
 
 @attrs.frozen
 class Progressed:
-    """A task has come further. Of several that nobody has read yet the latest
+    """A task has come further. Of several that nobody has read yet, only the latest
     counts."""
 
     task_id: str
@@ -69,14 +69,14 @@ class Progressed:
 
 @attrs.frozen
 class Ended:
-    """A background task has ended. The record of its end was there before."""
+    """A background task has ended. The record of its end exists already."""
 
     task_id: str
     run_id: str
     status: TaskStatus
     """One of the three that are terminal."""
     notification_id: str
-    """Of the record."""
+    """The id of that record."""
 
 
 class Guard:
@@ -104,7 +104,7 @@ class Guard:
 
     def admits(self, message: Progressed | Ended) -> bool:
         """Say whether ``message`` may be sent: progress before the terminal state,
-        the end after it, and that once."""
+        the end after it, once."""
         is_over = self.status.is_terminal
         if isinstance(message, Ended):
             return is_over and not self.has_told_end

@@ -1,7 +1,7 @@
 """The real files of an `Env`, for every system Python runs on.
 
-The constants and calls that Windows lacks are left out there; what they are for
-(no links followed, no blocking open, private modes) is then as good as it gets.
+Where Windows lacks a constant or a call, the guarantee behind it (no links followed,
+no blocking open, private modes) is best effort.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ BINARY_NOTE: Final = b"[Binary output: not kept from here on]\n"
 """The line that stands in the file for binary output."""
 
 LOST_NOTE: Final = b"[The output file was removed or replaced; this is the end]\n"
-"""The line before the end of output whose file is not in its place any more."""
+"""The line before the end of output whose file was removed or replaced."""
 
 _CLOSE_BUDGET: Final = 5.0
 
@@ -81,13 +81,13 @@ class OutputLog:
         older: How many of those are in the `older_file`.
         raw: Keep the bytes as they come, binary or not, instead of cleaning them.
         tail_bytes: How much of the end `tail` can return.
-        on_warning: Called with a sentence, once when four fifths of the quota
-            are used, and once for binary output.
+        on_warning: Called with a message, once at 80 % use of the quota, and once
+            for binary output.
         rotate: None, or the number of bytes at which the file is moved to its
-            `older_file`, replacing what is there, and begun again. Output that
-            is longer is then no error: its beginning is dropped.
-        on_rotate: Called with the sizes of the file that became the older one
-            and of the one it has replaced, in the step in which that happened.
+            `older_file`, replacing what is there, and begun again. Then output
+            over the quota is not an error: its beginning is dropped.
+        on_rotate: Called in the step of a rotation, with the size of the file that
+            became the older one and of the file that it replaced.
         disk: What all tasks of the directory may keep together.
         on_output: Called after each write that was made.
 
@@ -121,8 +121,7 @@ class OutputLog:
     binary: bool = attrs.field(default=False, init=False)
     """Whether the output turned out to be binary."""
     lost: bool = attrs.field(default=False, init=False)
-    """Whether the file was not in its place any more when it was closed: somebody
-    has removed or replaced it."""
+    """Whether somebody had removed or replaced the file by the time of its close."""
     warn_at: int = attrs.field(init=False)
     """The number of bytes, with those used before, at which ``on_warning`` is
     called."""
@@ -132,8 +131,8 @@ class OutputLog:
     _tail: bytes = attrs.field(default=b"", init=False)
     _seen: int = attrs.field(default=0, init=False)
     _warned: bool = attrs.field(default=False, init=False)
-    # What was written to the two files, and taken from the disk quota. Not what
-    # they have: a command may write there, too.
+    # The bytes that this log wrote to the two files and took from the disk quota.
+    # The files may be larger: a command may write there, too.
     _size: int = attrs.field(init=False)
     # Taken from the disk quota for what is not written yet.
     _reserved: int = attrs.field(default=0, init=False)
@@ -167,16 +166,16 @@ class OutputLog:
         """Keep the next piece of output.
 
         The unfinished line is held back (see `Cleaner`) but counts for the
-        quotas. What the disk refuses is still found in `tail`.
+        quotas. `tail` has also what the disk refused.
 
         Raises:
             QuotaExceeded: if it does not fit; what fits has been written. Every
-                later write keeps nothing and raises it too.
+                later write keeps nothing and raises it, too.
             DirectoryQuotaExceeded: the same, if it is the directory that is full.
             OSError: if the disk failed.
         """
         if self._exceeded is not None:
-            # Without the frames of the times before.
+            # Without the frames of earlier raises, or the traceback would grow.
             raise self._exceeded.with_traceback(None)
         if self.binary:
             return
@@ -201,7 +200,7 @@ class OutputLog:
     async def aclose(self) -> None:
         """Write the unfinished line and close the file, within 5 seconds.
 
-        A cancellation is met only afterwards. A second call does nothing.
+        A cancellation is delivered only afterwards. A second call does nothing.
 
         Raises:
             TimeoutError: if it took longer; the end of the output may be missing.
@@ -214,8 +213,8 @@ class OutputLog:
             try:
                 if self._cleaner is not None and self._exceeded is None:
                     rest = self._cleaner.finish()
-                    # Only a character that was cut by the end could still be
-                    # too much.
+                    # This was reserved already, but for the replacement of a
+                    # character that the end has cut.
                     await self._keep(_whole_to_end(rest[: self._reserve(len(rest))]))
             finally:
                 self._give_back(self._reserved)
@@ -266,8 +265,8 @@ class OutputLog:
         return text + BINARY_NOTE
 
     def _reserve(self, wanted: int) -> int:
-        """Return how many of ``wanted`` bytes may be written, having taken them
-        from the disk quota; note what they exceed."""
+        """Take up to ``wanted`` bytes from the quotas and return how many may be
+        written. Note which quota they exceed, if one."""
         room = wanted
         if self._rotate is None:
             room = min(room, max(0, self._quota - self._used - self._seen))
@@ -298,7 +297,7 @@ class OutputLog:
             data if len(data) >= self._tail_bytes else self._tail + data,
             self._tail_bytes,
         )
-        # Until all of it is in the file; after an error for good.
+        # True until all of it is in the file, and for good after an error.
         self._behind = True
         if self._rotate is None:
             await self._append(data)

@@ -14,9 +14,9 @@ from .._kernel.checks import check_whole
 class QuotaExceeded(Exception):
     """Raised when a task has more output than it may keep.
 
-    Its file is full: it ends at the quota or, when it is text, with the last
-    character that is whole there. The task that prints so much
-    is at fault; give it a larger quota or have it print less.
+    Its file is full: it ends at the quota or, if it is text, with the last whole
+    character before that. The task that prints so much is at fault: give it a larger
+    quota or have it print less.
     """
 
     path: Path
@@ -30,7 +30,7 @@ class DirectoryQuotaExceeded(QuotaExceeded):
     """Raised when all tasks together have more output than their directory may
     hold; the task that wants to write more is the one that fails.
 
-    It may not be the one that has written most: remove old output, raise the
+    That need not be the one that has written most. Remove old output, raise the
     quota of the directory, or give each task a quota of its own.
     """
 
@@ -46,11 +46,11 @@ class DiskQuota:
 
     Args:
         limit: how many.
-        on_warning: called with a sentence when four fifths are used, and again
-            only after less than a half was.
+        on_warning: called with a message at 80 % use, and again only after use has
+            fallen below 50 %.
 
     Raises:
-        TypeError, ValueError: if ``limit`` is no positive number of bytes.
+        TypeError, ValueError: if ``limit`` is not a positive number of bytes.
     """
 
     __slots__ = ("_on_warning", "_warned", "limit", "used")
@@ -71,7 +71,7 @@ class DiskQuota:
         return f"<DiskQuota {self.used:,} of {self.limit:,} bytes>"
 
     def take(self, wanted: int) -> int:
-        """Take ``wanted`` bytes, or what is left, and return how many that is."""
+        """Take ``wanted`` bytes, or what is left of them, and return how many."""
         granted = min(wanted, self.limit - self.used)
         self.used += granted
         if not self._warned and self.used >= self.limit - self.limit // 5:

@@ -40,7 +40,7 @@ _LIMITS = tuple(
 
 
 def _copy_env(env: Mapping[str, str] | None) -> dict[str, str] | None:
-    # A task that has to wait must not see what its host does to it meanwhile.
+    # A copy: the host may change its dict while the task waits for its start.
     return dict(env) if isinstance(env, Mapping) else env
 
 
@@ -59,9 +59,9 @@ class Shell:
 
     Args:
         command: the command line. One bare ``&`` at its very end is left out,
-            because the task is the background: with it, the shell would end
-            at once and take along what it started. An ``&`` in a comment there
-            means nothing anyhow; one with a comment behind it stays.
+            because the task runs in the background anyway. With it, the shell
+            would end at once, and the task with it. An ``&`` with a comment
+            behind it stays.
         cwd: where to run it; the default is where the host runs.
         env: variables on top of the inherited ones and of those that keep
             programs from colouring and paging.
@@ -82,14 +82,14 @@ class Shell:
         nice: the niceness of its processes, -20 to 19; None for the host's.
         rlimits: resource limits for each of its processes, by their names in
             the module `resource`, without ``RLIMIT_`` and in lower case, such
-            as ``{"cpu": 60, "nofile": 256}``; -1 is no limit.
-        rotate: the bytes from which on its output file becomes the older one,
-            ``.1``, and another is begun; None for never. The quota is then what
-            the two may have, and old output is dropped instead.
-        prompt_after: the seconds of silence after an unfinished last line from
-            which on it is told of, once a run, as probably waiting for an
-            answer; None for never. With ``stdin`` None and no terminal nobody
-            can answer it, so it will then wait until it is stopped.
+            as ``{"cpu": 60, "nofile": 256}``; -1 means no limit.
+        rotate: the size in bytes at which its output file becomes the older one,
+            ``.1``, and another is begun; None for never. The quota then holds for
+            both files together, and old output is dropped instead.
+        prompt_after: after so many seconds of silence behind an unfinished line
+            the task reports, once a run, that it probably waits for an answer;
+            None for never. With ``stdin`` None and no terminal nobody can answer,
+            so the command then waits until it is stopped.
 
     Raises:
         TypeError, ValueError: naming the argument and its value.
@@ -148,7 +148,7 @@ class Shell:
             check_whole("rotate", self.rotate, 1, wrong=ValueError)
             if 2 * self.rotate > self.quota:
                 raise ValueError(
-                    f"rotate must be half of the quota at most, not {self.rotate!r}"
+                    f"rotate must be at most half of the quota, not {self.rotate!r}"
                 )
         if self.prompt_after is not None:
             check_number("prompt_after", self.prompt_after, "seconds")
@@ -172,13 +172,13 @@ class Shell:
     def describe(self) -> str:
         return first_line(self.command, 80, "...")
 
-    # An interrupt is for the host, not for whichever command is served just now.
+    # An interrupt is meant for the host, not for the command that happens to run.
     @enable_ki_protection
     async def run(self, ctx: Context[object], report: Report) -> str:
         """Run the command to its end and return the tail of its output.
 
-        Cancelled, it ends every process first: SIGTERM, `grace` seconds or
-        less if there is a hurry, SIGKILL until none is left.
+        When cancelled it ends every process first: SIGTERM, `grace` seconds or
+        less in a hurry, then SIGKILL until none is left.
 
         Raises:
             OSError: if it cannot be started or its output cannot be kept.
@@ -206,7 +206,7 @@ def _check_given(name: str, value: object) -> None:
 
 
 def _check_size(value: Sequence[int]) -> None:
-    # What the kernel keeps of each is 16 bits.
+    # The kernel keeps 16 bits of each.
     if (
         not isinstance(value, tuple)
         or len(value) != 2

@@ -22,9 +22,9 @@ from ..work import Input, Report, WorkFailed
 if TYPE_CHECKING:
     from . import Shell
 
-# For the last words of a command that are still in the pipe, at least.
+# Seconds, at least, for reading what a command left in the pipe at its end.
 _LAST_WORDS = 1.0
-# After SIGKILL: how long to wait before saying that something is still there.
+# Seconds after SIGKILL between reports of processes that are still there.
 REPORT_SURVIVORS_EVERY = 5.0
 # What tells programs that nobody is watching a terminal.
 _QUIET = {
@@ -48,8 +48,8 @@ class CommandFailed(WorkFailed):
 class CommandInput(Input):
     """The input of one run: see `actors.work.Input`.
 
-    There from the first step of the run; what is written before the command has
-    started waits for it.
+    It exists from the first step of the run. A write that comes before the command
+    has started waits for that.
     """
 
     def __init__(self) -> None:
@@ -89,8 +89,8 @@ async def run_command(shell: Shell, report: Report) -> str:
     """Run the command of ``shell`` until none of its processes is left, and return
     the tail of its output.
 
-    Cancelled, it ends every process first: SIGTERM, ``grace`` seconds or less if
-    there is a hurry, SIGKILL until none is left.
+    When cancelled it ends every process first: SIGTERM, ``grace`` seconds or less in
+    a hurry, then SIGKILL until none is left.
 
     Raises:
         OSError: if it cannot be started or its output cannot be kept.
@@ -121,8 +121,8 @@ async def run_command(shell: Shell, report: Report) -> str:
         report.input = None
         if stdin is not None:
             stdin.end()
-        # What it printed is there before the end is recorded. The log has its own
-        # deadline for closing.
+        # Shielded, so that the output is complete before the end is recorded. The
+        # log has its own deadline for closing.
         with trio.CancelScope(shield=True):
             failure = await _close(log, report)
     failure = failure or _verdict(exit, shell.command)
@@ -156,7 +156,7 @@ async def _run(
                 with trio.CancelScope(shield=True):
                     exit = await _end(process, shell, report)
                     _note(report, process, exit)
-                    # Its own end counts if it came first.
+                    # Its own end counts if it came before the cancellation.
                     if failure is None and not exit.after_stop:
                         report.own_exit = Completed(None)
                         failure = _verdict(exit, shell.command)
@@ -169,7 +169,7 @@ async def _run(
                 capture.scope.deadline = trio.current_time() + max(
                     shell.linger, _LAST_WORDS
                 )
-    except ExceptionGroup as group:  # What has failed names itself.
+    except ExceptionGroup as group:  # a nursery's, round the one error
         raise _first(group) from None
     finally:
         report.measure = None
@@ -205,7 +205,7 @@ def _first(error: Exception) -> Exception:
 
 
 def _verdict(exit: ProcessExit, command: str) -> CommandFailed | None:
-    """Return what failed; None if that is an exit with 0 of ``command``."""
+    """Return the failure of ``command``, or None if it exited with 0."""
     if exit.code == 0 and exit.lost is None:
         return None
     failure = CommandFailed(
@@ -318,8 +318,8 @@ async def _end(process: Process, shell: Shell, report: Report) -> ProcessExit:
             await _wait_gone_or_hurry(process, report)
     process.kill()
     while True:
-        # The truth has no deadline: a process that does not die is waited
-        # for, and named again and again.
+        # No deadline: the task has not ended while a process of it is there. One
+        # that does not die is reported again and again.
         with trio.move_on_after(REPORT_SURVIVORS_EVERY):
             await process.wait_gone()
             if report.survivors:
@@ -345,7 +345,8 @@ def _note(report: Report, process: Process, exit: ProcessExit) -> None:
     report.exit_code = exit.code
     report.signal = exit.signal
     usage = process.usage()
-    # The leader knows what it has waited for, the tree knows of the others.
+    # The exit counts what the leader waited for, the usage the other processes, too.
+    # Each may miss something, so the larger one is nearer to the truth.
     known = [exit.cpu_seconds, None if usage is None else usage.cpu_seconds]
     report.cpu_seconds = max((it for it in known if it is not None), default=None)
 
@@ -353,9 +354,9 @@ def _note(report: Report, process: Process, exit: ProcessExit) -> None:
 class _Capture:
     """Copies the output of a process to its log until no more can come.
 
-    A command that has begun a line, has been silent since for ``prompt_after``
-    seconds and still runs is told of as one that probably waits for an answer,
-    once. This costs nothing for output that comes in whole lines.
+    A command probably waits for an answer if it runs, has begun a line, and has been
+    silent since for ``prompt_after`` seconds. That is reported once. It costs nothing
+    for output that comes in whole lines.
     """
 
     def __init__(
@@ -369,12 +370,12 @@ class _Capture:
         self._process = process
         self._log = log
         self._report = report
-        # None once there is no more to tell.
+        # None once there is nothing more to report.
         self._prompt_after = prompt_after
         self._line_is_open = False
         self._bytes_before = report.output_bytes
-        # Cancelling the task does not end the copying: the last words of the
-        # command count, and unread output would block it.
+        # Shielded: a cancelled task goes on copying, because the last words of the
+        # command count, and unread output would block the command.
         self.scope = trio.CancelScope(shield=True)
         self.failure: Exception | None = None
 
@@ -385,7 +386,7 @@ class _Capture:
                 self._report.prompt = None
                 if self.failure is None:
                     await self._keep(chunk)
-                # After a carriage return comes a redraw: that is no question.
+                # A carriage return announces a redraw, so that is not a question.
                 self._line_is_open = not chunk.endswith((b"\n", b"\r"))
 
     def answered(self) -> None:
@@ -402,7 +403,7 @@ class _Capture:
         try:
             return await self._receive()
         except OSError as error:
-            # The rest cannot be kept either: see `_keep`.
+            # As for what cannot be kept: see `_keep`.
             self.failure = self.failure or error
             self._process.kill()
             return b""
@@ -415,7 +416,7 @@ class _Capture:
         return await self._process.receive()
 
     def _report_prompt(self) -> None:
-        # What it was may have been answered, or ended, meanwhile.
+        # Meanwhile the prompt may have been answered, or the command ended.
         if (
             not self._line_is_open
             or self._prompt_after is None
@@ -424,7 +425,7 @@ class _Capture:
             return
         tail, _ = self._log.tail()
         line = tail[tail.rfind(b"\n") + 1 :].decode("utf-8", "replace").rstrip()
-        # Only escape sequences, for instance, came after the last newline.
+        # Empty if, for instance, only escape sequences came after the newline.
         if line:
             self._prompt_after = None
             self._report.report_prompt(line)

@@ -1,8 +1,9 @@
 """What wakes a parent that is idle, and in which words.
 
-Whoever iterates over `Wakes` gets one wake at a time: all that is there to be told,
-or of very many what a model can read at once, when the parent is free. The turn of a wake begins in the step in which it is
-handed out, so nothing that is in it can be read, consumed or told meanwhile.
+Whoever iterates over `Wakes` gets one wake at a time, when the parent is free. It
+contains everything that waits, capped at what a model can read at once. The turn of a
+wake begins in the step that hands it out, so nothing that is in it can be read,
+consumed or reported meanwhile.
 """
 
 from __future__ import annotations

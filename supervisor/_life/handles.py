@@ -213,7 +213,7 @@ def member(life: Life, task: TaskHandle | str) -> Task:
     if isinstance(task, TaskHandle):
         raise ValueError(f"{task!r} is a task of another runtime")
     if not isinstance(task, str):
-        raise TypeError(f"a TaskHandle or a task id is wanted, not {task!r}")
+        raise TypeError(f"expected a TaskHandle or a task id, got {task!r}")
     raise unknown(life, task)
 
 

@@ -195,7 +195,7 @@ def depth_below(parent: AgentTask | None, max_depth: int) -> int:
 def _refusal(work: object, why: str) -> TypeError:
     if callable(work) and not isinstance(work, type):
         why = f'{why}; the loop of an agent is launched as Agent(run, "prompt")'
-    return TypeError(f"a work such as Shell(...) is wanted, not {work!r}: {why}")
+    return TypeError(f"expected a work such as Shell(...), got {work!r}: {why}")
 
 
 def _plain_number(value: object) -> object:

@@ -280,7 +280,7 @@ async def test_bad_arguments_are_named_and_change_nothing(tmp_path: Path) -> Non
             await runtime.send(id, "a", sender=5)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="run_id must be a str or None, not 5"):
             await runtime.send(id, "a", run_id=5)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="a TaskHandle or a task id is wanted"):
+        with pytest.raises(TypeError, match="expected a TaskHandle or a task id"):
             await runtime.send(5, "a")  # type: ignore[arg-type]
         assert runtime.get(id) == before
 

@@ -149,7 +149,7 @@ async def test_a_shell_takes_no_messages_and_a_stopped_agent_says_what_helps() -
 async def test_what_is_no_task_is_refused_by_every_call(what: str) -> None:
     async with on() as runtime:
         with pytest.raises(
-            TypeError, match="a TaskHandle or a task id is wanted, not 3"
+            TypeError, match="expected a TaskHandle or a task id, got 3"
         ):
             getattr(runtime, what)(3)
 

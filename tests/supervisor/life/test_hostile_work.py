@@ -35,7 +35,7 @@ class Job:
 
 
 async def says_text(ctx: Context[object], report: Any) -> None:
-    with pytest.raises(TypeError, match="a Progress is wanted, not '50 %'"):
+    with pytest.raises(TypeError, match="expected a Progress, got '50 %'"):
         report.say("50 %")
 
 
