@@ -31,7 +31,7 @@ def is_whole(value: object, least: float = 0, most: float = inf) -> TypeGuard[in
 
 
 def is_number(value: object, *, zero: bool = True) -> TypeGuard[float]:
-    """Whether ``value`` is a finite number, 0 or more; without ``zero``, more than 0."""
+    """Whether ``value`` is a finite number, at least 0; without ``zero``, above 0."""
     if not isinstance(value, int | float) or type(value) is bool:
         return False
     return 0 <= value <= _MOST and (zero or value > 0)
@@ -154,7 +154,7 @@ def of(kind: type | UnionType) -> Validator:
 
 
 def by(check: Callable[..., None], *args: object, **options: Any) -> Validator:
-    """Return any other check as a validator: ``field(validator=by(check_one_of, KINDS))``."""
+    """Return another check as a validator: ``field(validator=by(check_one_of, KINDS))``."""
 
     def validate(owner: object, field: attrs.Attribute[Any], value: object) -> None:
         try:

@@ -162,8 +162,8 @@ class AgentContext:
 
     async def use_tools(self, uses: Iterable[ToolUse]) -> UserMessage:
         """Make the tool calls of one message, begun in their order and all at once,
-        and return the answers as the message that is to be yielded, in the order of ``uses``, after the
-        `AssistantMessage` with the calls. What is not yielded is not in the
+        and return the answers as the message that is to be yielded, in the order of
+        ``uses``, after the `AssistantMessage` with the calls. What is not yielded is not in the
         transcript, of which a warning is given.
 
         A call that is refused, or that fails, has an answer that says so. The

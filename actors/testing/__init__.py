@@ -31,9 +31,10 @@ next event of a kind.
 
 # General layout:
 #
-# _processes is the fake `Processes`, _commands what a test says of them, _program what a script sees of itself,
-# _pipe what connects the two; _files is the fake `Files`; _env puts them together
-# with a clock and names; _probe looks at actors and events; _agents runs an agent.
+# _processes is the fake `Processes`, _commands what a test says of them, _program what
+# a script sees of itself, _pipe what connects the two; _files is the fake `Files`; _env
+# puts them together with a clock and names; _probe looks at actors and events;
+# _agents runs an agent.
 # The same tests run against these and against the real ones, so that they agree.
 
 from __future__ import annotations

@@ -160,6 +160,6 @@ def check_exit_code(what: str, code: int) -> None:
 
 Script: TypeAlias = Callable[[Program], Awaitable[int | None]]
 """An async function that plays a program. It returns the exit code (None is 0,
--N is an end by signal N), and so does ``sys.exit``. An error in it, such as an assertion that fails, is a
-mistake of the test: the program has no exit code then, the task fails with the
+-N is an end by signal N), and so does ``sys.exit``. An error in it, such as an assertion
+that fails, is a mistake of the test: the program has no exit code then, the task fails with the
 error's text, and leaving the runtime, which closes the processes, raises it."""

@@ -1,10 +1,10 @@
 """The turns of a parent: when it is busy, and with what.
 
-A parent is one owner of tasks, and has one turn at a time. Those that its host begins
-by itself, for what a user says, wait for each other, in the order in which they are
-asked for. That of a wake begins when no other is under way or waits; one of the host's
-own that comes meanwhile waits for its end, and then goes first. What is begun inside a
-turn is a part of it.
+A parent is one owner of tasks, and has one turn at a time. Its host begins turns of its
+own, for what a user says; these wait for each other, first in first out. The turn of a
+wake begins when no other is under way or waits. A turn of the host's own that is asked
+for meanwhile waits for the end of the wake, and goes before the next one. A turn that
+is begun inside another is a part of it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from ..tree._errors import SupervisorError, WouldDeadlock
 from .outbox import Notification, Outbox
 
 TOLD_AT_ONCE: Final = 250_000
-"""So many characters, and one more notification, a model is told at once: it could
-not read more."""
+"""The number of characters from which on no more notifications are added to what a
+model reads at once: it could not read more."""
 
-# Of the wakes' turns in which this code runs.
+# The marks of the wakes' turns in which this code runs. A context variable, as tasks
+# started inside the block inherit it.
 _inside: ContextVar[frozenset[object]] = ContextVar("_inside", default=frozenset())
 
 
 class Parent:
-    """One owner, and the turns of it. Made by `Parents.of`."""
+    """One owner, and its turns. Made by `Parents.of`."""
 
     def __init__(
         self,
@@ -43,15 +44,16 @@ class Parent:
     ) -> None:
         self.owner = owner
         self.outbox = outbox
-        # Those of which a wake is under way: its reader may forget it.
+        # The parents of which a wake is under way. It keeps them alive when the reader
+        # of the wake drops it: `Parents` refers to them only weakly.
         self.woken = woken
         self.queue = outbox.ready_for(owner, everyone=False)
-        """Its notifications; those who wait for a wake park at its readers."""
+        """Its notifications. Those who wait for a wake park at ``queue.readers``."""
         self.own: set[Turn] = set()
         """The host's own turns that are under way: one, and those inside it."""
         self.wake: Turn | None = None
         """The turn of a wake that is under way."""
-        # Those that wait for their turn, in order.
+        # One object for each that waits for its turn, first in first out.
         self._line: deque[object] = deque()
         self._changed = ParkingLot()
         self._spoken = spoken
@@ -77,14 +79,15 @@ class Parent:
 
     @property
     def is_inside(self) -> bool:
-        """Whether this code runs in a turn that is under way: in that of a wake, or
-        where one of the host's own would wait for it."""
+        """Whether this code runs in a turn that is under way: in that of a wake, or in
+        a task for whose end one of the host's own turns would wait."""
+        # To wait for that turn from here would be to wait for oneself.
         if self.wake is not None and self.wake.mark in _inside.get():
             return True
         return any(turn.would_wait_for(current_task()) for turn in self.own)
 
     def refuse_own_turn(self) -> None:
-        """Raise WouldDeadlock if the call comes from a turn under way."""
+        """Raise WouldDeadlock if the calling task is in the block of a turn."""
         turns = self.own if self.wake is None else {*self.own, self.wake}
         me = current_task()
         if any(turn.task is me for turn in turns):
@@ -99,8 +102,8 @@ class Parent:
             self.wake.end(well=False)
 
     async def wait_free(self) -> None:
-        """Wait for the end of the turn that is under way, if any, and of those that
-        wait already; no wake begins before."""
+        """Wait for the end of the turn that is under way, if any, and for those that
+        wait already. No wake begins meanwhile."""
         self.drop_abandoned_wake()
         place = object()
         self._line.append(place)
@@ -108,13 +111,14 @@ class Parent:
             while self.is_busy or self._line[0] is not place:
                 await self._changed.park()
         except BaseException:
+            # Those behind this one, and those who wait for a wake, look again.
             self._line.remove(place)
             self.tell_change()
             raise
         self._line.popleft()
 
     def take(self, room: int) -> list[Notification]:
-        """Take those that are there, for a turn, until their text fills ``room``."""
+        """Take notifications for a turn until their text fills ``room`` characters."""
         self.outbox.catch_up()
         notes: list[Notification] = []
         while (
@@ -127,7 +131,7 @@ class Parent:
         return notes
 
     def tell_change(self) -> None:
-        """Let those look again who wait for it to be free."""
+        """Wake those who wait for the parent to be free; they look again."""
         self._changed.unpark_all()
         self.queue.readers.unpark_all()
 
@@ -139,11 +143,12 @@ class Parents:
         self._outbox = outbox
         self._parents: WeakValueDictionary[str | None, Parent] = WeakValueDictionary()
         self._woken: set[Parent] = set()
-        # By owner: who looks for a wake may come when nobody holds the parent.
+        # When each owner's host last spoke. Kept here, as a `Parent` lives only while
+        # somebody holds it, and one who looks for a wake may come later.
         self._spoken: dict[str | None, float] = {}
 
     def of(self, owner: str | None) -> Parent:
-        """Return that of ``owner``, of which None is one too."""
+        """Return the parent ``owner``; None is an owner, too."""
         parent = self._parents.get(owner)
         if parent is None:
             self._parents[owner] = parent = Parent(
@@ -160,8 +165,8 @@ class Parents:
 class Turn:
     """The parent is busy. Made by `Runtime.turn`, and by a `Wake`.
 
-    What the turn took of the notifications is acknowledged at its end, if it has
-    `progressed` and nothing was raised or cancelled out of the block; else it is
+    The notifications that the turn took are acknowledged at its end, if it has
+    `progressed` and nothing was raised or cancelled out of the block. Else they are
     offered again, in a wake, once. The host can acknowledge each by itself before.
     """
 
@@ -183,13 +188,15 @@ class Turn:
         self._notes: list[Notification] = []
         self.task: trio.lowlevel.Task | None = None
         """The task that entered its block."""
-        # How many nurseries that has round the block.
+        # How many nurseries that task had open before the block: those opened later
+        # are inside the block.
         self._nurseries = 0
-        # Of a wake: the task that it was handed to.
+        # Of a wake: the task to which it was handed.
         self._reader: trio.lowlevel.Task | None = None
-        # Not the turn itself, which would live as long as all that it launches.
+        # For `_inside`: not the turn itself, which would then live as long as every
+        # task launched in it.
         self.mark = object()
-        """What says that code runs in it, if it is a wake's."""
+        """Of a wake: stands for the turn in `_inside`, where code runs in it."""
 
     @property
     def is_under_way(self) -> bool:
@@ -203,7 +210,7 @@ class Turn:
             raise SupervisorError("the block of a turn that is under way is entered")
         parent = self._parent
         if not parent.is_inside:
-            # Also while it waits: the user has spoken.
+            # Before the wait, as the user has spoken already.
             parent.speaks()
             await parent.wait_free()
         self._begin()
@@ -222,28 +229,28 @@ class Turn:
         self.end(well=exc_type is None)
 
     def would_wait_for(self, task: trio.lowlevel.Task) -> bool:
-        """Whether its block cannot be left before ``task`` has ended, or is that of
-        ``task`` itself."""
+        """Whether the end of its block waits for ``task``: because ``task`` entered the
+        block, or runs in a nursery inside it."""
         while task is not self.task:
             nursery = task.parent_nursery
             if nursery is None:
                 return False
             task = nursery.parent_task
             if task is self.task:
+                # A nursery outside the block does not keep the block from ending.
                 return nursery in task.child_nurseries[self._nurseries :]
         return True
 
     def progressed(self) -> None:
-        """Say that the parent has made something of what it was told: an answer
-        with at least one word or one tool call. An empty one is none."""
+        """Say that the parent has made something of what it took: an answer with at
+        least one word or one tool call. Do not call it for an empty answer."""
         self._progressed = True
 
     def take(self) -> list[Notification]:
-        """Take the notifications of the owner that are there, also those that
-        would wait for another, in the order of ending, for this turn to tell its
-        model of: see `as_reminder`. Often there are none. Never waits. Of very many
-        it takes the first `TOLD_AT_ONCE` characters, and a little more; the others
-        are left for the next call.
+        """Take the notifications of the owner for the model of this turn, in the order
+        of ending: see `as_reminder`. Those that do not wake a parent by themselves are
+        among them. It never waits, and often returns none. It stops after about
+        `TOLD_AT_ONCE` characters; the others are left for the next call.
 
         Raises:
             SupervisorError: if the turn is not under way. Nothing was taken.
@@ -257,7 +264,7 @@ class Turn:
     # For wakes
 
     def begin_wake(self, notes: Iterable[Notification]) -> None:
-        """Begin the turn of a wake, when it is handed out."""
+        """Begin the turn of a wake, in the step that hands it out."""
         self._begin()
         self._notes += notes
         self._reader = current_task()
@@ -271,17 +278,18 @@ class Turn:
         reader = self._reader
         if self.task is not None or reader is None:
             return False
-        # A coroutine that has ended has no frame.
+        # trio does not say whether a task has ended, but a coroutine that has ended
+        # has no frame. Where it cannot be asked it counts as running.
         has_ended = getattr(reader.coro, "cr_frame", reader) is None
         return has_ended or reader is current_task()
 
     def enter_wake(self) -> None:
-        """Its block is entered."""
+        """Note that the block of the wake is entered."""
         self.task = current_task()
         _inside.set(_inside.get() | {self.mark})
 
     def leave_wake(self) -> None:
-        """Its block is left."""
+        """Note that the block of the wake is left."""
         _inside.set(_inside.get() - {self.mark})
 
     @enable_ki_protection

@@ -3,14 +3,14 @@ end, except while it waits. The others wait, first in first out.
 
 A task that waits for another lends its place, or the two could wait for each other
 for ever. When its wait is over it goes on as soon as it has a place again, before
-every task that has not started. A task of which several calls wait has no place
-until the last wait is over; a call whose wait is over before goes on meanwhile, for
-whatever the others wait for may wait for that.
+every task that has not started. A task of which several calls wait has no place until
+the last of these waits is over. A call whose wait is over earlier goes on without a
+place: what the other calls wait for may itself wait for that call.
 
-Some waits end while the other task, which the one that waits has launched, runs on:
-for its output or its input, or since it was moved to the background. It may run
-until it is told something, or stopped, by whoever has waited. So if no place is free
-these two share one, as long as both run.
+Some waits end while the task that was waited for runs on: a wait for its output, for
+its input, or for a child that was then moved to the background. Such a child may run
+until its launcher tells it something or stops it. So the launcher must go on even if
+no place is free: then these two share one place, as long as both run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from .record import Table, Task
 
 
 def _copy(caps: Mapping[str, int]) -> Mapping[str, int]:
-    # So that nobody changes them afterwards. What is no mapping is refused later.
+    # A copy, so that nobody changes the caps later. What is not a mapping stays as it
+    # is, for the check to refuse.
     is_mapping = isinstance(cast("object", caps), Mapping)
     return dict(caps) if is_mapping else caps
 
@@ -50,7 +51,7 @@ def _copy(caps: Mapping[str, int]) -> Mapping[str, int]:
 class Limits:
     """The caps of a runtime, for foreground and background tasks together.
 
-    None is no cap. A task runs when every cap that it counts for has room: ``total``
+    None means no cap. A task runs when every cap that it counts for has room: ``total``
     counts all tasks, ``shells`` and ``agents`` those of a kind, ``models`` agents by
     their model (``"opus"`` or ``"anthropic/opus"``), ``providers`` by what is before
     the slash of that. ``backlog`` is for notifications that are not acknowledged, and
@@ -58,13 +59,16 @@ class Limits:
 
     A task lends its place while it waits for other tasks, for notifications or, an
     agent, for messages or a person's answer. Then it goes on as soon as it has a
-    place again, before every task that has not started. So no cap is exceeded, with
-    three exceptions, since the runtime sees waits and not work: a task counts as
-    waiting while any of its calls waits; one that has given up a wait, by a timeout
-    of its own, waits for its place at its next wait or tool call; and one whose own
-    child runs on after the wait (it has waited for output or input, or the child was
-    moved to the background) shares the child's place if there is no other, because
-    the child may end only by what it does now.
+    place again, before every task that has not started.
+
+    No cap is exceeded, except in three cases. The runtime sees waits, not work:
+
+    - A task counts as waiting while any of its calls waits.
+    - A task that has given up a wait, by a timeout of its own, waits for its place
+      only at its next wait or tool call.
+    - A task whose own child runs on after the wait (it waited for output or input, or
+      the child was moved to the background) shares the child's place if no other is
+      free, because the child may end only by what this task does now.
 
     Raises:
         TypeError, ValueError: naming the cap and its value.
@@ -80,8 +84,8 @@ class Limits:
     """Of those, agents with this model: ``model``, of whatever provider, or
     ``provider/model``, which goes before it."""
     providers: Mapping[str, int] = attrs.field(factory=dict[str, int], converter=_copy)
-    """Of those, agents whose model is given as ``provider/...``, also those that
-    `models` has a cap for."""
+    """Of those, agents whose model is given as ``provider/...``, also those for whose
+    model `models` has a cap."""
     backlog: int = 10_000
     """Notifications that are not acknowledged; beyond it nothing is launched."""
     disk: int | None = None
@@ -102,7 +106,7 @@ class Limits:
 
 
 class Counted(Protocol):
-    """Anything that takes a place: it has a task type and, if it has a model, that."""
+    """Anything that takes a place: it has a task type and may have a model."""
 
     task_type: str
 
@@ -118,19 +122,20 @@ T = TypeVar("T", bound=Counted)
 @attrs.define(eq=False)
 class _Cap:
     free: int
-    """How many places."""
+    """How many of its places are free."""
 
 
 class _Lane(Generic[T]):
-    """Those that count for the same caps, and so wait for the same."""
+    """The tasks that count for the same caps, and so wait for the same places."""
 
     __slots__ = ("caps", "queue", "returning")
 
     def __init__(self, caps: tuple[_Cap, ...]) -> None:
         self.caps = caps
-        # Each with its place in the order of all.
+        # Tasks with their number in the order of all lanes. First those that wait
+        # for their first place:
         self.queue: OrderedDict[T, int] = OrderedDict()
-        # Of those that have had a place before, which come first.
+        # and those that want a place again, which are served first:
         self.returning: OrderedDict[T, int] = OrderedDict()
 
     def has_room(self) -> bool:
@@ -144,10 +149,10 @@ class _Lane(Generic[T]):
 class Slots(Generic[T]):
     """The places that `Limits` gives out, and those who wait for one.
 
-    Those who wait are served first in first out, and before them those who have
-    had a place and want it again; one that waits for its own type, model or provider
-    holds up nobody who does not. The cost of a start grows with the number of models
-    that have a cap, and with nothing else.
+    Those who have had a place and want it again are served first, then the others,
+    each first in first out. A task that waits for its own type, model or provider
+    does not hold up tasks of another. The cost of a start grows with the number of
+    models that have a cap, and with nothing else.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -160,14 +165,16 @@ class Slots(Generic[T]):
         self._of_type = {name: caps[kind.cap] for name, kind in KINDS.items()}
         self._models = {name: _Cap(cap) for name, cap in limits.models.items()}
         self._providers = {name: _Cap(cap) for name, cap in limits.providers.items()}
-        # As many as there are different sets of caps, not of names.
+        # One for each set of caps, not for each name: a lane without any cap serves
+        # all models that have none.
         self._lanes: dict[tuple[_Cap, ...], _Lane[T]] = {}
-        # Of tasks without a model, as most are.
+        # The lanes of tasks without a model, which most tasks are: found by one look.
         self._plain = {
             task_type: self._lane_with(own) for task_type, own in self._of_type.items()
         }
         self._has_models = bool(self._models or self._providers)
-        # Who shares which of whose caps, and the other way round.
+        # By guest: its host, and the caps that only the host counts for although both
+        # run. By host: its guest.
         self._shares: dict[T, tuple[T, tuple[_Cap, ...]]] = {}
         self._shared_by: dict[T, T] = {}
         self._order = 0
@@ -185,11 +192,11 @@ class Slots(Generic[T]):
         return False
 
     def take_again(self, task: T, beside: T | None = None) -> bool:
-        """Give ``task``, which has given its place back, one again, or put it in the
-        queue before all who have had none, and return False.
+        """Give ``task`` a place again, or put it in the queue before all tasks that
+        have not had one, and return False.
 
-        If there is none, it shares that of ``beside``, unless another does: the
-        place is free when neither needs it.
+        If no place is free, it shares the place of ``beside``, unless another task
+        does already. That place is free again when neither needs it.
         """
         lane = self._lane(task)
         if not lane.returning and lane.has_room():
@@ -201,11 +208,17 @@ class Slots(Generic[T]):
         return False
 
     def _share(self, task: T, lane: _Lane[T], other: T) -> bool:
+        """Let ``task`` run in the place of ``other``: of the caps that both count for
+        only ``other`` takes a place. Return False if that cannot be."""
+        # At most two in one place, or a cap could be exceeded without bound.
         if other in self._shared_by:
             return False
+        # ``other`` may be a guest itself. It took no place of the caps that it shares
+        # with its own host, so it cannot pass these on.
         _, borrowed = self._shares.get(other, (None, ()))
         owned = [cap for cap in self._lane(other).caps if cap not in borrowed]
         common = tuple(cap for cap in lane.caps if cap in owned)
+        # For the caps that ``other`` does not count for, ``task`` takes its own place.
         rest = [cap for cap in lane.caps if cap not in owned]
         if not common or any(cap.free <= 0 for cap in rest):
             return False
@@ -213,7 +226,7 @@ class Slots(Generic[T]):
         try:
             self._shared_by[other] = task
             _move(rest, -1)
-        except BaseException:
+        except BaseException:  # for instance a MemoryError: all of it or nothing
             self._shared_by.pop(other, None)
             del self._shares[task]
             raise
@@ -235,18 +248,18 @@ class Slots(Generic[T]):
         ]
         if not heads:
             return None
-        # The order is another for each.
+        # No two have the same order, so tasks are never compared.
         _, _, lane, task = min(heads, key=lambda head: head[:2])
         waiting = self.waiting - 1
         _move(lane.caps, -1)
-        # Nothing of this can fail.
+        # From here nothing can fail: the place is taken and the task has left.
         del (lane.returning or lane.queue)[task]
         self.waiting = waiting
         return task
 
     def wait_again(self, task: T) -> None:
-        """Put ``task``, which could not use the place that it has, before all who
-        have had none."""
+        """Take back the place of ``task``, which could not use it, and put the task
+        before all that have not had one."""
         self._wait(self._lane(task).returning, task)
         self.give_back(task)
 
@@ -258,21 +271,22 @@ class Slots(Generic[T]):
                 self.waiting -= 1
 
     def give_back(self, task: T) -> None:
-        """Take the place of ``task`` back; `take_next` tells whose it is now. After a
-        failure it has its place."""
+        """Take the place of ``task`` back; `take_next` says whose it is now. If this
+        fails, the task still has its place."""
         caps = self._lane(task).caps
         if not caps:
             return
         if not self._shares:
             _move(caps, 1)
             return
-        # The caps that another goes on to count for.
+        # A place that is shared stays taken for the one of the two that runs on: these
+        # caps do not get it back now.
         other, kept = self._shares.get(task, (None, ()))
         guest = self._shared_by.get(task)
         if guest is not None:
             kept = (*kept, *self._shares[guest][1])
         _move([cap for cap in caps if cap not in kept], 1)
-        # Nothing of this can fail.
+        # From here nothing can fail: neither of the two shares any more.
         if other is not None:
             del self._shares[task], self._shared_by[other]
         if guest is not None:
@@ -299,10 +313,11 @@ class Slots(Generic[T]):
 
 
 def _move(caps: Iterable[_Cap], change: int) -> None:
-    """Have ``change`` more places free in each, or after a failure in none."""
+    """Change the free places of each cap by ``change``, or of none if that fails."""
     moved: list[tuple[_Cap, int]] = []
     for cap in caps:
         moved.append((cap, cap.free + change))  # noqa: PERF401 - one frame less
+    # All memory has been taken: plain assignments cannot fail half-way.
     for cap, free in moved:
         cap.free = free
 
@@ -320,9 +335,9 @@ class Wait:
 
     task: Task
     sources: Sequence[Hashable]
-    """What ends the wait by its end."""
+    """What it waits for."""
     ends: int
-    """How many of these have to end."""
+    """How many of the sources have to end before the wait is over."""
     is_over: bool = False
 
 
@@ -339,9 +354,9 @@ class Places:
         self.slots: Slots[Task] = Slots(limits)
         self._table = table
         self._start = start
-        # Those that want their place again, each with its calls that wait for it.
+        # Tasks that want their place again, each with its calls that wait for it.
         self._returning: dict[Task, ParkingLot] = {}
-        # By what ends them.
+        # The waits by source.
         self._waits: dict[Hashable, dict[Wait, None]] = {}
 
     @enable_ki_protection
@@ -356,7 +371,8 @@ class Places:
                     calls.unpark_all()
                     del self._returning[task]
             except Exception:
-                # Nobody else would start it, or give its place back.
+                # It has a place and does not run: without this nobody would start it
+                # or give the place back.
                 has_begun = task.ref is not None or not self._table.is_live(task)
                 if task in self._returning or not has_begun:
                     self.slots.wait_again(task)
@@ -364,9 +380,9 @@ class Places:
 
     @enable_ki_protection
     def give_up(self, task: Task) -> None:
-        """Called when a task that was started has ended. Then call `start_pending`.
-        Called again after a failure it goes on."""
-        if not task.waits:
+        """Give up the place of a started task that has ended. Call `start_pending`
+        then. If it fails, it can be called again."""
+        if not task.waits:  # else its place is lent: it has none to give up
             if task in self._returning:
                 self._leave_queue(task)
             else:
@@ -376,15 +392,18 @@ class Places:
 
     @enable_ki_protection
     def lend(self, task: Task, sources: Sequence[Hashable] = (), ends: int = 1) -> Wait:
-        """The place of ``task`` is free until `over`; see `Wait`."""
-        # Until it counts: by a failure nothing is lent.
+        """Let others have the place of ``task`` until `over`; see `Wait`."""
+        # Over until everything is recorded, so that `over` undoes nothing if this
+        # fails half-way.
         wait = Wait(task, sources, ends, is_over=True)
         if task.ref is None or not self._table.is_live(task):
-            # A call that has outlived its task.
+            # The call has outlived its task, which has no place to lend.
             return wait
         for source in sources:
             self._waits.setdefault(source, {})[wait] = None
         task.waits += 1
+        # Only the first wait frees the place. A task that still waits to have it again
+        # has none, and just leaves that queue.
         is_free = task.waits == 1 and task not in self._returning
         try:
             if is_free:
@@ -404,15 +423,16 @@ class Places:
         return wait
 
     def _leave_queue(self, task: Task) -> None:
-        """Let ``task``, which wants its place again, want none."""
+        """Take ``task`` out of the queue of those that want their place again."""
         self.slots.leave_queue(task)
+        # Its calls in `regain` go on: see there.
         self._returning[task].unpark_all()
         del self._returning[task]
 
     @enable_ki_protection
     def over(self, wait: Wait) -> None:
-        """The wait is over: ``wait.task`` has its place again, or waits for it, for
-        which there is `regain`. Only the first call counts."""
+        """End a wait: ``wait.task`` has its place again, or is in the queue for it,
+        and `regain` waits until it has it. Idempotent."""
         if wait.is_over:
             return
         for source in wait.sources:
@@ -429,7 +449,7 @@ class Places:
         except BaseException:
             task.waits += 1
             raise
-        # Last, so that whoever tries again after a failure goes on.
+        # Last, so that after a failure the call can be repeated.
         wait.is_over = True
 
     def _want_place(self, task: Task, partner: Task | None) -> None:
@@ -437,13 +457,14 @@ class Places:
             try:
                 self._returning[task] = ParkingLot()
             except BaseException:
-                # Or it would be taken for one that has not started.
+                # `start_pending` would take it for one that has not started.
                 self.slots.leave_queue(task)
                 raise
 
     def _partner(self, wait: Wait) -> Task | None:
-        """Return the running task that ``wait.task`` has launched and waited for,
-        if it has a place: it may end only by what that does now."""
+        """Return the task with which ``wait.task`` may share a place: its own child,
+        the only one that it waited for, which runs on and has a place. (Such a child
+        may end only by what ``wait.task`` does now.)"""
         if len(wait.sources) != 1:
             return None
         (other,) = wait.sources
@@ -456,9 +477,10 @@ class Places:
 
     @enable_ki_protection
     def ended(self, source: Hashable) -> None:
-        """Called in the step in which ``source`` ends, before the place that this
-        may have made is given to anybody: those who have waited for it come first,
-        though they have not noticed yet. Called again after a failure it goes on."""
+        """End the waits for ``source``, in the step in which it ends. Call it before
+        the place that this frees is given away: those who waited for the source come
+        first, although their tasks have not run yet. If it fails, it can be called
+        again."""
         waits = self._waits.get(source)
         while waits:
             wait = next(iter(waits))
@@ -471,8 +493,10 @@ class Places:
             self._waits.pop(source, None)
 
     async def regain(self, task: Task) -> None:
-        """Wait until ``task`` has its place, or another call of it waits. It is no
-        checkpoint if that is so. Cancelled, it leaves the task in the queue."""
+        """Wait until ``task`` has its place, or another call of it waits. If that is so
+        already, it is not a checkpoint. When cancelled it leaves the task in the
+        queue."""
+        # A loop: once woken, the task may have lent its place and want it again.
         calls = self._returning.get(task)
         while calls is not None:
             await calls.park()
@@ -483,8 +507,8 @@ class Places:
     def lent(
         self, task: Task | None, *sources: Hashable, ends: int = 1
     ) -> Generator[None, None, None]:
-        """While the block waits ``task`` lends its place, if it is one; whoever goes
-        on afterwards calls `regain`."""
+        """Lend the place of ``task``, if that is not None, while the block waits. Call
+        `regain` after the block, before you go on."""
         if task is None:
             yield
             return
@@ -502,8 +526,8 @@ class Places:
         *sources: Hashable,
         ends: int = 1,
     ) -> None:
-        """Wait by calling ``wait``, in which ``task`` lends its place, and then for
-        that place. What ``wait`` raises comes out at once."""
+        """Call ``wait`` while ``task`` lends its place, then wait for the place. What
+        ``wait`` raises comes out at once, without a wait for the place."""
         with self.lent(task, *sources, ends=ends):
             await wait()
         await self.regain(task)

@@ -63,10 +63,10 @@ class Approvals:
     """Tool calls in the mode ``bubble`` that wait for an answer: of agents, and of the
     host's own model where `supervisor.runtime.Runtime.tools_for` has permissions.
 
-    A runtime has one: ``runtime.approvals``; at its end all that wait are denied. The event `ApprovalRequested` tells of a
-    new one, and `ApprovalAnswered` of its answer. Only `answer` allows a call: it is
-    for the program, which shows the question to a person. An answer is for one
-    call only, and lasts no longer: there is no "always".
+    A runtime has one: ``runtime.approvals``; at its end all that wait are denied. The
+    event `ApprovalRequested` reports a new one, and `ApprovalAnswered` its answer.
+    Only `answer` allows a call: it is for the program, which shows the question to a
+    person. An answer is for one call only, and lasts no longer: there is no "always".
     """
 
     def __init__(self, ids: Ids, events: EventStream) -> None:

@@ -164,8 +164,8 @@ def run(
     The exit code is 0 if every command completed, else 1, and 2 for a mistake in
     the call. Ctrl+C, SIGTERM and SIGHUP stop every command, SIGKILL following
     after the grace, but after 2 seconds at most; a second one kills at once. The
-    exit code is then 128 and the number of the signal. When whoever read this output has gone, as in
-    "| head -1", every command is stopped likewise, and the exit code is 141.
+    exit code is then 128 and the number of the signal. When whoever read this output
+    has gone, as in "| head -1", every command is stopped likewise, and the exit code is 141.
 
     TRIO_SUPERVISOR_MAX_TASKS and TRIO_SUPERVISOR_MAX_SHELLS say how many commands
     may run at once.
@@ -304,9 +304,9 @@ def agent(**options: Any) -> int:
     The exit code is 0 if every agent that the host started has completed, or was
     stopped by the script; else 1, and 2 for a mistake in the call or the script.
     Ctrl+C, SIGTERM and SIGHUP stop everything, within 2 seconds where it lies in
-    the tasks; a second one leaves nothing time to end by itself. The exit code is then 128 and the number of the signal. When
-    whoever read this output has gone, as in "| head -1", everything is stopped
-    likewise, and the exit code is 141.
+    the tasks; a second one leaves nothing time to end by itself. The exit code is then
+    128 and the number of the signal. When whoever read this output has gone, as in
+    "| head -1", everything is stopped likewise, and the exit code is 141.
 
     How many may run at once is said by TRIO_SUPERVISOR_MAX_TASKS, _MAX_SHELLS and
     _MAX_AGENTS, and by model and provider, as in opus=2,haiku=8, by

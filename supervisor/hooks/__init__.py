@@ -66,8 +66,8 @@ beats one that asks, which beats one that allows. So no hook allows what a rule
 denies, or what a rule asks about, and none lets an agent edit in the mode ``plan``.
 What a hook changes in a call is judged in the place of what the model has asked for.
 
-A **function** gets the same as a mapping, which is its own. It returns what a command would print, as a
-mapping; or, before a call, a `Verdict` or a `Decision`; at the start and after a
+A **function** gets the same as a mapping, which is its own. It returns what a command
+would print, as a mapping; or, before a call, a `Verdict` or a `Decision`; at the start and after a
 call, the text for the agent; at the stop, the reason to go on; and None if it has
 nothing to say.
 

@@ -7,8 +7,8 @@ is left, until it has no child any more, and then itself.
 
 Two properties of Linux carry it. As a *subreaper* it becomes the parent of every
 descendant whose own parent ended, so no double fork escapes, and the death of
-every orphan is an event. A pidfd of its parent tells of the parent's death, even
-if the parent forked and its sockets live on in a child.
+every orphan is an event. A pidfd of its parent reports the parent's death, even if
+the parent forked and its sockets live on in a child.
 
 A member is known by its parents, by its session, by a variable in its
 environment, and by a mark (`proc.set_mark`) that none of its descendants loses
@@ -19,20 +19,19 @@ only waits, and the inner one, its child, that works. If the inner one dies, wha
 it had started becomes the outer one's, which ends it; if the outer one dies, the
 inner one ends everything. A stopped inner one is continued by the outer one, and
 one that a tracer holds is killed. The outer one waits for the runtime's end, too;
-at SIGCHLD it looks whether the inner one is held, since no event tells that.
+at SIGCHLD it looks whether the inner one is held, because no event reports that.
 
-Whether anything is left of a tree whose leader has ended is asked of the
-guardian's own children, and of nobody else's. Whoever is alive has an ancestor
-among them; one who has ended stays in their list until the guardian, which has
-one thread, reaps it; and who comes is added at its end. So what the list does
-not show is gone, and what it shows ends with an event. Other users' processes
-do not matter, nor whether ``/proc`` shows them. All of ``/proc`` is read to find
-who carries a tree's variable and descends from none: at each stop, and once more
-when nothing else of it is left.
+Whether anything is left of a tree whose leader has ended, the list of the guardian's
+own children says. Every living process of a tree has an ancestor among them. A child
+that has ended stays in the list until the guardian, which has one thread, reaps it. A
+new child is added at the end. So what the list does not show is gone, and what it
+shows ends with an event. Other users' processes do not matter, nor whether ``/proc``
+shows them. All of ``/proc`` is read only to find processes that carry a tree's variable
+and do not descend from it: at each stop, and once more when nothing else is left.
 
 Where there is no ``/proc`` of our own processes (macOS; a PID namespace that still
-shows another one's), a tree is the process group of its leader, the guardian is one process, and the end of the control
-socket alone tells of the parent's death.
+shows another one's), a tree is the process group of its leader, the guardian is one
+process, and only the end of the control socket reports the parent's death.
 
 The protocol. On the control socket each byte carries the descriptor of one
 tree's socket. On that socket the runtime first writes a request (see

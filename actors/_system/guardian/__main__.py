@@ -14,7 +14,7 @@ if sys.platform == "win32":
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 if __name__ == "__main__" and not __package__:
-    # At the end: nothing beside us may hide a module of the standard library.
+    # Last in the path: no file beside us may hide a module of the standard library.
     sys.path.append(os.path.dirname(_PACKAGE))
     __package__ = os.path.basename(_PACKAGE)
 
@@ -34,16 +34,16 @@ _SURVIVED = (
     signal.SIGUSR2,
     signal.SIGPIPE,
 )
-"""What a terminal, a service manager or a clumsy ``kill`` may send to us."""
+"""What a terminal, a service manager or a clumsy ``kill`` may send to us: caught."""
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
-    """Catch a signal: unlike an ignored one it is not ignored by programs."""
+    """Do nothing on a signal. (Programs would inherit an ignored one, but not this.)"""
 
 
 def _become_hard_to_hold() -> None:
-    # Nobody may trace us who may not trace everybody; and who has stopped us and
-    # then kills our parent has not stopped us.
+    # Not dumpable: only who may trace every process can trace us. And the death of
+    # our parent continues us, if somebody has stopped us before.
     prctl(PR_SET_DUMPABLE, 0)
     prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
@@ -55,7 +55,8 @@ def _open_parent(parent: int) -> int | None:
         ProcessLookupError: if the parent has ended.
     """
     descriptor = open_pidfd(parent)
-    # The pidfd is of the parent only if the parent was there after it was opened.
+    # Another process may have got its pid: the pidfd is the parent's only if that was
+    # still our parent after the pidfd was opened.
     if os.getppid() != parent:
         raise ProcessLookupError
     return descriptor
@@ -66,6 +67,7 @@ def main() -> None:
     parent, variable = int(sys.argv[1]), os.fsencode(sys.argv[2])
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in CATCHABLE:
+        # What our parent ignores we have inherited, and programs would inherit it too.
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     for number in (*_SURVIVED, signal.SIGCHLD):
@@ -78,7 +80,8 @@ def main() -> None:
     except ProcessLookupError:
         return
     if not HAS_PROC and sys.platform == "linux":
-        # Not to find orphans, but to reap them: a group of the dead is still one.
+        # Not to find orphans, but to reap them: a group that has only zombies is still
+        # there for the kernel, so the tree would never be gone.
         prctl(_PR_SET_CHILD_SUBREAPER, 1)
     control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=0)
     control.setblocking(False)
@@ -86,14 +89,16 @@ def main() -> None:
     try:
         server.serve()
     except BaseException:
-        # Or our own SIGKILL would read as the reason why the others have ended.
+        # Close kills the rest. Without this the runtime would read that SIGKILL as the
+        # reason for which these processes ended.
         server.lose()
         raise
     finally:
         try:
             server.close()
         finally:
-            os._exit(0)  # At once: somebody waits for it.
+            # At once, without the interpreter's cleanup: the runtime waits.
+            os._exit(0)
 
 
 def _begin_inner(variable: bytes, runtime: int | None) -> int | None:
@@ -104,6 +109,8 @@ def _begin_inner(variable: bytes, runtime: int | None) -> int | None:
     inner = os.fork()
     if inner:
         try:
+            # Keep only the pidfd of the runtime. An open end of the control socket
+            # would hide the death of the inner one from the runtime.
             os.closerange(0, 64 if runtime is None else runtime)
             os.closerange(64 if runtime is None else runtime + 1, 64)
             guardian = Outer(inner, runtime)
@@ -113,7 +120,8 @@ def _begin_inner(variable: bytes, runtime: int | None) -> int | None:
                 guardian.end_the_rest(variable)
         finally:
             os._exit(0)
-    # A signal to the group of one does not reach the other.
+    # A session and group of its own: a signal to the group of one half does not reach
+    # the other.
     os.setsid()
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _become_hard_to_hold()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from .proc import all_pids, descendants_of, send_signal, signal_groups, variable_of
 
 _CHASES = 64
+"""Looks for new children before others have their turn."""
 
 
 def end_descendants(
@@ -17,15 +18,15 @@ def end_descendants(
     reap: Callable[[], bool],
     wait: Callable[[float], object],
 ) -> None:
-    """Kill every descendant until there is no child any more.
+    """Kill every descendant until no child is left.
 
-    Nothing else ends this: a look that fails is repeated.
+    Nothing else ends this: a look that fails, as for want of memory, is repeated.
 
     Args:
-        children: what `Children` is, opened when there still was what it takes.
-        variable: whoever has this one in its environment is killed, too.
-        reap: takes the exits of children; tells whether a child is left.
-        wait: waits for the end of a child, but at most so many seconds.
+        children: a `Children` that was opened early, while descriptors were free.
+        variable: a process with this variable in its environment is killed, too.
+        reap: takes the exits of children; returns whether a child is left.
+        wait: waits for the end of a child, at most so many seconds.
     """
     pause = 0.001
     everywhere = True
@@ -35,6 +36,7 @@ def end_descendants(
                 return
             signal_groups(descendants_of(children()), signal.SIGKILL)
             chase(children)
+            # Only once, as this reads all of /proc.
             if everywhere:
                 for pid in all_pids():
                     if variable_of(pid, variable) is not None:
@@ -42,8 +44,8 @@ def end_descendants(
                 everywhere = False
         except (OSError, MemoryError):
             pass
-        # The event is the death of a child. The pause is for what cannot be
-        # killed at once.
+        # The death of a child wakes us. The pause is for what cannot be killed at
+        # once, such as a process in a system call: no event reports that.
         try:
             wait(pause)
         except (OSError, MemoryError):
@@ -57,8 +59,8 @@ def chase(
 ) -> None:
     """Kill the children that belong, the newest first, as fast as they come.
 
-    A chain of processes that fork and end is always one link ahead of whoever
-    looks, unless that is quick.
+    In a chain of processes, each of which forks and ends, the newest link is missed by
+    a slow look. So this looks again at once until it sees nothing new.
     """
     killed: set[int] = set()
     for _ in range(_CHASES):

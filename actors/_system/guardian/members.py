@@ -24,7 +24,7 @@ from .tree import Tree
 
 
 class Members:
-    """The trees that are there, and what is known of their processes."""
+    """The trees that have not ended, and what is known of their processes."""
 
     def __init__(self, variable: bytes) -> None:
         self._variable = variable
@@ -34,25 +34,25 @@ class Members:
         """Trees whose leader has ended and of which something may be left."""
         self._by_mark: dict[int, Tree] = {}
         self._holders: set[int] = set()
-        """Children of ours that hold a terminal for a tree."""
+        """Children of ours that hold a terminal for a tree: see `starting`."""
         self._owners: dict[int, Tree | None] = {}
-        """Of the other children that we have seen, until they are reaped."""
+        """The trees of the other children that we have seen, until they are reaped."""
         if HAS_PROC:
             self.children = Children()
 
     def begin(self, tree: Tree) -> None:
-        """Take notice of a tree that was started."""
+        """Add a tree that was started."""
         self.leaders[tree.pid] = tree
         self._by_mark[tree.mark] = tree
         if tree.holder is not None:
             self._holders.add(tree.holder)
 
     def forget(self, tree: Tree) -> None:
-        """Take notice that nothing of a tree is left."""
+        """Remove a tree of which nothing is left."""
         self.ended.discard(tree)
         self._by_mark.pop(tree.mark, None)
-        # Before the end of its holder, at which the kernel would throw away what
-        # of the output is not yet read.
+        # Before its holder is killed: at the end of a session's leader the kernel
+        # would throw away output that is not yet read.
         tree.let_output_end()
         if tree.holder is not None:
             send_signal(tree.holder, signal.SIGKILL)
@@ -69,9 +69,9 @@ class Members:
     def orphans(self) -> Mapping[Tree, list[int]]:
         """Return the children of ours, dead ones included, that trees have left.
 
-        A tree whose leader was reaped and that is not among them is gone. For who
-        is alive has an ancestor that is a child of ours, and no child is missing
-        in the list of them (see `Children`).
+        A tree whose leader was reaped and that is not among them is gone: whatever
+        is alive has an ancestor that is a child of ours, and the list of children is
+        complete (see `Children`).
         """
         found: defaultdict[Tree, list[int]] = defaultdict(list)
         if HAS_PROC:
@@ -85,19 +85,20 @@ class Members:
         return dict(found)
 
     def descendants(self, tree: Tree) -> list[int]:
-        """Return what descends from a leader, some of which may have ended."""
+        """Return what descends from a leader. Some of it may have ended already."""
         roots = [*self.orphans().get(tree, ())]
         if tree.pid in self.leaders:
             roots.append(tree.pid)
         if not HAS_PROC:
             return roots
         found = descendants_of(roots)
-        # What has lost its parent during this look is a child of ours now.
+        # A process that has lost its parent during this look is a child of ours now,
+        # and was perhaps missed: look at these once more.
         found += descendants_of({*self.orphans().get(tree, ())}.difference(found))
         return [*{*found}]
 
     def strangers(self) -> Mapping[Tree, list[int]]:
-        """Return those who carry a tree's variable and are not known as its members."""
+        """Return processes that carry a tree's variable but are not known members."""
         found: defaultdict[Tree, list[int]] = defaultdict(list)
         if not HAS_PROC:
             return {}
@@ -132,8 +133,8 @@ class Members:
     def _owner(self, pid: int) -> Tree | None:
         """Return the tree of a child of ours that is neither leader nor holder.
 
-        That is asked once: who has lost what tied it to its tree gets it back by
-        taking the tree's variable only, for which `strangers` looks.
+        The answer is kept: a process that nothing ties to its tree can tie itself to
+        it again only by taking the tree's variable, and `strangers` looks for that.
         """
         if pid not in self._owners:
             owner = self._by_mark.get(mark_of(pid) or 0)
@@ -143,7 +144,7 @@ class Members:
         return self._owners[pid]
 
     def _likely_owner(self, pid: int) -> Tree | None:
-        """Return the tree of one that has lost its mark, if that is certain."""
+        """Return the tree of a child that has lost its mark, if that is certain."""
         trees = self._present()
         session = os.getsid(pid)
         marker = variable_of(pid, self._variable)
@@ -154,7 +155,8 @@ class Members:
         for name in files_of(pid):
             if name in outputs:
                 return outputs[name]
-        # It can only be of a tree that was there when it began.
+        # It can belong only to a tree that began before it.
         seen = look_at(pid)
         possible = [it for it in trees if seen is None or it.since <= seen.started]
-        return possible[0] if len(possible) == 1 else None  # Then it ends with us.
+        # If none is certain, it is killed only when the guardian ends.
+        return possible[0] if len(possible) == 1 else None

@@ -1,4 +1,4 @@
-"""The outer guardian. It is no part of the script, which is compiled at each start."""
+"""The outer guardian. It is not in the script, which is compiled at each start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Outer:
         self._runtime = runtime
         self._pidfd = open_pidfd(inner)
         self._wakeup, self._waker = open_wakeup()
-        # Now: at the end there may be none to open it with.
+        # Opened now: at the end no descriptor may be free.
         self._children = Children()
         self._poll = Poll(self._wakeup.fileno())
         for pidfd in (self._pidfd, runtime):
@@ -42,23 +42,26 @@ class Outer:
                 )
             except ChildProcessError:
                 return
-            except OSError:  # That tells nothing of the inner one.
+            except OSError:  # It says nothing of the inner one: look again.
                 time.sleep(_WATCH)
                 continue
-            # One that was traced is its tracer's to reap, and has ended all the same.
+            # The pidfd, too: the tracer of a traced child gets the exit first, and until
+            # then waitid does not report that end.
             if self._pidfd in ready or (news and news.si_code != os.CLD_STOPPED):
                 return
             if self._runtime is not None and self._runtime in ready:
+                # It stays ready for ever. The inner one should now end by itself, so
+                # from here on keep it going until it has.
                 self._poll.discard(self._runtime)
                 patience = _WATCH
             if news is not None or patience is not None:
                 send_signal(self._inner, signal.SIGCONT)
-            # No event tells of that: we look when the runtime asks us to.
+            # No event reports a tracer: we look when the runtime asks us to.
             if is_frozen(self._inner):
                 send_signal(self._inner, signal.SIGKILL)
 
     def end_the_rest(self, variable: bytes) -> None:
-        """Kill what has become ours, until there is no child any more."""
+        """Kill what the dead inner one has left to us, until no child is left."""
         self._poll = Poll(self._wakeup.fileno())
         end_descendants(self._children, variable, _reap, self._wait)
 

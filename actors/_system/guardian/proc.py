@@ -1,4 +1,4 @@
-"""What ``/proc`` tells of processes, and the signals to them."""
+"""What ``/proc`` says of processes, and the signals to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 def _has_proc() -> bool:
     try:
-        # In a PID namespace there may be the /proc of another one.
+        # In a PID namespace, /proc may be that of another namespace.
         return sys.platform == "linux" and os.readlink("/proc/self") == str(os.getpid())
     except OSError:
         return False
@@ -30,7 +30,7 @@ def _has_children() -> bool:
 HAS_PROC = _has_proc()
 """Whether ``/proc`` shows the processes that we know by their pids."""
 HAS_CHILDREN = HAS_PROC and _has_children()
-"""Whether it tells the children of one: some kernels are built without that."""
+"""Whether it lists the children of a process: some kernels are built without that."""
 PR_SET_DUMPABLE = 4
 _RLIMIT_LOCKS = 10
 _LOCKS_LINE = b"Max file locks"
@@ -83,30 +83,30 @@ def prctl(option: int, value: int) -> None:
 
 
 def all_pids() -> list[int]:
-    """Return every process that we are shown, the newest first."""
+    """Return every process that ``/proc`` shows us, the newest first."""
     names = os.listdir("/proc")
     return sorted((int(name) for name in names if name.isdigit()), reverse=True)
 
 
 def newest_pid() -> int:
-    """Return the pid that was given out last, or 0 if that is not told."""
+    """Return the pid that was given out last, or 0 if the system does not say."""
     last = read("/proc/loadavg", 256).split()[-1:]
     return int(last[0]) if last else 0
 
 
 def look_at_processes() -> Iterator[Seen]:
-    """Yield every process that we are shown, the newest first."""
+    """Yield every process that ``/proc`` shows us, the newest first."""
     for pid in all_pids():
         if (seen := look_at(pid)) is not None:
             yield seen
 
 
 def look_at(pid: int) -> Seen | None:
-    """Return what is told of one process, or None if there is none."""
+    """Return what ``/proc`` says of a process, or None if it is not there."""
     stat = read(f"/proc/{pid}/stat", 1024)
     if not stat:
         return None
-    # The name in parentheses may itself contain anything.
+    # The name in parentheses may contain anything, parentheses too: find the last.
     fields = stat[stat.rindex(b")") + 2 :].split()
     # A process whose first thread has ended reads as a zombie while others run.
     alive = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
@@ -123,7 +123,7 @@ def look_at(pid: int) -> Seen | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether there is such a process, and it is no zombie."""
+    """Return whether there is such a process and it is not a zombie."""
     seen = look_at(pid)
     if seen is not None:
         return seen.alive
@@ -131,13 +131,13 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # Of another user, and hidden.
+    except PermissionError:  # It is another user's, and hidden.
         pass
     return True
 
 
 def is_frozen(pid: int) -> bool:
-    """Tell whether a tracer holds a process, and not only for a system call."""
+    """Return whether a tracer holds a process, and not only for a system call."""
     for _ in range(10):
         stat = read(f"/proc/{pid}/stat", 1024) if HAS_PROC else b""
         if stat[stat.rfind(b")") + 2 :][:1] != b"t":
@@ -147,10 +147,10 @@ def is_frozen(pid: int) -> bool:
 
 
 class Children:
-    """Tells the children of this process, which must have one thread only.
+    """Lists the children of this process, which must have only one thread.
 
-    That is exact. Whoever has ended stays until we reap it, so nobody leaves the
-    list while it is read, and who comes is added at its end.
+    The list is exact. A child that has ended stays until we reap it, so nothing leaves
+    the list while we read it, and a new child is added at its end.
     """
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ class Children:
     def __call__(self) -> list[int]:
         """Return the children, nearly in the order in which they became ours."""
         if self._file is None:
-            # As exact: a child of ours is there during the whole look.
+            # This is exact, too: only we can reap a child, so all stay meanwhile.
             return _find_children(self._me)
         names = b""
         while chunk := os.pread(self._file, 1 << 16, len(names)):
@@ -197,7 +197,7 @@ def _find_children(parent: int) -> list[int]:
 
 
 def descendants_of(pids: Iterable[int]) -> list[int]:
-    """Return processes and whatever descends from them, each once."""
+    """Return these processes and all their descendants, each once."""
     children = _children_at_once()
     found: dict[int, None] = {}
     new = [*pids]
@@ -249,7 +249,7 @@ def mark_of(pid: int) -> int | None:
     import resource
 
     try:
-        # Of a process of the same user also where /proc hides it.
+        # This works for the same user's processes also where /proc hides them.
         soft = resource.prlimit(pid, _RLIMIT_LOCKS)[0]
     except ProcessLookupError:
         return None
@@ -293,7 +293,7 @@ def read(path: str, limit: int) -> bytes:
 
 
 def send_signal(pid: int, number: int) -> None:
-    """Signal a process, or with a negative ``pid`` a group; an absent one is fine.
+    """Signal a process, or with a negative ``pid`` a group. An absent one is ignored.
 
     No pidfd is needed to guard against a pid that is used anew: pids are given
     out in turn, so tens of thousands of processes would have to start between
@@ -308,9 +308,9 @@ def send_signal(pid: int, number: int) -> None:
 def signal_groups(pids: Iterable[int], number: int) -> None:
     """Signal the groups of descendants, so that no fork slips through.
 
-    A group lies within one session, and a session of a descendant within one
-    tree. Each is signalled once: the kernel walks it, which may be thousands of
-    the dead.
+    A group lies within one session, and the session of a descendant within one tree.
+    Each group is signalled once: the kernel walks all its processes, which may be
+    thousands of zombies.
     """
     for group in {_group_of(pid) for pid in pids} - {0}:
         send_signal(-group, number)
@@ -318,7 +318,7 @@ def signal_groups(pids: Iterable[int], number: int) -> None:
 
 def _group_of(pid: int) -> int:
     if not HAS_PROC:
-        return pid  # A leader, which may have ended.
+        return pid  # The leader of a tree leads its group; it may have ended.
     try:
         return os.getpgid(pid)
     except OSError:
@@ -326,7 +326,7 @@ def _group_of(pid: int) -> int:
 
 
 def group_exists(group: int) -> bool:
-    """Tell whether a process group has a member."""
+    """Return whether a process group has a member."""
     try:
         os.killpg(group, 0)
     except (ProcessLookupError, PermissionError):

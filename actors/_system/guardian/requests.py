@@ -1,4 +1,4 @@
-"""How a runtime writes down what it asks the guardian to start."""
+"""The bytes with which a runtime asks the guardian to start a tree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Request(NamedTuple):
-    """A tree that is to be started."""
+    """What to start as a tree."""
 
     marker: bytes
     mark: int
@@ -66,7 +66,7 @@ def encode_request(
     """Return the bytes that ask for a tree.
 
     Raises:
-        ValueError: if there is no argument, or one holds a NUL.
+        ValueError: if ``argv`` is empty, or a text holds a NUL.
     """
     arguments = list(argv)
     if not arguments:

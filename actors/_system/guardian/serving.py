@@ -20,7 +20,7 @@ from .tree import Tree
 
 _FIRST_PAUSE = 0.002
 _NO_EVENT = 0.05
-"""Seconds between two looks for an end of which no event tells."""
+"""Seconds between two looks for an end that no event reports."""
 _MOST_EXITS = 64
 """Exits taken before others have their turn: a storm of orphans may bring them
 faster than they can be taken."""
@@ -30,7 +30,7 @@ _PAUSE = 0.05
 _SPARE = 16
 """Descriptors that the guardian needs for its own work."""
 _LOOK = os.WEXITED | os.WNOHANG | os.WNOWAIT
-"""Reaping itself loses whether a core was dumped, or who it was."""
+"""Look first and reap later: while it is a zombie its tree can still be found."""
 
 
 class Poll:
@@ -46,7 +46,7 @@ class Poll:
         self._poll.register(descriptor, events)
 
     def discard(self, descriptor: int) -> None:
-        """Wait for this one no more."""
+        """Stop waiting for this one."""
         try:
             self._poll.unregister(descriptor)
         except KeyError:
@@ -94,11 +94,11 @@ class Server:
         self._me = os.getpid()
         self._members = Members(variable)
         self._trees: dict[int, Tree] = {}
-        """By the descriptor of their channel, while that is listened to."""
+        """By the descriptor of their channel, while we read from it."""
         self._owing: dict[int, Tree] = {}
-        """Likewise, those with something unsent."""
+        """By the same, the trees with something unsent."""
         self._wishing: set[Tree] = set()
-        """Trees with a wish that could not be granted yet."""
+        """Trees with a wish that failed and is tried again."""
         self._failed = False
         """Whether something failed that is to be tried again."""
         self._doomed: set[Tree] = set()
@@ -108,7 +108,7 @@ class Server:
         """Whether a stopped tree has nothing left but perhaps strangers."""
         self._next_look = 0.0
         self._environment = b"", dict[bytes, bytes]()
-        """The last one, as it came and taken apart: most are the same."""
+        """The last one, as bytes and decoded: most requests send the same."""
         use_all_descriptors()
         self._wakeup, self._waker = open_wakeup()
         self._poll = Poll(control.fileno(), self._wakeup.fileno())
@@ -123,7 +123,8 @@ class Server:
             failed, self._failed = self._failed, False
             try:
                 if failed:
-                    # Perhaps of an event that is not repeated: look at everything.
+                    # The event may have been lost with the failure and is not repeated,
+                    # so look at everything.
                     time.sleep(_PAUSE)
                     self._child_ended = True
                 ready = self._poll.wait(0.0 if failed else self._patience())
@@ -154,7 +155,7 @@ class Server:
                 self._failed = True
 
     def close(self) -> None:
-        """Kill every descendant until there is no child any more."""
+        """Kill every descendant until no child is left."""
         for tree in [*self._members.leaders.values(), *self._members.ended]:
             self._doom(tree)
         if HAS_PROC:
@@ -176,10 +177,10 @@ class Server:
             pause = min(pause * 2, 0.5)
 
     def lose(self) -> None:
-        """Tell that no exit will be told any more."""
+        """Report that no exit will be reported any more."""
         for tree in self._members.leaders.values():
             tree.tell("lost")
-        if HAS_PROC:  # Without it they are all that is known of what is to be killed.
+        if HAS_PROC:  # Without /proc we kill the leaders' groups, so keep them.
             self._members.leaders.clear()
 
     def _patience(self) -> float | None:
@@ -198,7 +199,7 @@ class Server:
     # What the runtime wants
 
     def _accept(self) -> bool:
-        """Take a tree's channel; tell whether the runtime is still there."""
+        """Take a tree's channel; return whether the runtime is still there."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
         except BlockingIOError:
@@ -220,8 +221,8 @@ class Server:
             if descriptor < max(descriptor_limit() - _SPARE, _SPARE):
                 self._hear(tree)
             else:
-                # The lowest number that is free is given out first: all below
-                # are in use, and the rest is for the work on those.
+                # The kernel gives out the lowest free number, so all below are in use.
+                # The few that are left are for the work on the trees that exist.
                 tree.gone = True
                 self._tell(tree, f"failed {errno.EMFILE} program")
                 self._close(tree)
@@ -230,7 +231,7 @@ class Server:
     def _hear(self, tree: Tree) -> None:
         try:
             self._listen(tree)
-        except OSError:  # Of our own work. What is to be read is still there.
+        except OSError:  # Our own work failed. What is to be read is still there.
             self._failed = True
 
     def _listen(self, tree: Tree) -> None:
@@ -277,12 +278,13 @@ class Server:
         self._tell(tree, " ".join(["started", *map(str, ids)]), descriptors)
 
     def _obey(self, tree: Tree) -> None:
-        """Grant the wishes of a tree; one that fails does not keep others waiting."""
+        """Grant the wishes of a tree. One that fails does not hold up the others."""
         wishes, tree.wishes = tree.wishes, b""
         self._wishing.discard(tree)
         for wish in wishes:
             try:
-                # An end that came before the wish must not read as its result.
+                # Before: an end that came earlier must not be reported as the result
+                # of this wish.
                 self._reap_leader(tree)
                 if tree.gone:
                     return
@@ -306,7 +308,8 @@ class Server:
             self._doom(tree)
 
     def _signal(self, tree: Tree, strangers: Iterable[int], *numbers: int) -> None:
-        # A stranger's group is not ours to signal.
+        # Groups of descendants lie within the tree. The group of a stranger may have
+        # others in it, so a stranger is signalled alone.
         descendants = self._members.descendants(tree)
         for number in numbers:
             signal_groups(descendants, number)
@@ -333,7 +336,7 @@ class Server:
         self._doomed.add(tree)
 
     def _close(self, tree: Tree) -> None:
-        """Close the channel of a tree of which nothing more is to be told."""
+        """Close the channel of a tree, once the last report is sent."""
         self._trees.pop(tree.descriptor, None)
         self._attend(tree)
 
@@ -348,11 +351,13 @@ class Server:
         unsent = len(tree.unsent)
         tree.send()
         if len(tree.unsent) == unsent:
-            self._failed = True  # There is room, but something else is short.
+            # Poll says that there is room, yet nothing was sent: memory is short. A
+            # failure brings a pause, without which we would spin.
+            self._failed = True
         self._attend(tree)
 
     def _attend(self, tree: Tree) -> None:
-        """Wait until a channel can be read or written, as long as that is wanted."""
+        """Have `Poll` watch a channel for what is wanted of it now, or close it."""
         events = 0
         if tree.descriptor in self._trees:
             events |= select.POLLIN
@@ -372,7 +377,7 @@ class Server:
 
     def _reap(self, most: int = _MOST_EXITS) -> bool:
         """Take the exits of children that have ended, and wake up again if there
-        may be more; tell whether a child is left."""
+        may be more. Return whether a child is left."""
         for _ in range(most):
             try:
                 ended = os.waitid(os.P_ALL, 0, _LOOK)
@@ -383,7 +388,7 @@ class Server:
             self._take_exit(ended)
         try:
             self._waker.send(b"\0")
-        except BlockingIOError:  # It is awake.
+        except BlockingIOError:  # Its buffer is full, so it wakes up anyway.
             pass
         return True
 
@@ -396,6 +401,7 @@ class Server:
     def _take_exit(self, ended: os.waitid_result) -> None:
         leader = self._members.leaders.get(ended.si_pid)
         orphans = None if leader else self._members.ended_child(ended.si_pid)
+        # This reaps it. The tree was looked up before, from the zombie.
         usage = os.wait4(ended.si_pid, 0)[2]
         self._members.leaders.pop(ended.si_pid, None)
         seconds = usage.ru_utime + usage.ru_stime
@@ -414,18 +420,18 @@ class Server:
             line = f"{tree.use()}\n{line}"
         self._members.ended.add(tree)
         try:
-            # After a stop strangers may have to be looked for as well.
+            # After a stop, strangers must be looked for first: see `_settle`.
             over = not tree.stopped and tree not in self._members.orphans()
         except OSError:
             over, self._failed = False, True
         if not over:
             self._tell(tree, line)
         else:
-            # The ordinary end: one packet, so one wakeup of the runtime.
+            # The usual end. One packet for both lines, so the runtime wakes up once.
             self._forget(tree, f"{line}\ngone")
 
     def _settle(self) -> None:
-        """Kill what is doomed, and tell which ended trees are gone."""
+        """Kill what is doomed, and report the ended trees of which nothing is left."""
         now = time.monotonic()
         due = {tree for tree in self._doomed if tree.next_sweep <= now}
         look = self._look_wanted and self._next_look <= now
@@ -468,7 +474,7 @@ class Server:
     def _look_for_strangers(self) -> Mapping[Tree, list[int]]:
         began = time.monotonic()
         strangers = self._members.strangers()
-        # A look has its price: spend no more than a tenth of the time on it.
+        # A look reads all of /proc: spend at most a tenth of the time on looks.
         end = time.monotonic()
         self._next_look = end + 10 * (end - began)
         return strangers

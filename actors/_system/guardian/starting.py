@@ -1,15 +1,15 @@
 """Starting the leader of a tree.
 
-An ordinary one is started by ``posix_spawn``, which copies nothing of the
-guardian. What ``posix_spawn`` cannot set, niceness and limits, and a terminal,
-takes a fork; so does each one beyond as many as the host's limit of files allows.
+Most are started by ``posix_spawn``, which copies nothing of the guardian. It cannot set
+niceness, limits or a terminal, nor pass on a descriptor above the host's limit of
+files: these take a fork.
 
 The leader of a tree with a terminal does not lead its session: when the leader
 of a session ends, the kernel takes the terminal from everybody else in it. A
-holder does, a fork of the guardian that only waits until nothing else is left,
-so that a process in the background can still print its last words. The guardian
-keeps the terminal open as long, so that its output does not end while somebody is
-left who may open it again.
+holder leads it instead: a fork of the guardian that only waits until nothing else is
+left, so that a process in the background can still print its last words. The guardian
+keeps the terminal open for the same time: else the output would end as soon as nobody
+has the terminal open, although a process that is left may open it again.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Started(NamedTuple):
     input: int | None
     """None when there is nothing to write to."""
     errors: int | None
-    """None when stderr is no pipe of its own."""
+    """None unless stderr is a pipe of its own."""
     terminal: int | None
-    """The side of a terminal that programs have: as long as it is open here, the
-    output has no end, whoever has closed it and may open it again."""
+    """The programs' side of a terminal. While it is open here the output does not end,
+    even if every program has closed it: one may open it again."""
     name: str
     """What ``/proc`` calls the other end of the output."""
 
@@ -90,7 +90,8 @@ def start(request: Request, env: dict[bytes, bytes], mark: int) -> Started:
             streams = _open_terminal(*request.terminal)
     terminal = None if request.terminal is None else streams.output
     try:
-        # posix_spawn has no directory of its own to give; ours is nobody else's.
+        # posix_spawn cannot set a directory, so the guardian changes its own. It has
+        # one thread, so nothing else sees that.
         with _Failing("cwd"):
             os.chdir(request.cwd)
         try:
@@ -98,8 +99,8 @@ def start(request: Request, env: dict[bytes, bytes], mark: int) -> Started:
                 set_mark(mark)
             pid, holder = _start_here(request, env, streams)
         finally:
-            # Stay in no directory that somebody may want to unmount. What has been
-            # started is told whether that goes or not.
+            # Somebody may want to unmount the directory. A failure here must not hide
+            # that the leader was started.
             try:
                 os.chdir("/")
             except OSError:
@@ -126,7 +127,8 @@ def _start_here(
     request: Request, env: dict[bytes, bytes], streams: _Streams
 ) -> tuple[int, int | None]:
     plain = request.terminal is None and request.nice is None and not request.limits
-    # posix_spawn refuses to move a descriptor from above the limit of programs.
+    # posix_spawn runs under the lower limit of programs, and cannot move a descriptor
+    # from above it.
     highest = max(streams.input or 0, streams.output, streams.errors)
     if plain and (_FILES[0] == _FILES[1] or highest < _FILES[0]):
         with _Failing("program"):
@@ -135,7 +137,7 @@ def _start_here(
 
 
 class _Failing:
-    """Names what failed in an error that knows only its errno."""
+    """Puts what failed into an OSError raised in the block, as its filename."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -164,7 +166,8 @@ class _Streams(NamedTuple):
 
 
 def _open_pipes(writable: bool, apart: bool) -> _Streams:
-    # The write end never exists in the runtime, which may fork.
+    # Made here, not in the runtime: a fork of that would keep the write end open, and
+    # the output would not end.
     pipes: list[tuple[int, int]] = []
     try:
         for _ in range(1 + writable + apart):
@@ -231,7 +234,7 @@ def _spawn(request: Request, env: dict[bytes, bytes], streams: _Streams) -> int:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError as error:
-            failure = error  # As a shell does: look on, but remember.
+            failure = error  # As a shell does: try the next, but report this one.
     raise failure
 
 
@@ -296,7 +299,8 @@ def _fork(
                 signal.set_wakeup_fd(-1)
                 try:
                     if sys.platform == "linux":
-                        # If both guardians are killed now, the runtime must see it.
+                        # A fork is not dumpable, as its guardian. If both guardians are
+                        # killed, the runtime must be able to find it in /proc.
                         with _Failing("program"):
                             prctl(PR_SET_DUMPABLE, 1)
                 except OSError as error:
@@ -314,7 +318,8 @@ def _fork(
     finally:
         os.close(writer)
     with open(reader, "rb") as report:
-        # The end comes with the exec of the leader, or with its failure.
+        # It ends when nobody has the write end: at the exec of the leader, or when it
+        # has failed.
         lines = dict(line.rstrip(b"\n").split(b" ", 1) for line in report)
     if b"failed" in lines:
         if held:
@@ -323,7 +328,7 @@ def _fork(
         raise OSError(int(number), os.strerror(int(number)), what)
     if not held:
         return child, None
-    if b"pid" not in lines:  # Somebody has killed it.
+    if b"pid" not in lines:  # Somebody has killed the holder.
         send_signal(child, signal.SIGKILL)
         raise OSError(errno.ECHILD, os.strerror(errno.ECHILD), "terminal")
     return int(lines[b"pid"]), child
@@ -334,8 +339,8 @@ def _hold(
 ) -> None:
     """Lead a session with a terminal in which the leader of the tree runs.
 
-    That one is started by a child of ours that ends, so it becomes a child of
-    the guardian, which reads its exit code.
+    The leader is started by a child of ours that ends. So the leader becomes a child
+    of the guardian, which can then read its exit code.
     """
     try:
         with _Failing("terminal"):
@@ -354,7 +359,8 @@ def _hold(
     except OSError as error:
         _tell(report, error)
         os._exit(127)
-    # Nothing of the guardian's may live on here, nor the terminal's other end.
+    # This process lives long: it must not keep open the sockets of the guardian or the
+    # other side of the terminal.
     os.closerange(0, min(descriptor_limit(), 1 << 20))
     while True:
         signal.pause()
@@ -399,8 +405,8 @@ def _set_streams(request: Request, streams: _Streams) -> None:
             os.setsid()
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         else:
-            # In the foreground, which only a process there may give without
-            # being stopped for it.
+            # Make this group the foreground of the terminal. A process outside the
+            # foreground that does so is stopped by SIGTTOU, unless it blocks that.
             os.setpgid(0, 0)
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
             os.tcsetpgrp(0, os.getpid())
@@ -411,7 +417,7 @@ def _limit(name: str, value: int) -> None:
     number = getattr(resource, f"RLIMIT_{name.upper()}")
     try:
         resource.setrlimit(number, (value, value))
-    except ValueError:  # So it calls what only a privileged process may do.
+    except ValueError:  # Python's error for what only a privileged process may do.
         raise OSError(errno.EPERM, os.strerror(errno.EPERM)) from None
 
 

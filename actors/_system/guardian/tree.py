@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from .starting import Started
 
 _TOLD_EVERY = 0.1
-"""Seconds of CPU time of orphans after which the runtime is told of them."""
+"""The least CPU time of orphans, in seconds, that is worth a report to the runtime."""
 _TOLD_SHARE = 0.25
-"""The least part by which that time has grown since it was told. So it is told
-some 100 times in all, and a runtime that does not listen for hours has room for
-the end of the tree."""
+"""The time is reported again when it has grown by this part. So there are some 100
+reports in all, and they do not fill the channel of a runtime that does not read for
+hours: the report of the tree's end still fits."""
 _FOR_NOW = (
     errno.EAGAIN,
     errno.ENOBUFS,
     errno.ENOMEM,
     errno.ETOOMANYREFS,  # Descriptors that nobody has received yet.
 )
-"""What keeps a line from being sent, but not for good."""
+"""Errors that keep a line from being sent now, but not for good."""
 
 
 class Tree:
@@ -32,11 +32,11 @@ class Tree:
         self.descriptor = channel.fileno()
         self.request = bytearray()
         self.wishes = b""
-        """What the runtime wants and has not got yet."""
+        """What the runtime asked for that is not done yet, a letter each."""
         self.unsent = bytearray()
-        """What it has not been told yet."""
+        """What is still to be sent to it."""
         self._handed: list[int] = []
-        """Descriptors that go with that."""
+        """Descriptors that are sent with the next piece of `unsent`."""
         self.pid = 0
         self.session = 0
         self.holder: int | None = None
@@ -47,11 +47,11 @@ class Tree:
         self.output = ""
         """What ``/proc`` calls the output of a member."""
         self.since = 0
-        """Clock ticks since boot, not after any member's start."""
+        """Clock ticks since boot, no later than any member's start."""
         self.stopped = False
         """Whether a signal was asked for."""
         self.looked = False
-        """Whether strangers were looked for since its last descendant ended."""
+        """Whether a look for strangers was made after its last descendant ended."""
         self.gone = False
         """Whether nothing is left, or nothing was ever started."""
         self.next_sweep = 0.0
@@ -60,7 +60,7 @@ class Tree:
         self._used_told = 0.0
 
     def begin(self, started: Started) -> None:
-        """Take notice of its leader."""
+        """Record what was started for it."""
         self.pid = started.pid
         self.session = started.session
         self.holder = started.holder
@@ -68,7 +68,7 @@ class Tree:
         self.output = started.name
 
     def let_output_end(self) -> None:
-        """Give up its terminal, which nobody is left to write to."""
+        """Close our side of its terminal: nobody is left who writes to it."""
         if self._terminal is not None:
             os.close(self._terminal)
             self._terminal = None
@@ -81,25 +81,25 @@ class Tree:
             self.tell(self.use())
 
     def use(self) -> str:
-        """Return the line that tells what orphans have used."""
+        """Return the line that reports what orphans have used."""
         self._used_told = self._used
         return f"used {self._used:.3f}"
 
     def has_untold_use(self) -> bool:
-        """Tell whether `use` would be news."""
+        """Return whether orphans have used more than was reported."""
         return self._used > self._used_told
 
     def tell(self, line: str, descriptors: Sequence[int] = ()) -> None:
         """Write a line to the runtime, or keep it in ``unsent``.
 
-        The descriptors are ours no more.
+        It takes over the descriptors and closes them once they are sent.
         """
         self.unsent += line.encode() + b"\n"
         self._handed += descriptors
         self.send()
 
     def send(self) -> None:
-        """Send what goes of what the runtime has not been told."""
+        """Send as much of ``unsent`` as goes without waiting."""
         try:
             while self.unsent:
                 if self._handed:
@@ -113,7 +113,7 @@ class Tree:
                 self._hang_up()
 
     def _hang_up(self) -> None:
-        """End the stream, which is dealt with where it is read: on both sides."""
+        """End the stream. Both sides deal with that end where they read it."""
         self.unsent.clear()
         self._close_handed()
         try:
