@@ -433,7 +433,7 @@ class TranscriptStore:
         self._on_warning(agent_id, text)
 
     def settle_meta(self, job: _MetaJob) -> None:
-        """Take to heart what came of ``job``; more than once is as good as once."""
+        """Apply the result of ``job``. Idempotent."""
         agent_id = job.meta.agent_id
         if job.is_done:
             # What fails later is news.

@@ -130,8 +130,7 @@ def _not_before(newest: str, line: bytes) -> bytes:
 
 
 class TranscriptLog:
-    """The transcript of one agent, for who adds to it: `TranscriptStore.open_log` makes
-    it."""
+    """One agent's transcript, open for appending. Made by `TranscriptStore.open_log`."""
 
     __slots__ = (
         "_appended",
@@ -272,8 +271,8 @@ class TranscriptLog:
         self._growth.grew()
 
     def settle(self, job: LogJob) -> None:
-        """Take to heart what came of ``job``: more than once is as good as once, and
-        so is a second call after one that was interrupted at any point."""
+        """Apply the result of ``job``. Idempotent, even if an earlier call was
+        interrupted."""
         if job.after is not None and job.after.count > self.written.count:
             self._advance(job.after)
             self._store.on_written(self.agent_id)
