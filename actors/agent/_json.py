@@ -30,7 +30,7 @@ def to_data(event: AgentEvent) -> dict[str, Any]:
 
 def _data(event: object) -> Any:
     if _KINDS.get(type(event).__name__) is not type(event):
-        raise TypeError(f"an agent's event is wanted, not {event!r}")
+        raise TypeError(f"expected an agent's event, got {event!r}")
     from ._converter import converter
 
     return converter.unstructure(event, unstructure_as=AgentEvent)

@@ -85,7 +85,7 @@ def test_what_is_no_event_is_refused_with_what_is_wrong(data, named):
 
 @pytest.mark.parametrize("thing", [None, "text", 3, ToolAnswer("1", "x"), Note])
 def test_what_is_no_event_is_not_made_json(thing):
-    with pytest.raises(TypeError, match="an agent's event is wanted, not"):
+    with pytest.raises(TypeError, match="expected an agent's event, got"):
         to_json(thing)
 
 
