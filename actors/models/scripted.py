@@ -68,6 +68,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 import attrs
 import trio
 
+from .._kernel.checks import check_type
 from .._kernel.public import publish as _publish
 from ..agent import (
     AgentContext,
@@ -295,7 +296,9 @@ def read_script(
 
     Raises:
         ScriptError: if it is none; it names the place and says what to do.
+        TypeError: if ``text`` is not a str, but for instance the path of one.
     """
+    check_type("text", text, str)
     root = read_file(text, source)
     parts = root.fields("agents", "host")
     if "agents" not in parts:

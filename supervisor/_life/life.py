@@ -671,7 +671,7 @@ class Life:
                 self._idle = trio.Event()
             await self._idle.wait()
 
-    # What tasks say: see `_table.Host`
+    # What tasks say: see `_tasks.record.Host`
 
     def on_progress(self, task: Task) -> None:
         self.delivery.progressed(task)

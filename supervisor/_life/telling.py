@@ -338,7 +338,7 @@ class Delivery:
         try:
             return envelope(task, note_id, remaining)
         # The boundary: whatever the work has written into its report, its end
-        # is told. See `_ends.describe`.
+        # is told. See `describe`.
         except BaseException as error:  # noqa: ASYNC103
             self._on_warning(task, f"told without its details: {type(error)!r}")
             return bare_envelope(task, note_id, remaining)  # noqa: ASYNC104

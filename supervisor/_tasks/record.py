@@ -256,7 +256,7 @@ class Task(Report):
         if type(run) is CoroutineType or isawaitable(run):
             return run
         work, what = type(self.work).__name__, type(run).__name__
-        raise TypeError(f"{work}.run is no async function: it returned a {what}")
+        raise TypeError(f"{work}.run is not an async function: it returned {what}")
 
     def begin_again(self, run_id: str) -> None:
         """Forget what the last run has left, but not its progress."""

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import aclosing
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -412,3 +413,8 @@ async def test_a_model_that_is_not_in_it_is_an_error(model: str | None) -> None:
     text = "agents: {lead: {prompt: p, turns: [{text: One.}]}}"
     with pytest.raises(Exception, match=r"a\.yaml: it has no model"):
         await play(text, FakeContext(model))
+
+
+def test_a_path_is_not_a_script() -> None:
+    with pytest.raises(TypeError, match=r"text must be a str, not .*script\.yaml"):
+        read_script(Path("script.yaml"), "script.yaml")  # type: ignore[arg-type]

@@ -96,7 +96,9 @@ async def test_a_work_whose_run_is_not_async_fails_by_its_name(
         task = await runtime.launch(Sync(forever), restart=restart)
         done = await task.wait()
         assert done.status is FAILED and done.error is not None
-        assert "Sync.run is no async function: it returned a str" in done.error.message
+        assert (
+            "Sync.run is not an async function: it returned str" in done.error.message
+        )
 
 
 async def test_an_agent_that_returns_after_its_stop_has_completed(
