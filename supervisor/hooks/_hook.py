@@ -161,10 +161,6 @@ def _as_hooks(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
     return as_tuple(hooks)
 
 
-def _hooks() -> Any:
-    return attrs.field(default=(), converter=_as_hooks, validator=_check_hooks)
-
-
 @attrs.frozen(kw_only=True)
 class Hooks:
     """The hooks of all agents of a runtime, or of one kind of them.
@@ -187,13 +183,27 @@ class Hooks:
         TypeError, ValueError: naming the argument and its value.
     """
 
-    start: tuple[Hook, ...] = _hooks()
-    stop: tuple[Hook, ...] = _hooks()
-    main_stop: tuple[Hook, ...] = _hooks()
-    pre_tool: tuple[Hook, ...] = _hooks()
-    permission_request: tuple[Hook, ...] = _hooks()
-    post_tool: tuple[Hook, ...] = _hooks()
-    post_tool_failure: tuple[Hook, ...] = _hooks()
+    start: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
+    stop: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
+    main_stop: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
+    pre_tool: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
+    permission_request: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
+    post_tool: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
+    post_tool_failure: tuple[Hook, ...] = attrs.field(
+        default=(), converter=_as_hooks, validator=_check_hooks
+    )
     timeout: float = attrs.field(
         default=60.0, validator=by(check_number, "seconds", zero=False)
     )
