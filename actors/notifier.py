@@ -8,6 +8,7 @@ It is for `supervisor` alone, so it has no ``__all__`` and no name of it is prom
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import trio
@@ -24,13 +25,8 @@ _AT_ONCE = 64
 class Unsent(Protocol):
     """The records that have no envelope yet, oldest first."""
 
-    @property
-    def has_unsent(self) -> bool:
-        """Whether there is such a record."""
-        ...
-
-    def tell_progress(self) -> None:
-        """Report how far each task has come, by its latest progress."""
+    def is_unsent(self, message: Ended) -> bool:
+        """Whether the record that ``message`` is about is one of them."""
         ...
 
     def next_unsent(self) -> Envelope | None:
@@ -48,25 +44,33 @@ class Unsent(Protocol):
 
 # An interrupt is for the host, and must not end the tree through this actor.
 @enable_ki_protection
-async def notifier(ctx: Context[Progressed | Ended], outbox: Unsent) -> None:
+async def notifier(
+    ctx: Context[Progressed | Ended],
+    outbox: Unsent,
+    tell_progress: Callable[[Progressed | None], None],
+) -> None:
     """Write the envelope of every record in ``outbox``, in order.
 
-    A record is in ``outbox`` before the message about it is sent. So when a crash
-    loses a message, the next incarnation still finds the record.
+    What a message is about is there before it, so what a crash takes with it is
+    found again by the next incarnation.
+
+    Args:
+        tell_progress: called with each `Progressed`, and first with None: for what an
+            incarnation before has left.
     """
     mailbox = ctx.mailbox
-    outbox.tell_progress()
+    tell_progress(None)
     await _write_all(outbox)
     async for message in mailbox:
-        # One pass over the outbox serves all messages that have come since.
         rest = await mailbox.receive_batch() if len(mailbox) else ()
+        is_unsent = False
         for said in (message, *rest):
             if isinstance(said, Progressed):
-                outbox.tell_progress()
-                break
-        if outbox.has_unsent:
-            # First those run who wait for the task itself; what ends meanwhile is
-            # written in the same pass.
+                tell_progress(said)
+            else:
+                is_unsent = is_unsent or outbox.is_unsent(said)
+        if is_unsent:
+            # After those who wait for the task itself, and with what ends meanwhile.
             await trio.lowlevel.checkpoint()
             await _write_all(outbox)
     write_envelopes(outbox)

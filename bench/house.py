@@ -144,7 +144,8 @@ def entries(package: str) -> list[str]:
     return sorted(
         path.name
         for path in (ROOT / package).iterdir()
-        if path.name != "__pycache__" and not path.name.startswith(".")
+        # A folder that has moved leaves its bytecode.
+        if path.is_file() or any(path.glob("**/*.py"))
     )
 
 

@@ -14,7 +14,7 @@ Beside these there are notes of progress and scheduled prompts, in the same queu
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from operator import attrgetter
@@ -24,7 +24,7 @@ from weakref import ref
 import attrs
 from trio.lowlevel import ParkingLot, enable_ki_protection
 
-from actors import TaskStatus
+from actors import Ended, TaskStatus
 from actors.envelope import Envelope
 from actors.house import check_one_of
 from actors.notifier import write_envelopes
@@ -223,15 +223,13 @@ class Outbox:
         self,
         on_ack: Callable[[Notification, Ack], None],
         on_warning: Callable[[str], None],
-        on_progress: Callable[[], None],
     ) -> None:
         self._on_ack = on_ack
-        self._on_progress = on_progress
         self._on_warning = on_warning
         # How a reader waits, who may be a task with a place to lend.
         self.wait_by: Callable[[Callable[[], Awaitable[object]]], Awaitable[None]]
         self.wait_by = _wait
-        self._unsent: deque[Notification] = deque()
+        self._unsent: OrderedDict[str, Notification] = OrderedDict()
         self._ready = _Ready()
         # Of the owners whose views somebody holds.
         self._ready_of: dict[str | None, ref[_Ready]] = {}
@@ -295,7 +293,7 @@ class Outbox:
         number, waiting = self._added + 1, self.unacknowledged + 1
         routed = self.routed + (note._deliver is not None)
         if note.notify != "silent":
-            self._unsent.append(note)
+            self._unsent[note.id] = note
         note._number = self._added = number
         self.unacknowledged, self.routed = waiting, routed
         note._place = _UNSENT
@@ -343,14 +341,9 @@ class Outbox:
 
     # For the notifier
 
-    @property
-    def has_unsent(self) -> bool:
-        """Whether a record has no envelope."""
-        return bool(self._unsent)
-
-    def tell_progress(self) -> None:
-        """Tell how far tasks have come, of each the latest."""
-        self._on_progress()
+    def is_unsent(self, message: Ended) -> bool:
+        """Whether the record that ``message`` is about has no envelope yet."""
+        return message.notification_id in self._unsent
 
     @enable_ki_protection
     def catch_up(self) -> None:
@@ -360,9 +353,8 @@ class Outbox:
 
     def next_unsent(self) -> Envelope | None:
         """Return the facts of the oldest record without an envelope."""
-        unsent = self._unsent
-        while unsent:
-            note = unsent[0]
+        while self._unsent:
+            note = next(iter(self._unsent.values()))
             if note._place == _UNSENT:
                 if note.kind != "task":
                     self._publish_words(note)
@@ -373,7 +365,7 @@ class Outbox:
                 note._summary = envelope.summary
                 return envelope
             # Acknowledged meanwhile, or the notifier crashed just here.
-            unsent.popleft()
+            del self._unsent[note.id]
         return None
 
     def _publish_words(self, note: Notification) -> None:
@@ -393,7 +385,7 @@ class Outbox:
     @enable_ki_protection
     def publish(self, xml: str) -> None:
         """Give that record its envelope, and let its readers have it."""
-        note = self._unsent[0]
+        note = next(iter(self._unsent.values()))
         note.xml = xml
         if note._deliver is None or not self._hand_over(note, note._deliver):
             self._ready.put(note)
@@ -404,7 +396,7 @@ class Outbox:
             note._place = _READY
         if note.kind != "progress" or note._deliver is not None:
             note._facts = None
-        self._unsent.popleft()
+        del self._unsent[note.id]
 
     def _hand_over(
         self, note: Notification, deliver: Callable[[Notification], None]

@@ -447,6 +447,7 @@ class Life:
             return False
         task.background = True
         self.table.moved_to_background(task)
+        self._tell_progress(task)
         self.events.emit(TaskBackgrounded, task.task_id)
         task.tell_change()
         return True
@@ -488,6 +489,7 @@ class Life:
             task.stop_reason = reason
             if isinstance(task, AgentTask):
                 task.is_interrupted = self.is_stopping
+            self._tell_progress(task)
             self.events.emit(TaskStopRequested, task.task_id, reason)
 
     def close(self) -> None:
@@ -696,6 +698,7 @@ class Life:
         self.events.emit(TaskPrompted, task.task_id, task.prompt)
 
     def on_said(self, task: Task, event: AgentEvent) -> None:
+        self._tell_progress(task)
         self.events.emit_to(task.task_id, AgentSaid, task.task_id, task.run_id, event)
 
 

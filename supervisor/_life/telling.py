@@ -248,12 +248,11 @@ class Delivery:
         self._notes = 0
         # The id of the last that was told to have been made.
         self._told = ""
-        self.outbox = Outbox(
-            self._on_ack, partial(on_warning, None), self._tell_progress
-        )
+        self.outbox = Outbox(self._on_ack, partial(on_warning, None))
         self.latest: dict[str, Progressed] = {}
-        """How far tasks have come, of each the latest that nobody was told. The
-        mailbox of the notifier has a message for each."""
+        """How far tasks have come, of each the latest that nobody was told."""
+        # The tasks of which a `Progressed` waits in the mailbox of the notifier.
+        self._queued: set[str] = set()
         self.refused = 0
         """How many messages came too late, or twice."""
 
@@ -307,21 +306,32 @@ class Delivery:
         if not task.admits(message):
             self.refused += 1
             return
-        is_news = message.task_id not in self.latest
         self.latest[message.task_id] = message
-        if is_news and self.notifier.state != "stopped":
+        if message.task_id not in self._queued and self.notifier.state != "stopped":
             self.notifier.tell(message)
+            self._queued.add(message.task_id)
 
-    def _tell_progress(self) -> None:
-        latest, self.latest = self.latest, {}
-        for message in latest.values():
-            self._emit_progress(message)
+    def tell_progress(self, message: Progressed | None) -> None:
+        """Tell how far the task of ``message`` has come by now. None is for all tasks:
+        an incarnation of the notifier has crashed, and may have had their messages."""
+        if message is None:
+            self._queued.clear()
+            for said in [*self.latest.values()]:
+                self._tell_latest(said.task_id)
+        else:
+            self._queued.discard(message.task_id)
+            self._tell_latest(message.task_id)
 
     def tell_last_progress(self, task: Task) -> None:
-        """Tell what the notifier has not told yet, before the end is told."""
-        message = self.latest.pop(task.task_id, None)
+        """Tell what the notifier has not told yet, before something else is told."""
+        self._tell_latest(task.task_id)
+
+    def _tell_latest(self, task_id: str) -> None:
+        message = self.latest.get(task_id)
         if message is not None:
             self._emit_progress(message)
+            # Last, or what fails in between is never told.
+            self.latest.pop(task_id, None)
 
     def _emit_progress(self, message: Progressed) -> None:
         progress = message.progress

@@ -32,7 +32,7 @@ KINDS: Final = {
         TaskKind("local_agent", "", "agents", "agents", "Agent"),
         TaskKind("remote_agent", "r", "agents", "agents", "Agent"),
         # Whatever else a host runs in the background.
-        TaskKind("local_work", "w", "shells", None, "Task"),
+        TaskKind("local_work", "w", "agents", None, "Task"),
     )
 }
 """By name."""

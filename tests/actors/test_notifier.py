@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from actors import Ended, TaskStatus
+from actors import Ended, Progress, Progressed, TaskStatus
 from actors.envelope import Envelope
 from actors.notifier import notifier, write_envelopes
 from supervisor.tree import RestartIntensityExceeded, child, open_supervisor
@@ -29,18 +29,17 @@ class Records:
         self.unsent: deque[Envelope] = deque()
         self.sent: list[str] = []
         self.warnings: list[str] = []
-        self.progress_told = 0
+        self.progress: list[Progressed | None] = []
         self.crash: Callable[[str], None] = lambda step: None
 
     def add(self, number: int, **fields: Any) -> None:
         self.unsent.append(attrs.evolve(make(number), **fields))
 
-    @property
-    def has_unsent(self) -> bool:
-        return bool(self.unsent)
+    def is_unsent(self, message: Ended) -> bool:
+        return any(e.notification_id == message.notification_id for e in self.unsent)
 
-    def tell_progress(self) -> None:
-        self.progress_told += 1
+    def tell_progress(self, message: Progressed | None) -> None:
+        self.progress.append(message)
 
     def next_unsent(self) -> Envelope | None:
         self.crash("before next_unsent")
@@ -99,7 +98,7 @@ async def test_a_crash_at_any_step_loses_and_repeats_nothing(
 
     records.crash = crash
     async with open_supervisor(
-        [child("notifier", notifier, records)], intensity=20
+        [child("notifier", notifier, records, records.tell_progress)], intensity=20
     ) as sup:
         ref = sup.which_children()[0].ref
         for number in range(1, 6):
@@ -120,7 +119,7 @@ async def test_ended_from_outside_at_any_moment_it_loses_and_repeats_nothing(
     """P4: its incarnation is stopped, a few scheduler steps later each time."""
     records = Records()
     async with open_supervisor(
-        [child("notifier", notifier, records)], intensity=99
+        [child("notifier", notifier, records, records.tell_progress)], intensity=99
     ) as sup:
         ref = sup.which_children()[0].ref
         for number in range(1, 200):
@@ -136,7 +135,9 @@ async def test_ended_from_outside_at_any_moment_it_loses_and_repeats_nothing(
 
 async def test_what_is_there_when_it_stops_is_still_written() -> None:
     records = Records()
-    async with open_supervisor([child("notifier", notifier, records, drain=5.0)]):
+    async with open_supervisor(
+        [child("notifier", notifier, records, records.tell_progress, drain=5.0)]
+    ):
         for number in range(1, 500):
             records.add(number)
     assert len(records.sent) == 499
@@ -151,7 +152,9 @@ async def test_a_notifier_that_always_crashes_ends_its_supervisor() -> None:
 
     records.crash = crash
     with pytest.raises(RestartIntensityExceeded):
-        async with open_supervisor([child("notifier", notifier, records)]) as sup:
+        async with open_supervisor(
+            [child("notifier", notifier, records, records.tell_progress)]
+        ) as sup:
             await sup.wait()
 
 
@@ -169,7 +172,9 @@ async def test_many_records_do_not_hold_up_other_tasks() -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(other)
-        async with open_supervisor([child("notifier", notifier, records)]):
+        async with open_supervisor(
+            [child("notifier", notifier, records, records.tell_progress)]
+        ):
             await trio.testing.wait_all_tasks_blocked()
     assert turns >= 10
 
@@ -223,3 +228,23 @@ def test_a_limit_says_how_many_are_written() -> None:
     for number in range(10):
         records.add(number)
     assert [write_envelopes(records, 4) for _ in range(4)] == [4, 4, 2, 0]
+
+
+async def test_what_a_message_is_about_decides_what_is_done() -> None:
+    """Progress is handed on, each as it is; an end that was told already is no news."""
+    records = Records()
+    async with open_supervisor(
+        [child("notifier", notifier, records, records.tell_progress)]
+    ) as sup:
+        ref = sup.which_children()[0].ref
+        await trio.testing.wait_all_tasks_blocked()
+        assert records.progress == [None]
+        records.add(1)
+        said = [Progressed(f"s{number}", "run", Progress()) for number in range(3)]
+        for message in (ended(7), *said):
+            ref.tell(message)
+        await trio.testing.wait_all_tasks_blocked()
+        assert records.progress == [None, *said] and records.sent_ids() == []
+        ref.tell(ended(1))
+        await trio.testing.wait_all_tasks_blocked()
+        assert records.sent_ids() == ["n1"]

@@ -25,7 +25,6 @@ class Box:
         self.outbox = Outbox(
             lambda n, how: self.acks.append((n.id, how)),
             self.warnings.append,
-            lambda: None,
         )
         self.parents = Parents(self.outbox)
 

@@ -22,6 +22,7 @@ import supervisor._delivery.outbox
 from actors import ActorRef, Context, Ended, Progress, Progressed, TaskStatus
 from actors.envelope import LABEL_LIMIT, Envelope
 from actors.shell import Shell
+from actors.testing import fake_env
 from actors.work import Report
 from supervisor._delivery.outbox import Notification, Notify, Outbox
 from supervisor._delivery.readers import Notifications
@@ -37,7 +38,7 @@ from supervisor.runtime import (
     Warned,
     open_runtime,
 )
-from supervisor.tree import child, open_supervisor
+from supervisor.tree import ChildStarted, child, open_supervisor
 from tests.supervisor.jobs import Job, agent, forever, returns
 
 
@@ -109,7 +110,7 @@ class Crashes(trio.abc.Instrument):
 async def deliver(crashes: Crashes, records: int, *, kill: int = 0) -> list[str]:
     """Send that many records through a supervised notifier, to a reader that
     reads while they come; return the ids as the reader saw them."""
-    outbox = Outbox(lambda note, how: None, lambda warning: None, lambda: None)
+    outbox = Outbox(lambda note, how: None, lambda warning: None)
     read: list[str] = []
 
     async def reader() -> None:
@@ -142,7 +143,11 @@ async def deliver(crashes: Crashes, records: int, *, kill: int = 0) -> list[str]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reader)
             async with open_supervisor(
-                [child("notifier", actors.notifier.notifier, outbox)],
+                [
+                    child(
+                        "notifier", actors.notifier.notifier, outbox, lambda said: None
+                    )
+                ],
                 intensity=10_000,
             ) as sup:
                 ref = sup.which_children()[0].ref
@@ -150,7 +155,8 @@ async def deliver(crashes: Crashes, records: int, *, kill: int = 0) -> list[str]
                     for number in range(records):
                         add(number)
                         if ref.state != "stopped":
-                            ref.tell(Ended("s1", "s1-1", TaskStatus.FAILED, "n"))
+                            id = f"n{number:06}"
+                            ref.tell(Ended("s1", "s1-1", TaskStatus.FAILED, id))
                         if kill and number % 40 == kill:
                             await sup.terminate_child("notifier")
                         elif kill and number % 40 == 2 * kill:
@@ -825,29 +831,84 @@ async def test_progress_is_told_before_the_end_and_before_a_warning(
         assert told == ["first", "then", "last", "TaskEnded"]
 
 
-async def test_a_message_lost_with_the_notifier_is_found_again(tmp_path: Path) -> None:
-    """P4, P6: it crashes with both in its hands."""
-    async with open_runtime(tmp_path) as runtime:
-        events = runtime.events.subscribe()
-        go = trio.Event()
+@pytest.mark.parametrize("crashes", [1, 2, 3])
+async def test_a_crash_in_the_middle_of_progress_loses_and_repeats_none(
+    tmp_path: Path, crashes: int
+) -> None:
+    """P4, P6: the notifier fails at the first texts, with all messages in its hands."""
+    async with open_runtime(tmp_path, env=fake_env()) as runtime:
+        events, go = runtime.events.subscribe(), trio.Event()
 
         async def body(ctx: Context[object], report: Report) -> None:
             await go.wait()
-            report.say(Progress("half"))
-            if report.task_id == ends.id:
-                return
+            report.say(Progress(report.task_id))
             await trio.sleep_forever()
 
-        ends = await runtime.launch(Job(body))
-        runs = await runtime.launch(Job(body))
+        tasks = [await runtime.launch(Job(body)) for _ in range(5)]
         await trio.testing.wait_all_tasks_blocked()
-        life = life_of(runtime)
-        go.set()
-        while not life.delivery.notifier.mailbox.put_count:
+        delivery = life_of(runtime).delivery
+        tell, left = delivery._emit_progress, crashes
+
+        def fail(message: Progressed) -> None:
+            nonlocal left
+            left -= 1
+            if left >= 0:
+                raise RuntimeError("it crashes")
+            tell(message)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(delivery, "_emit_progress", fail)
+            go.set()
+            await trio.testing.wait_all_tasks_blocked()
+        seen = events.drain()
+        starts = [
+            e for e in seen if isinstance(e, ChildStarted) and e.child == "notifier"
+        ]
+        assert len(starts) == crashes
+        told = [e.text for e in seen if isinstance(e, TaskProgress)]
+        assert sorted(told) == sorted(task.id for task in tasks)
+        assert not delivery.latest and not delivery._queued
+
+
+async def test_one_message_of_a_task_waits_however_often_it_is_told_in_between(
+    tmp_path: Path,
+) -> None:
+    """P6: what a task says between two warnings is told before each, without it."""
+    async with open_runtime(tmp_path, env=fake_env()) as runtime:
+        events = runtime.events.subscribe()
+        waiting: list[int] = []
+
+        async def body(ctx: Context[object], report: Report) -> None:
             await trio.lowlevel.checkpoint()
-        life.delivery.notifier.stop("it crashes")
+            mailbox = life_of(runtime).delivery.notifier.mailbox
+            for number in range(200):
+                report.progress_told_at = -math.inf
+                report.say(Progress(str(number)))
+                report.warn("so far")
+                waiting.append(len(mailbox))
+            await trio.sleep_forever()
+
+        await runtime.launch(Job(body))
         await trio.testing.wait_all_tasks_blocked()
-        progress = [e.task_id for e in events.drain() if isinstance(e, TaskProgress)]
-        assert sorted(progress) == sorted([ends.id, runs.id])
-        (note,) = runtime.notifications.drain()
-        assert note.task_id == ends.id
+        assert max(waiting) <= 1
+        told = [e.text for e in events.drain() if isinstance(e, TaskProgress)]
+        assert told == [str(number) for number in range(200)]
+
+
+async def test_a_work_of_the_hosts_own_has_progress_and_usage(tmp_path: Path) -> None:
+    """As an agent has: nothing of it is lost for its kind."""
+    go = trio.Event()
+
+    async def body(ctx: Context[object], report: Report) -> None:
+        report.say(Progress("half", tool_uses=3, total_tokens=50))
+        await go.wait()
+
+    async with open_runtime(tmp_path, env=fake_env()) as runtime:
+        task = await runtime.launch(Job(body, task_type="local_work"))
+        await trio.testing.wait_all_tasks_blocked()
+        assert runtime.tell_progress(task)
+        go.set()
+        usage = (await task.wait()).usage
+        assert (usage.total_tokens, usage.tool_uses) == (50, 3)
+        (note,) = [n for n in runtime.notifications.drain() if n.kind == "task"]
+        assert "<total-tokens>50</total-tokens>" in note.xml
