@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_type_hints
 
 import attrs
 
-from .._kernel.checks import by, check_all, of
+from .._kernel.checks import check_all, check_type
 from .._kernel.status import TaskStatus
 from ._records import dump
 
@@ -41,100 +41,53 @@ _MOST: Final = 10**18
 _STATUSES: Final = frozenset(status.value for status in TaskStatus)
 
 
-def _to_tuple(value: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    # JSON has no tuples. Whatever else it is, its validator sees.
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _to_messages(value: Any) -> Any:
-    pairs = cast("tuple[object, ...]", _to_tuple(value))
-    if not isinstance(pairs, tuple):
-        return value
-    return tuple(
-        tuple(cast("list[object]", pair)) if isinstance(pair, list) else pair
-        for pair in pairs
-    )
-
-
-def _check_messages(_: object, field: attrs.Attribute[Any], value: object) -> None:
-    if isinstance(value, tuple):
-        messages = cast("tuple[object, ...]", value)
-        if all(map(_is_message, messages)):
-            return
-    raise TypeError(f"'{field.name}' must be pairs of a text and a sender or None")
-
-
-def _is_message(value: object) -> bool:
-    if not isinstance(value, tuple):
-        return False
-    parts = cast("tuple[object, ...]", value)
-    if len(parts) != 2:
-        return False
-    text, sender = parts
-    return isinstance(text, str) and (sender is None or isinstance(sender, str))
-
-
-_names = by(check_all, str)
-_seconds = of(int | float | None)
-
-
 @attrs.frozen(kw_only=True)
 class AgentMeta:
-    """What it takes, besides the transcript, to go on with an agent.
+    """What it takes, besides the transcript, to go on with an agent."""
 
-    Raises:
-        TypeError: if a value is not of the type that its field has.
-    """
-
-    agent_id: str = attrs.field(validator=of(str))
-    run_id: str = attrs.field(validator=of(str))
-    status: str = attrs.field(validator=of(str))
+    agent_id: str
+    run_id: str
+    status: str
     """``running`` also of an agent that waits for its place, and of one whose program
     has ended: it can be resumed."""
-    type: str = attrs.field(default="general-purpose", validator=of(str))
-    description: str = attrs.field(default="", validator=of(str))
-    owner: str | None = attrs.field(default=None, validator=of(str | None))
-    prompt: str = attrs.field(default="", validator=of(str))
-    system: str | None = attrs.field(default=None, validator=of(str | None))
-    tools: tuple[str, ...] | None = attrs.field(
-        default=None,
-        converter=attrs.converters.optional(_to_tuple),
-        validator=attrs.validators.optional(_names),
-    )
+    type: str = "general-purpose"
+    description: str = ""
+    owner: str | None = None
+    prompt: str = ""
+    system: str | None = None
+    tools: tuple[str, ...] | None = None
     """The tools that it may use; None for all."""
-    disallowed_tools: tuple[str, ...] = attrs.field(
-        default=(), converter=_to_tuple, validator=_names
-    )
-    model: str | None = attrs.field(default=None, validator=of(str | None))
-    cwd: str | None = attrs.field(default=None, validator=of(str | None))
-    session: str | None = attrs.field(default=None, validator=of(str | None))
-    depth: int = attrs.field(default=0, validator=of(int))
-    above: tuple[str, ...] = attrs.field(
-        default=(), converter=_to_tuple, validator=_names
-    )
+    disallowed_tools: tuple[str, ...] = ()
+    model: str | None = None
+    cwd: str | None = None
+    session: str | None = None
+    depth: int = 0
+    above: tuple[str, ...] = ()
     """The types of the agents above it when it was started, outermost first: what
     watches these watches it."""
-    permission_mode: str | None = attrs.field(default=None, validator=of(str | None))
-    forked: bool = attrs.field(default=False, validator=of(bool))
-    one_shot: bool = attrs.field(default=False, validator=of(bool))
-    resumes: int = attrs.field(default=0, validator=of(int))
+    permission_mode: str | None = None
+    forked: bool = False
+    one_shot: bool = False
+    resumes: int = 0
     """How often it was resumed."""
-    error: str | None = attrs.field(default=None, validator=of(str | None))
-    deadline: float | None = attrs.field(default=None, validator=_seconds)
+    error: str | None = None
+    deadline: float | None = None
     """This and the next five are as `actors.agent.Agent` has them."""
-    max_turns: int | None = attrs.field(default=None, validator=of(int | None))
-    stall_warning: float | None = attrs.field(default=300.0, validator=_seconds)
-    stall_limit: float | None = attrs.field(default=600.0, validator=_seconds)
-    reminders: int = attrs.field(default=5, validator=of(int))
-    shutdown: float = attrs.field(default=5.0, validator=of(int | float))
-    tokens_left: int | None = attrs.field(default=None, validator=of(int | None))
+    max_turns: int | None = None
+    stall_warning: float | None = 300.0
+    stall_limit: float | None = 600.0
+    reminders: int = 5
+    shutdown: float = 5.0
+    tokens_left: int | None = None
     """What is left of its budget and of those above; None for no limit."""
-    cost_left: float | None = attrs.field(default=None, validator=_seconds)
+    cost_left: float | None = None
     """Likewise."""
-    messages: tuple[tuple[str, str | None], ...] = attrs.field(
-        default=(), converter=_to_messages, validator=_check_messages
-    )
+    messages: tuple[tuple[str, str | None], ...] = ()
     """What was sent to it that it has not read, each with its sender, in order."""
+
+
+_KINDS: Final = get_type_hints(AgentMeta)
+_NAMES: Final = ("tools", "disallowed_tools", "above")
 
 
 def encode_meta(meta: AgentMeta) -> bytes:
@@ -177,16 +130,48 @@ def decode_meta(contents: bytes) -> AgentMeta:
     try:
         meta = AgentMeta(
             **{
-                field.name: known[field.name]
-                for field in attrs.fields(AgentMeta)
-                if field.name in known
+                name: _read(name, known[name], kind)
+                for name, kind in _KINDS.items()
+                if name in known
             }
         )
     except TypeError as error:
-        # The rest of attrs' own message is its objects, and this may be long.
-        raise ValueError(str(error.args[0])[:_SHOWN]) from None
+        raise ValueError(str(error)[:_SHOWN]) from None
     _check(meta)
     return meta
+
+
+def _read(name: str, value: object, kind: Any) -> Any:
+    """Return what JSON says of a field of this type: it has lists for tuples, and may
+    have whole numbers for others.
+
+    Raises:
+        TypeError: if it is of another type.
+    """
+    if name == "messages":
+        return _read_messages(value)
+    if name == "tools" and value is None:
+        return None
+    if name in _NAMES:
+        if isinstance(value, list):
+            value = tuple(cast("list[object]", value))
+        check_all(name, value, str)
+    elif kind in (float, float | None):
+        check_type(name, value, int | kind)
+    else:
+        check_type(name, value, kind)
+    return value
+
+
+def _read_messages(value: object) -> tuple[tuple[str, str | None], ...]:
+    messages: list[tuple[str, str | None]] = []
+    for pair in cast("list[object]", value) if isinstance(value, list) else [value]:
+        match pair:
+            case [str() as text, (str() | None) as sender]:
+                messages.append((text, sender))
+            case _:
+                raise TypeError("messages must be pairs of a text and a sender or None")
+    return tuple(messages)
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from actors import transcript
 from actors.testing import fake_env
 from actors.transcript import AgentMeta, TranscriptStore
 from actors.transcript._meta import decode_meta
+from actors.transcript._records import dump
 from tests.actors.transcript.transcripts import ID, recorder, rounds
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX modes and links")
@@ -188,8 +189,15 @@ async def test_a_meta_that_cannot_be_written_is_told_once_and_tried_again() -> N
 
 @pytest.mark.parametrize("field", [a.name for a in attrs.fields(AgentMeta)])
 def test_a_meta_of_wrong_types_is_refused(field: str) -> None:
-    with pytest.raises(TypeError, match=field):
-        attrs.evolve(full(), **{field: {"no": "such"}})
+    """TR6: whoever has written it to the directory."""
+    said = attrs.asdict(full(), recurse=False)
+    assert decode_meta(dump(said)) == full()
+    optional = "None" in str(attrs.fields_dict(AgentMeta)[field].type)
+    for wrong in ({"no": "such"}, [5], [[5, None]], [["text", 5]], None):
+        if wrong is None and optional and field != "messages":
+            continue
+        with pytest.raises(ValueError, match=f"^{field} must "):
+            decode_meta(dump({**said, field: wrong}))
 
 
 texts = st.text(st.characters(codec=None, categories=None), max_size=20)
