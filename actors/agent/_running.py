@@ -61,7 +61,8 @@ class _Running:
         host = report.agent_host
         self._host = Alone(agent) if host is None else host
         self._budget = self._host.budget
-        self._inbox = report.inbox or Inbox(messages=agent.takes_messages)
+        inbox = report.inbox
+        self._inbox = Inbox(messages=agent.takes_messages) if inbox is None else inbox
         self._account = Account(agent, report, self._host, self._budget)
         self._ends_at = (
             math.inf if agent.deadline is None else trio.current_time() + agent.deadline

@@ -12,7 +12,7 @@ from typing import Any, Final, cast, get_type_hints
 
 import attrs
 
-from .._kernel.checks import check_all, check_type
+from .._kernel.checks import check_type
 from .._kernel.status import TaskStatus
 from ._records import dump
 
@@ -86,8 +86,15 @@ class AgentMeta:
     """What was sent to it that it has not read, each with its sender, in order."""
 
 
-_KINDS: Final = get_type_hints(AgentMeta)
-_NAMES: Final = ("tools", "disallowed_tools", "above")
+_NAMES: Final = {"tools": _TOOLS, "disallowed_tools": _TOOLS, "above": _DEPTH}
+# What JSON has for the fields: it knows no tuples, and 5 is as good as 5.0.
+_KINDS: Final[dict[str, Any]] = {
+    **{
+        name: int | kind if kind in (float, float | None) else kind
+        for name, kind in get_type_hints(AgentMeta).items()
+    },
+    **dict.fromkeys((*_NAMES, "messages"), list),
+}
 
 
 def encode_meta(meta: AgentMeta) -> bytes:
@@ -142,36 +149,27 @@ def decode_meta(contents: bytes) -> AgentMeta:
 
 
 def _read(name: str, value: object, kind: Any) -> Any:
-    """Return what JSON says of a field of this type: it has lists for tuples, and may
-    have whole numbers for others.
+    """Return what JSON says of a field.
 
     Raises:
-        TypeError: if it is of another type.
+        TypeError: if it is not of this ``kind``.
     """
-    if name == "messages":
-        return _read_messages(value)
     if name == "tools" and value is None:
         return None
-    if name in _NAMES:
-        if isinstance(value, list):
-            value = tuple(cast("list[object]", value))
-        check_all(name, value, str)
-    elif kind in (float, float | None):
-        check_type(name, value, int | kind)
-    else:
+    if not isinstance(value, kind):
         check_type(name, value, kind)
-    return value
+    if not isinstance(value, list):
+        return value
+    values = cast("list[object]", value)
+    return tuple(map(_as_message, values) if name == "messages" else values)
 
 
-def _read_messages(value: object) -> tuple[tuple[str, str | None], ...]:
-    messages: list[tuple[str, str | None]] = []
-    for pair in cast("list[object]", value) if isinstance(value, list) else [value]:
-        match pair:
-            case [str() as text, (str() | None) as sender]:
-                messages.append((text, sender))
-            case _:
-                raise TypeError("messages must be pairs of a text and a sender or None")
-    return tuple(messages)
+def _as_message(pair: object) -> tuple[str, str | None]:
+    match pair:
+        case [str() as text, (str() | None) as sender]:
+            return text, sender
+        case _:
+            raise TypeError("messages must be pairs of a text and a sender or None")
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -201,12 +199,10 @@ def _check(meta: AgentMeta) -> None:
     ):
         _refuse("cwd", meta.cwd, "the path of a directory")
     _check_number("depth", meta.depth, _DEPTH, whole=True)
-    if len(meta.above) > _DEPTH:
-        _refuse("above", meta.above[:3], f"{_DEPTH:,} types or fewer")
-    for name in ("tools", "disallowed_tools"):
-        names = cast("tuple[str, ...]", getattr(meta, name) or ())
-        if len(names) > _TOOLS:
-            _refuse(name, names[:3], f"{_TOOLS:,} names or fewer")
+    for name, most in _NAMES.items():
+        names = cast("tuple[object, ...]", getattr(meta, name) or ())
+        if len(names) > most or not all(isinstance(each, str) for each in names):
+            _refuse(name, names[:3], f"{most:,} names or fewer")
     _check_number("resumes", meta.resumes, MOST_RESUMES, whole=True)
     for name in ("max_turns", "reminders", "tokens_left"):
         _check_number(name, getattr(meta, name), whole=True)

@@ -349,7 +349,8 @@ class Outbox:
     def catch_up(self) -> None:
         """Write the envelopes that the notifier had no time for yet, for a reader who
         is faster or comes after it. Nobody else but the notifier writes any."""
-        write_envelopes(self)
+        if self._unsent:
+            write_envelopes(self)
 
     def next_unsent(self) -> Envelope | None:
         """Return the facts of the oldest record without an envelope."""

@@ -51,7 +51,8 @@ from .runs import Runs
 from .telling import Delivery, conclude, describe, describe_error
 
 if TYPE_CHECKING:
-    from actors.agent import AgentEvent, Message, UserMessage
+    from actors.agent import AgentEvent, Message
+    from actors.agent.hosting import Inbox
 
     from .._tasks.revival import Revival
     from .agent_side import AgentSide
@@ -161,12 +162,12 @@ class Life:
         order: Order,
         revival: Revival,
         history: Sequence[Message],
-        messages: list[UserMessage],
+        inbox: Inbox,
     ) -> AgentTask:
         """Enter an agent that has ended before, under its old id, in the place of
         the record of that end, if there is one. Its prompt is the first message of
-        ``history``, which is whole: nothing is put before it. ``messages`` wait for
-        it.
+        ``history``, which is whole: nothing is put before it. What it is to read is
+        in ``inbox``.
 
         Raises:
             RuntimeStopping, BacklogFull: as `enter`; nothing was changed.
@@ -180,7 +181,7 @@ class Life:
         )
         assert isinstance(task, AgentTask)
         task.history = history
-        task.left = messages
+        task.inbox = inbox
         task.revival = revival
         task.resumes = min(meta.resumes + 1, MOST_RESUMES)
         before = revival.before

@@ -41,15 +41,15 @@ class AgentTask(Task, AgentReport):
     """
 
     __slots__ = (
-        "_depth",
-        "_limit_key",
         "above",
         "budget",
+        "depth",
         "early",
         "history",
         "home",
         "is_interrupted",
         "left",
+        "limit_key",
         "meta",
         "mode",
         "own",
@@ -64,6 +64,7 @@ class AgentTask(Task, AgentReport):
         "transcript_file",
     )
 
+    depth: int
     # What its runs use counts against this.
     budget: Budget | None
     transcript: TranscriptLog | None
@@ -81,8 +82,9 @@ class AgentTask(Task, AgentReport):
         super().__init__(*args, **rest)
         # Nothing else has tasks of its own.
         self.recipe = cast("Agent", self.work)
-        self._depth = depth
-        self._limit_key = limit_key
+        # Not a property, as that of other tasks: it is often asked for.
+        self.depth = depth  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.limit_key = limit_key
         self.takes_messages = takes_messages
         self.history: Sequence[Message] = ()
         self.meta: AgentMeta | None = None
@@ -110,14 +112,6 @@ class AgentTask(Task, AgentReport):
     @property
     def as_agent(self) -> AgentTask:
         return self
-
-    @property
-    def depth(self) -> int:
-        return self._depth
-
-    @property
-    def limit_key(self) -> str | None:
-        return self._limit_key
 
     @property
     def output_source(self) -> Path | None:

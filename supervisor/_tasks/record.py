@@ -87,6 +87,9 @@ class Host(Protocol):
 class Task(Report):
     """The record of one task."""
 
+    limit_key: str | None = None
+    """Of an agent: what it counts for besides its type, such as its model."""
+
     __slots__ = (
         "background",
         "changed",
@@ -182,11 +185,6 @@ class Task(Report):
     @property
     def depth(self) -> int | None:
         """Of an agent: how many agents are above it."""
-        return None
-
-    @property
-    def limit_key(self) -> str | None:
-        """Of an agent: what it counts for besides its type, such as its model."""
         return None
 
     @property

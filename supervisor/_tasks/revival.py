@@ -43,15 +43,11 @@ class Revival:
         """What the run has read so far, until it is decided."""
         self._keep: Callable[[Sequence[Message]], None] | None = None
 
-    def holds(
-        self, message: Message, keep: Callable[[Sequence[Message]], None]
-    ) -> bool:
-        """Keep a message from the transcript until it is decided."""
-        if self.decided.is_set():
-            return False
+    def hold(self, message: Message, keep: Callable[[Sequence[Message]], None]) -> None:
+        """Keep a message from the transcript until it is decided, and then ``keep``
+        those that were held, if the run stays."""
         self.held.append(message)
         self._keep = keep
-        return True
 
     @enable_ki_protection
     def begun(self) -> None:

@@ -242,10 +242,8 @@ class RuntimeHost:
                 )
 
     def _tell_idle_guards(self) -> None:
-        policy, told = self._agents.policy, self._agents.told_idle
-        for text in idle_guards(
-            policy.permissions.rules, self._hooks.hooks, self._there
-        ):
+        rules, told = self._agents.policy.permissions.rules, self._agents.told_idle
+        for text in idle_guards(rules, self._hooks.hooks, self._there):
             # Not by each of the agents that have them in common.
             if text not in told:
                 told.add(text)
@@ -313,9 +311,9 @@ class RuntimeHost:
         ):
             self._breaker.begin_anew()
         task, log, revival = self._task, self._task.transcript, self._task.revival
-        if log is not None and not (
-            revival is not None and revival.holds(message, self._record_held)
-        ):
+        if revival is not None and not revival.decided.is_set():
+            revival.hold(message, self._record_held)
+        elif log is not None:
             log.append(message)
         budget = task.budget
         if budget is not None and budget.used != self._used:

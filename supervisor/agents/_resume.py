@@ -318,18 +318,21 @@ class Resumes:
         life, meta = self._life, revival.meta
         waiting = _left(meta)
         if before is not None and meta.run_id == before.run_id:
-            waiting = list(before.left)
+            waiting = before.left
+        inbox = Inbox()
+        for earlier in waiting:
+            inbox.add_own(earlier)
         if message is not None:
-            _check_room(waiting, message)
-            waiting.append(message)
-            check_kept(meta, tuple((it.text, it.sender) for it in waiting))
+            inbox.put(message)
+            kept = [*waiting, message]
+            check_kept(meta, tuple((it.text, it.sender) for it in kept))
         if before is not None and life.table.has_ended(before):
             # Or it was forgotten meanwhile.
             revival.before = before
             revival.may_go = life.table.may_go(before)
         order = _order(meta, before, recipe)
-        task = life.enter_again(order, revival, history, waiting)
-        if task.inbox is None or task.inbox.closed:
+        task = life.enter_again(order, revival, history, inbox)
+        if inbox.closed:
             return task
         if meta.permission_mode not in (None, task.mode):
             was = meta.permission_mode
@@ -376,14 +379,6 @@ def _left(meta: AgentMeta) -> list[UserMessage]:
         UserMessage(text, origin="message", sender=sender)
         for text, sender in meta.messages
     ]
-
-
-def _check_room(waiting: Sequence[UserMessage], message: UserMessage) -> None:
-    """Raise InboxFull if there is none for ``message``, behind those that wait."""
-    inbox = Inbox()
-    for earlier in waiting:
-        inbox.add_own(earlier)
-    inbox.put(message)
 
 
 def check_kept(meta: AgentMeta, messages: tuple[tuple[str, str | None], ...]) -> None:

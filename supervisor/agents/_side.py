@@ -121,13 +121,10 @@ class Agents:
         """Called when a task is entered, before it starts."""
         agent = task.recipe
         parent = task.parent
+        if task.inbox is None:
+            task.inbox = Inbox(messages=task.takes_messages)
+        task.inbox.on_change = partial(self._inbox_changed, task, task.inbox)
         self._claim(task)
-        task.inbox = Inbox(
-            messages=task.takes_messages, on_change=partial(self.write_meta, task)
-        )
-        for message in task.left:
-            task.inbox.add_own(message)
-        task.left = []
         task.budget = agent.budget
         if parent is not None and parent.budget is not None:
             own = (None, None) if agent.budget is None else agent.budget.left()
@@ -181,7 +178,7 @@ class Agents:
             task.history = _history_again(task, read)
         elif revival is not None:
             read, revival.transcript = revival.transcript, None
-        task.transcript = self.transcripts.open_log(
+        log = task.transcript = self.transcripts.open_log(
             task.task_id, cwd=agent.cwd, session=agent.session, after=read
         )
         if is_restart:
@@ -209,7 +206,8 @@ class Agents:
             task.agent_host = None
             task.waiting = None
             self.approvals.close(task.task_id, "the run of the agent has ended")
-            task.transcript.close()
+            log, task.transcript = task.transcript, None
+            log.close()
 
     def _hooks_of(self, task: AgentTask) -> Hooks:
         """Return the hooks of all agents, those before tool calls of the kinds of
@@ -272,6 +270,11 @@ class Agents:
         task.left = _unread_messages(task, inbox.close())
         _warn_of_unread(task)
         inbox.on_change = None
+
+    def _inbox_changed(self, task: AgentTask, inbox: Inbox) -> None:
+        # What a revival holds counts as unread, so to read the last of them is no news.
+        if len(inbox) or task.revival is None or task.revival.decided.is_set():
+            self.write_meta(task)
 
     def write_meta(self, task: AgentTask) -> None:
         """Have written what the directory is to say of it now, if that is news."""
