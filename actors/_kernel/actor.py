@@ -332,10 +332,11 @@ class Incarnation(Context[M]):
     ) -> tuple[Failed | Stopped, BaseException | None]:
         """Return the exit that ``error`` means, and the part of it to raise again,
         such as an interrupt; an Exception is never raised again."""
+        suspect = None if error.__context__ is None else find_suspect(error)
         is_cancelled = self._scope.cancel_called
         if is_cancelled and isinstance(error, trio.Cancelled):
             # Our scope is shielded, so only that scope can have cancelled it.
-            return self._stopped(find_suspect(error)), None
+            return self._stopped(suspect), None
         # Where nobody has cancelled our scope, a Cancelled belongs to another task
         # that kept it: a failure. Raised on, it would end the actors beside us.
         passes = (*_INTERRUPTS, trio.Cancelled) if is_cancelled else _INTERRUPTS
@@ -355,7 +356,6 @@ class Incarnation(Context[M]):
             # Its supervisor must see the interrupt, also where an error came with it.
             self.stop_request = StopRequest("outer", type(passing).__name__)
         if failure is None:
-            suspect = find_suspect(error)
             return Stopped("outer", type(error).__name__, suspect), passing
         passing.__suppress_context__ = True
         return Failed(_as_exception(failure)), passing
@@ -368,9 +368,7 @@ class Incarnation(Context[M]):
 
     @enable_ki_protection
     def _settle(self, exit: Exit[object] | None) -> None:
-        self.exit = exit = (
-            Stopped("outer", "KeyboardInterrupt") if exit is None else exit
-        )
+        self.exit = exit = exit or Stopped("outer", "KeyboardInterrupt")
         self._task = None
         # Before anything that could fail, or a waiter would wait for ever.
         if self._ended is not None:
@@ -486,7 +484,7 @@ class Cell(ActorRef[M]):
         self.on_stopping()
 
     def note_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
-        if incarnation.stop_request is not None:
+        if self.mailbox.drain_left is not None:
             self.mailbox.end_drain()
         if self._asks:
             # A question still in the queue waits for the next incarnation.

@@ -62,8 +62,6 @@ def find_suspect(cancelled: BaseException) -> BaseException | None:
     is then in both tracebacks.
     """
     context = cancelled.__context__
-    if context is None:
-        return None
     frames = _frames(cancelled)
     seen = {id(cancelled)}
     while context is not None and id(context) not in seen:

@@ -116,7 +116,6 @@ class Mailbox(Generic[T]):
         "_capacity",
         "_checked",
         "_closed",
-        "_drain_left",
         "_incoming",
         "_iterates",
         "_on_drained",
@@ -126,6 +125,7 @@ class Mailbox(Generic[T]):
         "_senders",
         "_taken",
         "_waits",
+        "drain_left",
         "open_queue",
     )
 
@@ -151,7 +151,8 @@ class Mailbox(Generic[T]):
         self._iterates = False
         self._receivers: OrderedDict[Task, bool] | None = None
         self._senders: OrderedDict[_WaitingSender[T], None] | None = None
-        self._drain_left: int | None = None
+        # How many messages a drain still gives out; None while there is no drain.
+        self.drain_left: int | None = None
         self._on_drained: Callable[[], None] | None = None
 
     def __len__(self) -> int:
@@ -295,7 +296,7 @@ class Mailbox(Generic[T]):
             self._append(message)
             self._next_receiver()
             reschedule(receiver)
-        elif self._drain_left is not None:
+        elif self.drain_left is not None:
             self._append(message)  # for after the drain
         elif self._incoming or self._outgoing:
             # Receivers were woken for what is there and have not looked yet.
@@ -346,11 +347,11 @@ class Mailbox(Generic[T]):
             MailboxClosed: if the mailbox is closed and empty.
         """
         await self._wait_message()
-        if self._outgoing or self._drain_left is not None:
+        if self._outgoing or self.drain_left is not None:
             count = (
                 len(self)
-                if self._drain_left is None
-                else min(len(self), self._drain_left)
+                if self.drain_left is None
+                else min(len(self), self.drain_left)
             )
             return [self._take() for _ in range(count)]
         batch, self._incoming = self._incoming, None
@@ -377,7 +378,7 @@ class Mailbox(Generic[T]):
         """Whether an iteration has a message, or its end, without waiting."""
         return (
             bool(self._incoming or self._outgoing)
-            or self._drain_left is not None
+            or self.drain_left is not None
             or self._closed is not None
         )
 
@@ -389,7 +390,7 @@ class Mailbox(Generic[T]):
             await checkpoint()
         if self._has_message():
             return self._take()
-        if self._drain_left == 0 or self._closed is not None:
+        if self.drain_left == 0 or self._closed is not None:
             await self._refuse(StopAsyncIteration())
         return await _Next(self)
 
@@ -408,7 +409,7 @@ class Mailbox(Generic[T]):
             await self._park(iterates=False)
 
     def _has_message(self) -> bool:
-        return self._drain_left != 0 and bool(self._incoming or self._outgoing)
+        return self.drain_left != 0 and bool(self._incoming or self._outgoing)
 
     def _take(self) -> T:
         outgoing = self._outgoing
@@ -420,9 +421,9 @@ class Mailbox(Generic[T]):
             self._outgoing = outgoing
         self._taken += 1
         message = outgoing.pop()
-        if self._drain_left is not None:
-            self._drain_left -= 1
-            if self._drain_left == 0:
+        if self.drain_left is not None:
+            self.drain_left -= 1
+            if self.drain_left == 0:
                 self._end_all()
         if self._senders:
             self._admit_senders()
@@ -518,16 +519,15 @@ class Mailbox(Generic[T]):
         which must cancel them. New messages are kept for after `end_drain`.
         Idempotent until `end_drain`.
         """
-        if self._drain_left is None:
-            self._drain_left = len(self)
+        if self.drain_left is None:
+            self.drain_left = len(self)
             self._on_drained = on_drained
-            if self._drain_left == 0:
+            if self.drain_left == 0:
                 self._end_all()
 
     @enable_ki_protection
     def end_drain(self) -> None:
         """Go back to serving every message."""
-        if self._drain_left is not None:
-            self._drain_left = None
-            self._on_drained = None
-            self._serve_all()
+        self.drain_left = None
+        self._on_drained = None
+        self._serve_all()
