@@ -88,10 +88,13 @@ class LiveView(View):
         # What happens meanwhile waits, and is drawn in one frame.
         await trio.sleep(_FRAME)
 
-    async def tick(self, ended: trio.Event) -> None:
+    async def tick(  # noqa: ASYNC114
+        self, ended: trio.Event, task_status: trio.TaskStatus[None]
+    ) -> None:
         async with trio.open_nursery() as nursery:
             if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
-                nursery.start_soon(self._give_way)
+                await nursery.start(self._give_way)
+            task_status.started()
             while not ended.is_set():
                 with trio.move_on_after(_TICK):
                     await ended.wait()
@@ -99,9 +102,12 @@ class LiveView(View):
                     await self.show([])
             nursery.cancel_scope.cancel()
 
-    async def _give_way(self) -> None:
+    async def _give_way(  # noqa: ASYNC114
+        self, task_status: trio.TaskStatus[None]
+    ) -> None:
         """Leave the terminal to the shell while Ctrl+Z has stopped the program."""
         with trio.open_signal_receiver(signal.SIGTSTP) as received:
+            task_status.started()
             async for _ in received:
                 self._drawn = []
                 # Half of it written, nothing could be written any more.

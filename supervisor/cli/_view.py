@@ -53,8 +53,12 @@ class View:
         """Show an envelope, as the parent receives it."""
         raise NotImplementedError
 
-    async def tick(self, ended: trio.Event) -> None:
-        """Show that time passes, until ``ended``."""
+    async def tick(  # noqa: ASYNC114
+        self, ended: trio.Event, task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Show that time passes, until ``ended``. It has started when anything else
+        may be shown."""
+        task_status.started()
         await ended.wait()
 
     async def close(self) -> None:

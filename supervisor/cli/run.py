@@ -115,7 +115,8 @@ async def _show(view: View, events: Subscription) -> None:
     # Told, not cancelled: a frame that is half written is the last one.
     ended = trio.Event()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(view.tick, ended)
+        # Ctrl+Z gives the terminal back from the first frame on.
+        await nursery.start(view.tick, ended)
         async for event in events:
             await view.show([event, *events.drain()])
         ended.set()

@@ -32,8 +32,8 @@ from supervisor.cli._stdout import Stdout
 from supervisor.cli._tables import LiveView
 from supervisor.cli.run import _show
 from supervisor.lowlevel import SCHEMA_VERSION
-from supervisor.runtime import TaskEnded, TaskStarted, to_json
-from supervisor.tree import EventStream
+from supervisor.runtime import TaskEnded, TaskStarted, Warned, to_json
+from supervisor.tree import Event, EventStream
 
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "supervisor.cli"]
@@ -1126,6 +1126,27 @@ async def test_a_tick_that_is_being_drawn_at_the_end_costs_no_output(
     os.close(reading)
     assert written.endswith(b"the table")
     assert b"\x1b[?25h" in written
+
+
+async def test_ctrl_z_gives_the_terminal_back_from_the_first_frame_on() -> None:
+    reading, writing = os.pipe()
+    heeded: list[bool] = []
+
+    class Noting(LiveView):
+        async def show(self, events: Sequence[Event]) -> None:
+            heeded.append(signal.getsignal(signal.SIGTSTP) is not signal.SIG_DFL)
+            await super().show(events)
+
+    with os.fdopen(reading), os.fdopen(writing, "w") as terminal, trio.fail_after(60):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(sys, "stdout", terminal)
+            stdout = Stdout(lambda _: None)
+        stream = EventStream()
+        events = stream.subscribe()
+        stream.emit(Warned, None, "it has begun")
+        stream.close()
+        await _show(Noting(stdout, []), events)
+    assert heeded == [True]
 
 
 @needs_proc
