@@ -16,8 +16,10 @@ from typing import (
     Generic,
     Literal,
     TypeAlias,
+    TypedDict,
     TypeVar,
     TypeVarTuple,
+    Unpack,
     get_args,
     overload,
 )
@@ -189,19 +191,24 @@ class ChildSpec(ChildTemplate[M_co]):
         return attrs.evolve(self, restart="permanent", significant=False)
 
 
+class _Options(TypedDict, total=False):
+    # What `child` takes besides, to type checkers; its defaults and its help are there.
+    restart: Restart
+    shutdown: Shutdown | None
+    significant: bool
+    backoff: Backoff | None
+    wait_started: bool
+    drain: float
+    mailbox: int | None
+
+
 @overload
 def child(
     id: str,
     fn: Callable[[Context[M], *Ts], Awaitable[object]],
     *args: *Ts,
-    restart: Restart = "permanent",
-    shutdown: Shutdown | None = None,
-    significant: bool = False,
     kind: ChildKind = "worker",
-    backoff: Backoff | None = None,
-    wait_started: bool = False,
-    drain: float = 0.0,
-    mailbox: int | None = None,
+    **options: Unpack[_Options],
 ) -> ChildSpec[M]: ...
 @overload
 def child(
@@ -209,55 +216,31 @@ def child(
     fn: Callable[[*Ts], AbstractAsyncContextManager[object]],
     *args: *Ts,
     kind: Literal["supervisor"],
-    restart: Restart = "permanent",
-    shutdown: Shutdown | None = None,
-    significant: bool = False,
-    backoff: Backoff | None = None,
-    wait_started: bool = False,
-    drain: float = 0.0,
-    mailbox: int | None = None,
+    **options: Unpack[_Options],
 ) -> ChildSpec[Any]: ...
 @overload
 def child(
     id: str,
     fn: Callable[[Context[M], *Ts, A], Awaitable[object]],
     *args: *Ts,
-    restart: Restart = "permanent",
-    shutdown: Shutdown | None = None,
-    significant: bool = False,
     kind: ChildKind = "worker",
-    backoff: Backoff | None = None,
-    wait_started: bool = False,
-    drain: float = 0.0,
-    mailbox: int | None = None,
+    **options: Unpack[_Options],
 ) -> ChildTemplate[M]: ...
 @overload
 def child(
     id: str,
     fn: Callable[[Context[M], *Ts, A, B], Awaitable[object]],
     *args: *Ts,
-    restart: Restart = "permanent",
-    shutdown: Shutdown | None = None,
-    significant: bool = False,
     kind: ChildKind = "worker",
-    backoff: Backoff | None = None,
-    wait_started: bool = False,
-    drain: float = 0.0,
-    mailbox: int | None = None,
+    **options: Unpack[_Options],
 ) -> ChildTemplate[M]: ...
 @overload
 def child(
     id: str,
     fn: Callable[[Context[M], *Ts, A, B, C], Awaitable[object]],
     *args: *Ts,
-    restart: Restart = "permanent",
-    shutdown: Shutdown | None = None,
-    significant: bool = False,
     kind: ChildKind = "worker",
-    backoff: Backoff | None = None,
-    wait_started: bool = False,
-    drain: float = 0.0,
-    mailbox: int | None = None,
+    **options: Unpack[_Options],
 ) -> ChildTemplate[M]: ...
 def child(  # type: ignore[misc] # mypy does not see that *Any takes *Ts
     id: str,
