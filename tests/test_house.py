@@ -162,6 +162,8 @@ class References:
 
 EXEMPT = {
     "actors/_system/files.py": "the real files, which `actors.env.real_env` hands out",
+    "actors/_system/share.py": "the locks of their directory",
+    "actors/_system/opening.py": "how both are opened",
     "actors/_system/guardian/": "the helper process: it has no runtime and no Env",
     "actors/_system/posix.py": "the real clock, ids and processes, likewise",
     "actors/_system/process.py": "a real process tree, which `actors._system.posix` starts",

@@ -7,11 +7,8 @@ no blocking open, private modes) is best effort.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
-import struct
-import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
@@ -20,41 +17,17 @@ from typing import Final, TypeVar
 
 import trio
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-from ..env import Files, OutputFile, Share
+from ..env import Files, OutputFile
 from ..text import whole_characters
+from .opening import COMMON, create
+from .share import SharedDirectory
 
-# On Windows they do not exist, or only O_BINARY does.
-_COMMON: Final = (
-    getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_BINARY", 0)
-)
-_CREATE: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | _COMMON
-_APPEND: Final = os.O_WRONLY | os.O_APPEND | getattr(os, "O_NONBLOCK", 0) | _COMMON
-_READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _COMMON
-_LINES: Final = (
-    os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | _COMMON
-)
+_APPEND: Final = os.O_WRONLY | os.O_APPEND | COMMON
+_READ: Final = os.O_RDONLY | COMMON
+_LINES: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | COMMON
 
 # Of a path at which there is no regular file, or none can be: no error of reading.
 _NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
-
-_LOCKED: Final = (errno.EAGAIN, errno.EACCES)
-# What a file system says that has no locks of bytes, or none of a directory.
-_NO_LOCKS: Final = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-# What is said where the directory itself can never be locked, by anybody.
-_NEVER_LOCKED: Final = (*_NO_LOCKS, errno.ENOLCK, errno.EACCES, errno.EPERM)
-# Kinds of locks of a byte, and how those of a process are set and looked at.
-_WRITE: Final = getattr(fcntl, "F_WRLCK", 1)
-_READ_LOCK: Final = getattr(fcntl, "F_RDLCK", 0)
-_FREE: Final = getattr(fcntl, "F_UNLCK", 2)
-_SET_OWN: Final = getattr(fcntl, "F_SETLK", 0)
-_GET_OWN: Final = getattr(fcntl, "F_GETLK", 0)
 
 T = TypeVar("T")
 
@@ -81,19 +54,25 @@ class PosixFiles(Files):
 
     def make_directory(self, path: Path) -> Path:
         path = path.absolute()
-        try:
-            path.mkdir(0o700, parents=True, exist_ok=True)
-        except FileExistsError:
-            raise _error(errno.ENOTDIR, path) from None
+        missing = [it for it in (path, *path.parents) if not it.is_dir()]
+        for directory in reversed(missing):
+            try:
+                directory.mkdir(0o700 if directory == path else 0o777, exist_ok=True)
+            except FileExistsError:
+                raise _error(errno.ENOTDIR, directory) from None
+            # A umask may have taken from us what the next one needs.
+            mode = directory.stat().st_mode
+            if mode & 0o700 != 0o700:
+                directory.chmod(stat.S_IMODE(mode) | 0o700)
         if not os.access(path, os.W_OK | os.X_OK):
             raise _error(errno.EACCES, path)
         return path
 
     def create_output(self, path: Path) -> OutputFile:
-        return AppendedFile(path, os.open(path, _CREATE, 0o600))
+        return AppendedFile(path, create(path))
 
     def reserve(self, path: Path) -> None:
-        os.close(os.open(path, _CREATE, 0o600))
+        os.close(create(path))
 
     def open_output(self, path: Path) -> OutputFile:
         fd = os.open(path, _APPEND)
@@ -107,27 +86,20 @@ class PosixFiles(Files):
 
     def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
         limit = max(0, limit)
-        fd = _open_regular(path)
-        if fd is None:
-            return b"", False
-        with _told_of(path, fd):
+        with _regular(path) as fd:
+            if fd is None:
+                return b"", False
             start = max(0, os.fstat(fd).st_size - limit)
             data = _read(fd, start, limit)
         return (whole_characters(data), True) if start else (data, False)
 
     def read_at(self, path: Path, offset: int, limit: int) -> bytes:
-        fd = _open_regular(path)
-        if fd is None:
-            return b""
-        with _told_of(path, fd):
-            return _read(fd, max(0, offset), max(0, limit))
+        with _regular(path) as fd:
+            return b"" if fd is None else _read(fd, max(0, offset), max(0, limit))
 
     def size(self, path: Path) -> int | None:
-        fd = _open_regular(path)
-        if fd is None:
-            return None
-        with _told_of(path, fd):
-            return os.fstat(fd).st_size
+        with _regular(path) as fd:
+            return None if fd is None else os.fstat(fd).st_size
 
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -140,7 +112,7 @@ class PosixFiles(Files):
 
     def append_lines(self, path: Path, lines: bytes, *, durable: bool = False) -> None:
         try:
-            fd = os.open(path, _LINES, 0o600)
+            fd = create(path, _LINES)
             try:
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode):
@@ -155,7 +127,7 @@ class PosixFiles(Files):
     def replace(self, path: Path, contents: bytes) -> None:
 
         def make(new: Path) -> None:
-            fd = os.open(new, _CREATE, 0o600)
+            fd = create(new)
             try:
                 _write(fd, contents, path)
             finally:
@@ -211,7 +183,6 @@ class AppendedFile(OutputFile):
         self._path = path
         self._fd = fd
         self._turn = trio.Lock()
-        self._thread = trio.CapacityLimiter(1)
         self._threaded_left = 0
         self._inline = 0
 
@@ -235,7 +206,7 @@ class AppendedFile(OutputFile):
                 began = trio.current_time()
                 try:
                     write = partial(_write, self._open_fd(), data, self._path)
-                    await _in_thread(write, self._thread)
+                    await _in_thread(write)
                 finally:
                     self._judge(began)
 
@@ -261,7 +232,7 @@ class AppendedFile(OutputFile):
                 errno.ENOENT, "the file was removed or replaced", str(self._path)
             )
         new = self._path.with_name(f"{self._path.name}.new")
-        fd = os.open(new, _CREATE, 0o600)
+        fd = create(new)
         try:
             replaced = os.lstat(older).st_size if os.path.lexists(older) else 0
             os.replace(self._path, older)
@@ -283,7 +254,7 @@ class AppendedFile(OutputFile):
                 return
             if self._threaded_left:
                 # A cancellation leaves the closing to its thread.
-                await _in_thread(partial(os.close, fd), self._thread, abandon=True)
+                await _in_thread(partial(os.close, fd), abandon=True)
             else:
                 os.close(fd)
         except OSError as error:
@@ -305,10 +276,14 @@ class AppendedFile(OutputFile):
 
 
 async def _in_thread(
-    fn: Callable[[], T], limiter: trio.CapacityLimiter, *, abandon: bool = False
+    fn: Callable[[], T],
+    limiter: trio.CapacityLimiter | None = None,
+    *,
+    abandon: bool = False,
 ) -> T:
-    """Return ``fn()``, called in a worker thread. On a host that has none left it is
-    called here: what holds others up is better than what is not done at all."""
+    """Return ``fn()``, called in a worker thread, which without a ``limiter`` waits for
+    no other one. On a host that has no thread left it is called here: what holds others
+    up is better than what is not done at all."""
     has_begun = False
 
     def call() -> T:
@@ -318,7 +293,9 @@ async def _in_thread(
 
     try:
         return await trio.to_thread.run_sync(
-            call, limiter=limiter, abandon_on_cancel=abandon
+            call,
+            limiter=limiter or trio.CapacityLimiter(1),
+            abandon_on_cancel=abandon,
         )
     # A RuntimeError for want of a thread, a MemoryError for want of its stack.
     except Exception:
@@ -363,7 +340,7 @@ _sync = getattr(os, "fdatasync", os.fsync)
 def _sync_directory(directory: Path) -> None:
     """Have the disk keep the name of a new file. Windows cannot, and need not."""
     if os.name == "posix":
-        fd = os.open(directory, os.O_RDONLY | _COMMON)
+        fd = os.open(directory, os.O_RDONLY | COMMON)
         try:
             os.fsync(fd)
         finally:
@@ -389,296 +366,38 @@ def _put_in_place(path: Path, make: Callable[[Path], None]) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-# Linux has locks of single bytes that belong to whoever has opened the file, and not
-# to the process: two runtimes of one process exclude each other as well. Elsewhere
-# they are missing, or have another form.
-_SET_BYTE: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.maxsize > 2**32 else None
-_GET_BYTE: Final = getattr(fcntl, "F_OFD_GETLK", None)
-_FLOCK: Final = struct.Struct("hhqqi4x")
-# They do not say who has them, so beside each of them the process has one that does.
-_NAMES: Final = 2**62
-# The bytes that this process has locked, with the file.
-_held: set[tuple[int, int, int]] = set()
-
-
-class SharedDirectory(Share):
-    """A directory in use: everybody who has it so holds a shared lock of it, which
-    the kernel takes back at any death. Nobody waits for one.
-
-    A claim is two locks of a byte. That of the directory itself counts: no file needs
-    to be there for it, so nobody can remove it, but no such lock excludes another.
-    That of ``agents.lock`` does, and so decides between those who claim at once. Any
-    number of claims take these two descriptors.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._fd: int | None = None
-        # What that has open.
-        self._place: tuple[int, int] = (0, 0)
-        self._file: int | None = None
-        self._claims: set[str] = set()
-        # Claims with which no lock goes that would keep others from them.
-        self._unlocked: set[str] = set()
-        self._is_closed = False
-        try:
-            self._open()
-        except OSError:
-            pass  # It is tried again. Till then it cannot be told who else is there.
-
-    def is_alone(self) -> bool:
-        try:
-            self._open()
-        except OSError as error:
-            # As without a free descriptor: there may be somebody.
-            return error.errno in _NEVER_LOCKED
-        if self._fd is None or fcntl is None:
-            return True
-        number = self._lock(fcntl.LOCK_EX)
-        # The lock is lost meanwhile. Two who ask within these microseconds may both
-        # be told that they are alone.
-        self._lock(fcntl.LOCK_SH)
-        # Where files cannot be locked at all nobody can tell.
-        return number is None or (number not in _LOCKED and number in _NEVER_LOCKED)
-
-    def _open(self) -> None:
-        """Have in use what is at the path now, with all claims; somebody may have put
-        another directory there."""
-        if fcntl is None or self._is_closed:
-            return
-        if self._fd is not None and _is_at(self._directory, self._fd, follow=True):
-            return
-        fd = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            status = os.fstat(fd)
-        except BaseException:
-            os.close(fd)
-            raise
-        if self._fd is not None:
-            _held.difference_update(map(self._key, map(_byte_of, self._claims)))
-            os.close(self._fd)
-        self._fd = fd
-        self._place = (status.st_dev, status.st_ino)
-        self._lock(fcntl.LOCK_SH)
-        for byte in map(_byte_of, self._claims):
-            _held.add(self._key(byte))
-            self._try(fd, _SET_BYTE, _READ_LOCK, byte)
-
-    def _lock(self, how: int) -> int | None:
-        assert self._fd is not None and fcntl is not None
-        try:
-            fcntl.flock(self._fd, how | fcntl.LOCK_NB)
-        except OSError as error:
-            return error.errno
-        return None
-
-    def claim(self, name: str) -> str | None:
-        if _SET_BYTE is None or self._is_closed:
-            return None
-        self._open()
-        if name in self._claims:
-            return None
-        byte = _byte_of(name)
-        file = self._open_file(make=True)
-        unlocked = self._try(file, _SET_BYTE, _WRITE, byte)
-        if unlocked is not None and unlocked.errno in _LOCKED:
-            return self._who(byte)
-        # It is looked at first, so that who only tries is in nobody's way.
-        told = self._sees(self._fd, byte)
-        error = None
-        if not told:
-            error = self._try(self._fd, _SET_BYTE, _READ_LOCK, byte)
-            told = self._sees(self._fd, byte)
-        if told:
-            self._free(byte)
-            return self._who(byte)
-        if error is not None and error.errno in _NO_LOCKS:
-            # That of the file has to do.
-            error = unlocked
-        elif told is None and error is None:
-            error = _error(errno.EOPNOTSUPP, self._directory)
-        if error is not None and error.errno not in _NO_LOCKS:
-            self._free(byte)
-            raise error
-        if error is not None:
-            self._unlocked.add(name)
-            return None
-        self._unlocked.discard(name)
-        self._claims.add(name)
-        _held.add(self._key(byte))
-        self._try(file, _SET_OWN, _WRITE, _NAMES + byte)
-        return None
-
-    def holder(self, name: str) -> str | None:
-        if name in self._claims:
-            return None
-        if _SET_BYTE is not None and not self._is_closed:
-            try:
-                self._open()
-            except OSError:
-                pass
-            byte = _byte_of(name)
-            told = [self._sees(fd, byte) for fd in (self._fd, self._open_file())]
-            if True in told:
-                return self._who(byte)
-            # Who has no lock of it sees none of others who have none.
-            if False in told and name not in self._unlocked:
-                return None
-        return None if self.is_alone() else "another runtime on the directory"
-
-    def release(self, name: str) -> None:
-        byte = _byte_of(name)
-        if name in self._claims:
-            self._claims.discard(name)
-            _held.discard(self._key(byte))
-            self._free(byte)
-        elif name in self._unlocked:
-            self._unlocked.discard(name)
-            self._free(byte)
-
-    def _free(self, byte: int) -> None:
-        # What fails is released when the file is closed.
-        self._try(self._fd, _SET_BYTE, _FREE, byte)
-        self._try(self._file, _SET_OWN, _FREE, _NAMES + byte)
-        self._try(self._file, _SET_BYTE, _FREE, byte)
-
-    def _open_file(self, *, make: bool = False) -> int | None:
-        """Have the file of the claims open that is there now, with all claims; return
-        None if there is none that can have some."""
-        path = self._directory / "agents.lock"
-        if self._file is not None:
-            if _is_at(path, self._file):
-                return self._file
-            os.close(self._file)
-            self._file = None
-        how = os.O_RDWR | getattr(os, "O_NONBLOCK", 0) | _COMMON
-        try:
-            fd = os.open(path, how | os.O_CREAT if make else how, 0o600)
-        except OSError:
-            return None
-        try:
-            is_regular = stat.S_ISREG(os.fstat(fd).st_mode)
-        except OSError:
-            is_regular = False
-        if not is_regular:
-            os.close(fd)
-            return None
-        self._file = fd
-        for byte in map(_byte_of, self._claims):
-            self._try(fd, _SET_BYTE, _WRITE, byte)
-            self._try(fd, _SET_OWN, _WRITE, _NAMES + byte)
-        return fd
-
-    def _who(self, byte: int) -> str:
-        if self._fd is not None and self._key(byte) in _held:
-            return f"another runtime of this process, {os.getpid()}"
-        try:
-            found, pid = _lock_byte(self._file, _GET_OWN, _WRITE, _NAMES + byte)
-        except OSError:
-            found, pid = _FREE, 0
-        # It has it only since now, or is in another namespace.
-        return f"process {pid}" if found != _FREE and pid > 0 else "another process"
-
-    def _key(self, byte: int) -> tuple[int, int, int]:
-        device, inode = self._place
-        return device, inode, byte
-
-    def _sees(self, fd: int | None, byte: int) -> bool | None:
-        """Whether somebody else has a lock of a byte; None if that cannot be told."""
-        try:
-            return _lock_byte(fd, _GET_BYTE, _WRITE, byte)[0] != _FREE
-        except OSError:
-            return None
-
-    def _try(
-        self, fd: int | None, how: int | None, kind: int, byte: int
-    ) -> OSError | None:
-        try:
-            _lock_byte(fd, how, kind, byte)
-        except OSError as error:
-            error.filename = str(self._directory)
-            return error
-        return None
-
-    def close(self) -> None:
-        for name in [*self._claims, *self._unlocked]:
-            self.release(name)
-        self._is_closed = True
-        for fd in (self._file, self._fd):
-            if fd is not None:
-                os.close(fd)
-        self._file = self._fd = None
-
-
-def _is_at(path: Path, fd: int, *, follow: bool = False) -> bool:
-    """Whether ``path`` leads to what ``fd`` has open. What cannot be looked at, such
-    as a directory that is gone, is nothing else."""
-    try:
-        there = os.stat(path, follow_symlinks=follow)
-        return os.path.samestat(there, os.fstat(fd))
-    except FileNotFoundError:
-        return follow
-    except OSError:
-        return True
-
-
-def _lock_byte(
-    fd: int | None, how: int | None, kind: int, byte: int
-) -> tuple[int, int]:
-    """Lock, unlock or look at one byte; return how it is locked and by whom."""
-    if fd is None or how is None or fcntl is None:
-        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-    asked = _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
-    told = _FLOCK.unpack(fcntl.fcntl(fd, how, asked))
-    return told[0], told[4]
-
-
-def _byte_of(name: str) -> int:
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") % _NAMES
-
-
-def _open_regular(path: Path) -> int | None:
-    """Open the regular file at ``path`` for reading, following no link; return
+@contextmanager
+def _regular(path: Path) -> Generator[int | None]:
+    """Open the regular file at ``path`` for reading, following no link, and close it;
     None if there is none.
 
     Raises:
-        OSError: if there may be one, and it cannot be opened.
+        OSError: with ``path`` as its filename, if there may be one.
     """
+    fd = named = None
     try:
-        # lstat() catches links where O_NOFOLLOW is missing.
-        named = os.lstat(path)
-        if not stat.S_ISREG(named.st_mode):
-            return None
-        fd = os.open(path, _READ)
-    except ValueError:  # no such path can exist
-        return None
-    except OSError as error:
-        if error.errno in _NOT_THERE:
-            return None
-        raise
-    try:
+        try:
+            # lstat() catches links where O_NOFOLLOW is missing.
+            named = os.lstat(path)
+            if stat.S_ISREG(named.st_mode):
+                fd = os.open(path, _READ)
+        except ValueError:  # No such path can exist.
+            pass
+        except OSError as error:
+            if error.errno not in _NOT_THERE:
+                raise
+        if fd is None or named is None:
+            yield None
+            return
         opened = os.fstat(fd)
-    except OSError as error:
-        os.close(fd)
-        error.filename = str(path)
-        raise
-    if stat.S_ISREG(opened.st_mode) and os.path.samestat(named, opened):
-        return fd
-    os.close(fd)
-    return None
-
-
-@contextmanager
-def _told_of(path: Path, fd: int) -> Generator[None]:
-    """Close ``fd`` behind what is done with it; errors of that name the path."""
-    try:
-        yield
+        is_it = stat.S_ISREG(opened.st_mode) and os.path.samestat(named, opened)
+        yield fd if is_it else None
     except OSError as error:
         error.filename = str(path)
         raise
     finally:
-        os.close(fd)
+        if fd is not None:
+            os.close(fd)
 
 
 def _read(fd: int, start: int, limit: int) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -98,6 +99,38 @@ def test_a_directory_that_cannot_be_written_to_is_named(
         files.make_directory(locked)
     with pytest.raises(OSError, match=str(locked)):
         files.make_directory(locked / "below")
+
+
+@posix
+@pytest.mark.parametrize("umask", [0o377, 0o777])
+def test_what_is_made_can_be_used_by_its_owner_whatever_the_umask(
+    tmp_path: Path, umask: int
+) -> None:
+    """OF11. In a process of its own, because the umask is that of all threads."""
+    script = f"""
+import os
+from pathlib import Path
+from actors._system.files import PosixFiles
+os.umask({umask})
+files = PosixFiles()
+files.share(files.make_directory(Path("a/b"))).claim("name")
+files.create_output(Path("a/b/created"))
+files.reserve(Path("a/b/reserved"))
+files.append_lines(Path("a/b/lines"), b"line\\n")
+files.replace(Path("a/b/replaced"), b"new")
+files.create_output(Path("a/b/rotated")).rotate(Path("a/b/older"))
+"""
+    subprocess.run(
+        [sys.executable, "-c", script],
+        check=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    made = tmp_path / "a" / "b"
+    assert mode_of(made.parent) & 0o700 == mode_of(made) == 0o700
+    names = {"created", "reserved", "lines", "replaced", "rotated", "older"}
+    assert {path.name for path in made.iterdir()} >= names
+    assert {mode_of(path) for path in made.iterdir()} == {0o600}
 
 
 # ---- Creating ----------------------------------------------------------------

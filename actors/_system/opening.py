@@ -1,0 +1,29 @@
+"""How the real files are opened: what all of them ask for, and which mode new ones get."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+# On Windows they do not exist, or only O_BINARY does.
+COMMON: Final = (
+    getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+CREATE: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | COMMON
+
+
+def create(path: Path, how: int = CREATE) -> int:
+    """Open ``path``, which is made if it is missing: for its owner alone, who can read
+    and write it again whatever the umask is."""
+    fd = os.open(path, how, 0o600)
+    if sys.platform != "win32" and os.fstat(fd).st_mode & 0o600 != 0o600:
+        try:
+            os.fchmod(fd, 0o600)
+        except OSError:  # The file system gives all files the same mode.
+            pass
+    return fd
