@@ -31,7 +31,8 @@ from ..env import Clock, Ids, Processes, Terminal
 from .process import GUARDIAN_DIED, PATIENCE, Guardian, PosixProcess, wait_process_end
 from .process_output import OutputTurns
 
-_ATTEMPTS = 3
+_ATTEMPTS = 5
+"""How many guardians a start may outlive before it fails."""
 _SCRIPT = "__main__.py"
 _LOOK_EVERY = 1.0
 """Seconds, at least, between two looks whether a tracer holds the guardian."""
@@ -125,9 +126,35 @@ class PosixProcesses(Processes):
         )
         await trio.lowlevel.checkpoint_if_cancelled()
         for _ in range(_ATTEMPTS):
-            tree = await self._ask(
-                argv[0], request, marker, mark, stdin, stderr, terminal
+            guardian = self._living_guardian(argv[0])
+            try:
+                ours, theirs = socket.socketpair()
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, argv[0]) from None
+            tree = PosixProcess(
+                ours,
+                self._trees,
+                self._variable,
+                marker,
+                mark,
+                guardian,
+                self._turns,
+                writable=stdin == "pipe" or terminal is not None,
+                errors=stderr == "pipe",
+                terminal=terminal is not None,
             )
+            try:
+                with theirs:
+                    tree.ask(request)
+                    await guardian.hand_over(theirs)
+            except (BrokenPipeError, ConnectionResetError):  # The guardian has died.
+                tree.discard()
+                if self._guardian is guardian:
+                    self._retire()
+                continue
+            except BaseException:
+                tree.discard()
+                raise
             try:
                 if await tree.wait_started(argv[0], cwd):
                     return tree
@@ -135,7 +162,7 @@ class PosixProcesses(Processes):
                 with trio.move_on_after(3 * PATIENCE, shield=True):
                     await tree.aclose()
                 raise
-            # The guardian has died without having read the request.
+            # The guardian has died before it read the request.
             tree.discard()
         raise OSError(errno.EPIPE, GUARDIAN_DIED, argv[0])
 
@@ -158,52 +185,6 @@ class PosixProcesses(Processes):
         if self._encoded is None or self._encoded[0] != env:
             self._encoded = dict(env), encode_environment(env)
         return self._encoded[1]
-
-    async def _ask(
-        self,
-        program: str,
-        request: bytes,
-        marker: str,
-        mark: int,
-        stdin: str,
-        stderr: str,
-        terminal: Terminal | None,
-    ) -> PosixProcess:
-        for attempt in range(_ATTEMPTS):
-            guardian = self._living_guardian(program)
-            try:
-                ours, theirs = socket.socketpair()
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, program) from None
-            tree = PosixProcess(
-                ours,
-                self._trees,
-                self._variable,
-                marker,
-                mark,
-                guardian,
-                self._turns,
-                writable=stdin == "pipe" or terminal is not None,
-                errors=stderr == "pipe",
-                terminal=terminal is not None,
-            )
-            try:
-                tree.ask(request)
-                await guardian.hand_over(theirs)
-            except (BrokenPipeError, ConnectionResetError) as error:
-                tree.discard()
-                if self._guardian is guardian:
-                    self._retire()
-                if attempt == _ATTEMPTS - 1:
-                    raise OSError(error.errno, GUARDIAN_DIED, program) from error
-            except BaseException:
-                tree.discard()
-                raise
-            else:
-                return tree
-            finally:
-                theirs.close()
-        raise AssertionError("unreachable")
 
     def _retire(self) -> None:
         """Let a guardian go; what is left of it ends what it started."""
@@ -270,17 +251,14 @@ class _Guardian(Guardian):
         Raises:
             BrokenPipeError, ConnectionResetError: if the guardian has died.
         """
-        try:
-            socket.send_fds(self._control, [b"+"], [channel.fileno()])
-        except BlockingIOError:
-            async with self._sending:
-                while True:
+        while True:
+            try:
+                socket.send_fds(self._control, [b"+"], [channel.fileno()])
+                return
+            except BlockingIOError:
+                # Only one task may wait for a socket.
+                async with self._sending:
                     await trio.lowlevel.wait_writable(self._control)
-                    try:
-                        socket.send_fds(self._control, [b"+"], [channel.fileno()])
-                    except BlockingIOError:
-                        continue
-                    return
 
     def wake(self) -> bool:
         """Let the guardian go on, if a command has stopped it; tell if it is there.

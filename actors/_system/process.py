@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import attrs
@@ -184,19 +184,11 @@ class PosixProcess(Process):
 
         if not self._gone and (self._lost or not HAS_PROC):
             return None
+        usage = _usage_of(() if self._gone else self._seen())
         ended = self._exit.cpu_seconds if self._exit is not None else None
-        usage = ProcessUsage(
-            cpu_seconds=(ended or 0.0) + self._orphans_used,
-            memory_bytes=0,
-            processes=0,
-        )
-        if not self._gone:
-            living = _usage_of(self._seen())
-            usage = attrs.evolve(
-                living, cpu_seconds=usage.cpu_seconds + living.cpu_seconds
-            )
+        used = usage.cpu_seconds + (ended or 0.0) + self._orphans_used
         # What ends between two looks must not make the sum smaller.
-        self._most_used = max(self._most_used, usage.cpu_seconds)
+        self._most_used = max(self._most_used, used)
         return attrs.evolve(usage, cpu_seconds=self._most_used)
 
     def _seen(self) -> Iterator[Seen]:
@@ -279,12 +271,9 @@ class PosixProcess(Process):
         self._registry.discard(self)
         trio.lowlevel.notify_closing(self._channel)
         self._channel.close()
-        if self._input is not None:
-            self._input.close()
-        if self._output is not None:
-            self._output.close()
-        if self._errors is not None:
-            self._errors.close()
+        for stream in (self._input, self._output, self._errors):
+            if stream is not None:
+                stream.close()
         self._announce()
 
     def _stop(self, wish: bytes, *signals: int) -> None:
@@ -517,7 +506,7 @@ async def wait_process_end(pid: int) -> bool:
         os.close(pidfd)
 
 
-def _usage_of(members: Iterator[Seen]) -> ProcessUsage:
+def _usage_of(members: Iterable[Seen]) -> ProcessUsage:
     ticks = pages = processes = 0
     for seen in members:
         ticks += seen.ticks

@@ -37,8 +37,8 @@ The protocol. On the control socket each byte carries the descriptor of one
 tree's socket. On that socket the runtime first writes a request (see
 `requests`), then one letter per wish: ``t`` terminate, ``k`` kill, ``m``
 members. The end of the stream means: kill the tree and forget it. The guardian
-writes lines: ``started PID SESSION GUARDIAN MARK`` (with the descriptor of the output,
-and that of the input if it is a pipe) or ``failed ERRNO WHAT``, where WHAT is
+writes lines: ``started PID SESSION GUARDIAN``, with the descriptors of the output, of
+an input to write to, and of a stderr apart; or ``failed ERRNO WHAT``, where WHAT is
 ``cwd``, ``program``, ``terminal``, ``nice`` or ``rlimit NAME``;
 ``exit CODE SIGNAL AFTER_STOP CPU_SECONDS``; ``used CPU_SECONDS``, the sum so far
 of what orphans used that have ended; ``members PID...``; ``lost``: the guardian

@@ -41,7 +41,6 @@ class Seen(NamedTuple):
 
     pid: int
     parent: int
-    group: int
     session: int
     started: int
     """Clock ticks since boot."""
@@ -113,7 +112,6 @@ def look_at(pid: int) -> Seen | None:
     return Seen(
         pid,
         parent=int(fields[1]),
-        group=int(fields[2]),
         session=int(fields[3]),
         started=int(fields[19]),
         alive=alive,

@@ -272,10 +272,8 @@ class Server:
             return
         tree.begin(started)
         self._members.begin(tree)
-        streams = started.output, started.input, started.errors
-        descriptors = [stream for stream in streams if stream is not None]
-        ids = tree.pid, tree.session, self._me
-        self._tell(tree, " ".join(["started", *map(str, ids)]), descriptors)
+        line = f"started {tree.pid} {tree.session} {self._me}"
+        self._tell(tree, line, started.streams)
 
     def _obey(self, tree: Tree) -> None:
         """Grant the wishes of a tree. One that fails does not hold up the others."""

@@ -40,17 +40,15 @@ _NO_MEMORY = f"failed {errno.ENOMEM} program\n".encode()
 
 
 class Started(NamedTuple):
-    """A leader and our ends of its streams."""
+    """A leader, and our ends of its streams."""
 
     pid: int
     session: int
     holder: int | None
     """The process that leads the session in its place."""
-    output: int
-    input: int | None
-    """None when there is nothing to write to."""
-    errors: int | None
-    """None unless stderr is a pipe of its own."""
+    streams: list[int]
+    """Of the output, of the input if there is something to write to, and of a stderr
+    apart."""
     terminal: int | None
     """The programs' side of a terminal. While it is open here the output does not end,
     even if every program has closed it: one may open it again."""
@@ -115,12 +113,7 @@ def start(request: Request, env: dict[bytes, bytes], mark: int) -> Started:
         input = streams.input or streams.output
         for theirs in {input, streams.output, streams.errors} - {terminal}:
             os.close(theirs)
-    output, *others = streams.ours
-    errors = others.pop() if request.errors else None
-    writer = others.pop() if others else None
-    return Started(
-        *(pid, holder or pid, holder, output, writer, errors, terminal, streams.name)
-    )
+    return Started(pid, holder or pid, holder, streams.ours, terminal, streams.name)
 
 
 def _start_here(
@@ -155,8 +148,7 @@ class _Failing:
 
 class _Streams(NamedTuple):
     ours: list[int]
-    """Of the output, of the input if there is something to write to, and of a
-    stderr apart."""
+    """See `Started.streams`."""
     input: int | None
     output: int
     """What the leader gets; may be the same."""
