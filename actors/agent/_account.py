@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import trio
 
 from .._kernel.status import Progress
@@ -260,16 +261,14 @@ def _loss(calls: Mapping[str, str], answers: Mapping[str, str]) -> str:
 # ---- Signs of life ----
 
 
+@attrs.define(eq=False)
 class Pulse:
     """When the agent last gave a sign of life, on trio's clock."""
 
-    __slots__ = ("_pauses", "awaits_answer", "last")
-
-    def __init__(self) -> None:
-        self.last = trio.current_time()
-        self._pauses = 0
-        # Until the next event.
-        self.awaits_answer = False
+    last: float = attrs.field(factory=trio.current_time)
+    _pauses: int = 0
+    awaits_answer: bool = False
+    """Until the next event."""
 
     @property
     def is_paused(self) -> bool:

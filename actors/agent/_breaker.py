@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import orjson
 
 from .._kernel.checks import check_whole
@@ -11,6 +12,7 @@ from ._events import ToolUse
 __all__ = ["Breaker"]
 
 
+@attrs.define(eq=False, repr=False)
 class Breaker:
     """Counts the tool calls of one agent and says when they are too many.
 
@@ -29,20 +31,17 @@ class Breaker:
         TypeError, ValueError: naming the argument and its value.
     """
 
-    __slots__ = ("_calls", "_ids", "_in_a_row", "_last", "_repeats", "count")
-
-    count: int
+    _repeats: int | None = 20
+    _calls: int = 4_000
+    count: int = attrs.field(default=0, init=False)
     """The calls so far."""
+    _ids: set[str] = attrs.field(factory=set[str], init=False)
+    _last: tuple[str, bytes] | None = attrs.field(default=None, init=False)
+    _in_a_row: int = attrs.field(default=0, init=False)
 
-    def __init__(self, repeats: int | None = 20, calls: int = 4_000) -> None:
-        check_whole("repeats", repeats, 1, none=True)
-        check_whole("calls", calls, 1)
-        self._repeats = repeats
-        self._calls = calls
-        self._ids: set[str] = set()
-        self._last: tuple[str, bytes] | None = None
-        self._in_a_row = 0
-        self.count = 0
+    def __attrs_post_init__(self) -> None:
+        check_whole("repeats", self._repeats, 1, none=True)
+        check_whole("calls", self._calls, 1)
 
     def begin_anew(self) -> None:
         """The agent was told something that it did not know: what it calls next is the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 from trio.lowlevel import ParkingLot, enable_ki_protection
 
 from .._kernel.checks import check_number, check_type, check_whole
@@ -10,6 +11,7 @@ from .._kernel.checks import check_number, check_type, check_whole
 __all__ = ["Budget"]
 
 
+@attrs.define(eq=False, repr=False)
 class Budget:
     """What an agent may use, of tokens and of money, and has used.
 
@@ -28,34 +30,23 @@ class Budget:
         TypeError, ValueError: naming the argument and its value.
     """
 
-    __slots__ = ("_above", "_lot", "cost", "tokens", "used_cost", "used_tokens")
-
-    tokens: int | None
+    tokens: int | None = None
     """The limit, as it was given."""
-    cost: float | None
+    cost: float | None = None
     """The limit, as it was given."""
-    used_tokens: int
+    _above: Budget | None = attrs.field(default=None, alias="parent", kw_only=True)
+    # Whoever waits for any budget of the tree parks at its root.
+    _lot: ParkingLot = attrs.field(init=False)
+    used_tokens: int = attrs.field(default=0, init=False)
     """Used so far, with all below."""
-    used_cost: float
+    used_cost: float = attrs.field(default=0.0, init=False)
     """Used so far, with all below."""
 
-    def __init__(
-        self,
-        tokens: int | None = None,
-        cost: float | None = None,
-        *,
-        parent: Budget | None = None,
-    ) -> None:
-        check_whole("tokens", tokens, none=True)
-        check_number("cost", cost, none=True)
-        check_type("parent", parent, Budget | None)
-        self.tokens = tokens
-        self.cost = cost
-        self._above = parent
-        # Whoever waits for any budget of the tree parks at its root.
-        self._lot: ParkingLot = ParkingLot() if parent is None else parent._lot
-        self.used_tokens = 0
-        self.used_cost = 0.0
+    def __attrs_post_init__(self) -> None:
+        check_whole("tokens", self.tokens, none=True)
+        check_number("cost", self.cost, none=True)
+        check_type("parent", self._above, Budget | None)
+        self._lot = ParkingLot() if self._above is None else self._above._lot
 
     def __repr__(self) -> str:
         return (

@@ -36,7 +36,7 @@ __all__ = ["AgentContext"]
 
 
 @attrs.frozen
-class _Tool:
+class ShownTool:
     """What a model is told of a tool, without the tool."""
 
     name: str
@@ -44,6 +44,7 @@ class _Tool:
     schema: dict[str, Any]
 
 
+@attrs.frozen(eq=False, repr=False)
 class AgentContext:
     """What an agent's `run` is given.
 
@@ -52,23 +53,12 @@ class AgentContext:
     yields as events.
     """
 
-    __slots__ = ("_account", "_agent", "_deadline", "_host", "_inbox", "_report")
-
-    def __init__(
-        self,
-        agent: Agent,
-        report: Report,
-        host: AgentHost,
-        account: Account,
-        inbox: Inbox,
-        deadline: float | None,
-    ) -> None:
-        self._agent = agent
-        self._report = report
-        self._host = host
-        self._account = account
-        self._inbox = inbox
-        self._deadline = deadline
+    _agent: Agent
+    _report: Report
+    _host: AgentHost
+    _account: Account
+    _inbox: Inbox
+    _deadline: float | None
 
     def __repr__(self) -> str:
         return f"<AgentContext of {self.agent_id}, run {self.run_id}>"
@@ -115,7 +105,7 @@ class AgentContext:
     def tools(self) -> Sequence[AgentTool]:
         """The tools that it may use: name, description and schema of each."""
         return [
-            _Tool(tool.name, tool.description, copy.deepcopy(tool.schema))
+            ShownTool(tool.name, tool.description, copy.deepcopy(tool.schema))
             for tool in self._host.tools
         ]
 

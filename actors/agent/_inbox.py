@@ -39,6 +39,7 @@ class _Entry:
     on_take: Callable[[], bool] | None
 
 
+@attrs.define(eq=False, repr=False)
 class Inbox:
     """The messages that wait for one agent, in the order in which they came.
 
@@ -53,49 +54,30 @@ class Inbox:
         on_change: called when other messages of that origin wait than before.
     """
 
-    __slots__ = (
-        "_arrival",
-        "_entries",
-        "_limit",
-        "_pause",
-        "_record",
-        "_size",
-        "_takes_messages",
-        "_wait_by",
-        "closed",
-        "on_change",
-        "takes",
-    )
-
-    closed: bool
-    """Whether it takes nothing more."""
-    takes: int
-    """How often `take` was called."""
-    on_change: Callable[[], None] | None
+    _limit: int = INBOX_LIMIT
+    _takes_messages: bool = attrs.field(default=True, alias="messages", kw_only=True)
+    on_change: Callable[[], None] | None = attrs.field(default=None, kw_only=True)
     """As it was given."""
+    closed: bool = attrs.field(default=False, init=False)
+    """Whether it takes nothing more."""
+    takes: int = attrs.field(default=0, init=False)
+    """How often `take` was called."""
+    _entries: deque[_Entry] = attrs.field(factory=deque[_Entry], init=False)
+    _arrival: trio.Event | None = attrs.field(default=None, init=False)
+    # Of the run that reads it: what keeps the messages, and what says that it
+    # is not idle but waits, and how it waits.
+    _record: Callable[[UserMessage], None] | None = attrs.field(
+        default=None, init=False
+    )
+    _pause: Callable[[], AbstractContextManager[None]] = attrs.field(
+        default=nullcontext, init=False
+    )
+    _wait_by: WaitBy = attrs.field(default=_wait, init=False)
+    # The characters of those that count for the limit.
+    _size: int = attrs.field(default=0, init=False)
 
-    def __init__(
-        self,
-        limit: int = INBOX_LIMIT,
-        *,
-        messages: bool = True,
-        on_change: Callable[[], None] | None = None,
-    ) -> None:
-        check_whole("limit", limit, 1, wrong=ValueError)
-        self._limit = limit
-        self._takes_messages = messages
-        self._entries: deque[_Entry] = deque()
-        self._arrival: trio.Event | None = None
-        # Of the run that reads it: what keeps the messages, and what says that it
-        # is not idle but waits, and how it waits.
-        self._record: Callable[[UserMessage], None] | None = None
-        self._pause: Callable[[], AbstractContextManager[None]] = nullcontext
-        self._wait_by: WaitBy = _wait
-        # The characters of those that count for the limit.
-        self._size = 0
-        self.closed = False
-        self.on_change = on_change
-        self.takes = 0
+    def __attrs_post_init__(self) -> None:
+        check_whole("limit", self._limit, 1, wrong=ValueError)
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import iscoroutinefunction
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import attrs
 import trio
@@ -20,6 +20,7 @@ from ..agent import (
     ToolUse,
 )
 from ..agent._alone import Alone
+from ..agent._context import ShownTool
 from ..agent._inbox import Inbox
 from ..agent._report import AgentReport
 from ..agent._running import run_agent as _run_agent
@@ -127,13 +128,6 @@ class RecordingReport(AgentReport):
         self.warnings.append(text)
 
 
-@attrs.frozen
-class _Shown:
-    name: str
-    description: str = "A tool of the test."
-    schema: dict[str, Any] = attrs.field(factory=lambda: {"type": "object"})
-
-
 class FakeHost(Alone):
     """An `AgentHost` with the tools of a test, which keeps the messages."""
 
@@ -147,7 +141,9 @@ class FakeHost(Alone):
         self.history = history
         self.messages: list[Message] = []
         self._tools = tools
-        self.tools: Sequence[AgentTool] = [_Shown(name) for name in tools]
+        self.tools: Sequence[AgentTool] = [
+            ShownTool(name, "A tool of the test.", {"type": "object"}) for name in tools
+        ]
 
     async def use_tool(self, use: ToolUse) -> ToolAnswer:
         tool = self._tools.get(use.name)

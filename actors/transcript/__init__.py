@@ -69,16 +69,8 @@ class _MetaJob:
     error: Exception | None = None
 
     def write(self, files: Files, durable: bool) -> None:
-        # The boundary, as for a log.
-        try:
-            files.replace(self.path, encode_meta(self.meta))
-            self.is_done = True
-        except Exception as error:
-            self.error = error
-
-    def fail(self, error: Exception) -> None:
-        if not self.is_done and self.error is None:
-            self.error = error
+        files.replace(self.path, encode_meta(self.meta))
+        self.is_done = True
 
     def settle(self) -> None:
         self.store.settle_meta(self)
@@ -90,9 +82,14 @@ class _GivenUp(BaseException):
 
 def _write_all(jobs: list[LogJob | _MetaJob], files: Files, durable: bool) -> None:
     for job in jobs:
-        job.write(files, durable)
+        # The boundary: whatever is wrong here is told, and stops nobody.
+        try:
+            job.write(files, durable)
+        except Exception as error:
+            job.error = error
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class TranscriptStore:
     """The transcripts and metas of all agents of a directory.
 
@@ -113,25 +110,19 @@ class TranscriptStore:
             only of the program. It then waits for the disk with each write.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        env: Env,
-        on_warning: Callable[[str, str], None],
-        *,
-        on_written: Callable[[str], None] = lambda _: None,
-        on_kept: Callable[[str], None] | None = None,
-        durable: bool = False,
-    ) -> None:
-        self.directory = directory
-        self.env = env
-        # For the logs: the bytes that wait, and whether nobody will ever write.
-        self.waiting = 0
-        self.is_stopped = False
-        self._on_warning = on_warning
-        self.on_written = on_written
-        self._on_kept = on_kept
-        self._durable = durable
+    directory: Path
+    env: Env
+    _on_warning: Callable[[str, str], None]
+    on_written: Callable[[str], None] = attrs.field(
+        default=lambda _: None, kw_only=True
+    )
+    _on_kept: Callable[[str], None] | None = attrs.field(default=None, kw_only=True)
+    _durable: bool = attrs.field(default=False, kw_only=True)
+    # For the logs: the bytes that wait, and whether nobody will ever write.
+    waiting: int = attrs.field(default=0, init=False)
+    is_stopped: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
         self._wake_writer: Callable[[], None] = _nobody
         self._logs: dict[str, TranscriptLog] = {}
         self._metas: dict[str, AgentMeta] = {}
@@ -493,12 +484,13 @@ class TranscriptStore:
         self._wanted_logs = {}
         self._wanted_metas = {}
         files = self.env.files
-        # The boundary, as for a log: without a thread, for one, nothing is written.
+        # The boundary, likewise: without a thread, for one, nothing is written.
         try:
             await files.in_thread(_write_all, jobs, files, self._durable)
         except Exception as error:
             for job in jobs:
-                job.fail(error)
+                if not job.is_done:
+                    job.error = job.error or error
         self._settle()
 
     def stop(self) -> None:

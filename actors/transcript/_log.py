@@ -80,29 +80,28 @@ class LogJob:
         """The number of the last line in its log."""
         return self.before.count + len(self.lines)
 
+    @property
+    def is_done(self) -> bool:
+        """Whether it is written."""
+        return self.after is not None
+
     def write(self, files: Files, durable: bool) -> None:
-        """Write it, in a thread."""
+        """Write it, in a thread.
+
+        Raises:
+            Exception: if nothing has come of it.
+        """
         lines, newest = self.lines, self.before.newest
-        # The boundary: whatever is wrong here is told, and stops nobody.
-        try:
-            if self.before.count == 0 and self.log.follows_file:
-                there = read_transcript(files, self.log.path, self.log.agent_id)
-                if there is not None:
-                    lines = [_following(lines[0], there.leaf), *lines[1:]]
-                    newest = max(newest, there.newest)
-            if _time(lines[0]) < newest:
-                lines = [_not_before(newest, line) for line in lines]
-            files.append_lines(self.log.path, b"".join(lines), durable=durable)
-        except Exception as error:
-            self.error = error
-            return
+        if self.before.count == 0 and self.log.follows_file:
+            there = read_transcript(files, self.log.path, self.log.agent_id)
+            if there is not None:
+                lines = [_following(lines[0], there.leaf), *lines[1:]]
+                newest = max(newest, there.newest)
+        if _time(lines[0]) < newest:
+            lines = [_not_before(newest, line) for line in lines]
+        files.append_lines(self.log.path, b"".join(lines), durable=durable)
         size = self.before.bytes + sum(map(len, self.lines))
         self.after = Written(self.last, size, _time(lines[-1]))
-
-    def fail(self, error: Exception) -> None:
-        """Nothing has come of it because of ``error``, unless something has."""
-        if self.after is None and self.error is None:
-            self.error = error
 
     def settle(self) -> None:
         """Let the log know what came of it."""
@@ -129,58 +128,39 @@ def _not_before(newest: str, line: bytes) -> bytes:
     return _TIME.sub(lambda _: f'"timestamp":"{time}"'.encode(), line, count=1)
 
 
+@attrs.define(eq=False, repr=False)
 class TranscriptLog:
     """One agent's transcript, open for appending. Made by `TranscriptStore.open_log`."""
 
-    __slots__ = (
-        "_appended",
-        "_bytes",
-        "_closed",
-        "_failed",
-        "_failures",
-        "_growth",
-        "_missing",
-        "_name",
-        "_newest",
-        "_parent",
-        "_store",
-        "_tail",
-        "_warned",
-        "_whose",
-        "agent_id",
-        "follows_file",
-        "lines",
-        "path",
-        "written",
-    )
+    _store: Queue
+    path: Path
+    agent_id: str
+    # The first part of each record's id, and what is the same in all records.
+    _name: str
+    _whose: str = attrs.field(init=False)
+    _tail: bytes = attrs.field(default=b"}\n", init=False)
+    lines: deque[bytes] = attrs.field(factory=deque[bytes], init=False)
+    """Not yet in the file, oldest first."""
+    written: Written = attrs.field(factory=Written, init=False)
+    follows_file: bool = attrs.field(default=False, init=False)
+    """Whether the first one follows what was in the file before, at which nobody has
+    looked yet."""
+    # What the next record follows, as JSON; None for what is in the file.
+    _parent: str | None = attrs.field(default=None, init=False)
+    _newest: str = attrs.field(default="", init=False)
+    _appended: int = attrs.field(default=0, init=False)
+    _bytes: int = attrs.field(default=0, init=False)
+    # Messages that were dropped and not told of yet.
+    _missing: int = attrs.field(default=0, init=False)
+    _failures: int = attrs.field(default=0, init=False)
+    # The number of the last record that an attempt to write has failed for.
+    _failed: int = attrs.field(default=0, init=False)
+    _warned: set[object] = attrs.field(factory=set[object], init=False)
+    _growth: Growth = attrs.field(factory=Growth, init=False)
+    _closed: bool = attrs.field(default=False, init=False)
 
-    def __init__(self, store: Queue, path: Path, agent_id: str, name: str) -> None:
-        self.agent_id = agent_id
-        self.path = path
-        # The first part of each record's id, and what is the same in all records.
-        self._name = name
-        self._whose = f'"agentId":"{agent_id}","isSidechain":true,'
-        # Not yet in the file, oldest first.
-        self.lines: deque[bytes] = deque()
-        self.written = Written()
-        # Whether the first one follows what was in the file before, at which nobody
-        # has looked yet.
-        self.follows_file = False
-        self._store = store
-        self._tail = b"}\n"
-        # What the next record follows, as JSON; None for what is in the file.
-        self._parent: str | None = None
-        self._newest = ""
-        self._appended = 0
-        self._bytes = 0
-        # Messages that were dropped and not told of yet.
-        self._missing = 0
-        self._failures = 0
-        # The number of the last record that an attempt to write has failed for.
-        self._failed = 0
-        self._warned: set[object] = set()
-        self._growth = Growth()
-        self._closed = False
+    def __attrs_post_init__(self) -> None:
+        self._whose = f'"agentId":"{self.agent_id}","isSidechain":true,'
 
     def __repr__(self) -> str:
         return f"<TranscriptLog of {self.agent_id}, {self.unwritten:,} bytes to write>"
