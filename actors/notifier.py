@@ -25,10 +25,6 @@ _AT_ONCE = 64
 class Unsent(Protocol):
     """The records that have no envelope yet, oldest first."""
 
-    def is_unsent(self, message: Ended) -> bool:
-        """Whether the record that ``message`` is about is one of them."""
-        ...
-
     def next_unsent(self) -> Envelope | None:
         """Return the oldest record, which stays the oldest until published."""
         ...
@@ -63,13 +59,13 @@ async def notifier(
     await _write_all(outbox)
     async for message in mailbox:
         rest = await mailbox.receive_batch() if len(mailbox) else ()
-        is_unsent = False
+        has_ended = False
         for said in (message, *rest):
             if isinstance(said, Progressed):
                 tell_progress(said)
             else:
-                is_unsent = is_unsent or outbox.is_unsent(said)
-        if is_unsent:
+                has_ended = True
+        if has_ended:
             # After those who wait for the task itself, and with what ends meanwhile.
             await trio.lowlevel.checkpoint()
             await _write_all(outbox)

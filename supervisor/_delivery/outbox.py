@@ -24,7 +24,7 @@ from weakref import ref
 import attrs
 from trio.lowlevel import ParkingLot, enable_ki_protection
 
-from actors import Ended, TaskStatus
+from actors import TaskStatus
 from actors.envelope import Envelope
 from actors.house import check_one_of
 from actors.notifier import write_envelopes
@@ -55,9 +55,9 @@ class Words:
     """For people."""
 
 
-Facts: TypeAlias = Callable[[], Envelope | Words | None]
-"""What a notification tells. None is for one of progress that has none to tell
-any more."""
+Facts: TypeAlias = Callable[[], Words | None]
+"""Returns what a notification tells that is not about an end. None is for one of
+progress that has none to tell any more."""
 
 
 class Notification:
@@ -92,7 +92,7 @@ class Notification:
         owner: str | None,
         status: TaskStatus,
         notify: Notify,
-        facts: Facts | None,
+        facts: Envelope | Facts | None,
         deliver: Callable[[Notification], None] | None = None,
         kind: Kind = "task",
     ) -> None:
@@ -253,7 +253,7 @@ class Outbox:
         owner: str | None,
         status: TaskStatus,
         notify: Notify,
-        facts: Facts,
+        facts: Envelope | Facts,
         *,
         deliver: Callable[[Notification], None] | None = None,
         kind: Kind = "task",
@@ -341,10 +341,6 @@ class Outbox:
 
     # For the notifier
 
-    def is_unsent(self, message: Ended) -> bool:
-        """Whether the record that ``message`` is about has no envelope yet."""
-        return message.notification_id in self._unsent
-
     @enable_ki_protection
     def catch_up(self) -> None:
         """Write the envelopes that the notifier had no time for yet, for a reader who
@@ -356,30 +352,28 @@ class Outbox:
         """Return the facts of the oldest record without an envelope."""
         while self._unsent:
             note = next(iter(self._unsent.values()))
-            if note._place == _UNSENT:
-                if note.kind != "task":
-                    self._publish_words(note)
-                    continue
-                assert note._facts is not None
-                envelope = note._facts()
-                assert isinstance(envelope, Envelope)
-                note._summary = envelope.summary
-                return envelope
-            # Acknowledged meanwhile, or the notifier crashed just here.
-            del self._unsent[note.id]
+            facts = note._facts
+            if note._place != _UNSENT or facts is None:
+                # Acknowledged meanwhile, or the notifier crashed just here.
+                del self._unsent[note.id]
+            elif isinstance(facts, Envelope):
+                note._summary = facts.summary
+                return facts
+            else:
+                self._publish_words(note, facts)
         return None
 
-    def _publish_words(self, note: Notification) -> None:
+    def _publish_words(self, note: Notification, facts: Facts) -> None:
         if note.kind == "progress" and note._deliver is None:
             # What it tells is known when it is taken.
             self.publish("")
             return
-        words = None if note._facts is None else note._facts()
-        if isinstance(words, Words):
+        words = facts()
+        if words is None:
+            note.ack("superseded")
+        else:
             note._summary = words.summary
             self.publish(words.text)
-        else:
-            note.ack("superseded")
 
     # Each line of it can be the last before a crash, after which it is called
     # for the same record again.
@@ -456,12 +450,13 @@ class Outbox:
 
     def _is_told_now(self, note: Notification) -> bool:
         # Of another kind the notifier may have crashed before it let go of them.
-        if note.kind != "progress" or note._facts is None:
+        facts = note._facts
+        if note.kind != "progress" or facts is None or isinstance(facts, Envelope):
             return True
-        facts, note._facts = note._facts(), None
-        if not isinstance(facts, Words):
+        words, note._facts = facts(), None
+        if words is None:
             return False
-        note.xml, note._summary = facts.text, facts.summary
+        note.xml, note._summary = words.text, words.summary
         return True
 
     def first(self, queue: _Ready) -> Notification | None:

@@ -8,8 +8,9 @@ has raised or returned is a stranger's: none of its methods can cost the task it
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from actors import (
     ActorRef,
@@ -120,32 +121,23 @@ def describe(value: object) -> str:
         return f"a {what} that cannot be shown: {why}"  # noqa: ASYNC104
 
 
-def envelope(task: Task, notification_id: str, remaining: int) -> Envelope:
-    """Return the facts of an ended task.
+def complete(facts: Envelope, task: Task) -> None:
+    """Add what its work has to do with to the `bare` facts of an ended task.
 
     Raises:
         Exception: if the work has written nonsense into its report.
     """
     error, progress = task.error, task.progress
-    is_shell = KINDS[task.task_type].pool == "shells"
-    facts = Envelope(
-        notification_id=notification_id,
-        task_id=task.task_id,
-        run_id=task.run_id,
-        task_type=task.task_type,
-        status=task.status._value_,
-        summary=_summary(task),
-        remaining=remaining,
-        all_terminal=remaining == 0,
-        # What a work has printed is told as such.
-        result=(
-            None if task.writes_output and task.output_tail is not None else task.result
-        ),
-        error=None if error is None else f"{error.type}: {error.message}",
-        total_tokens=None if is_shell or progress is None else progress.total_tokens,
-        tool_uses=None if is_shell or progress is None else progress.tool_uses,
-        duration_ms=task.duration_ms(),
-    )
+    facts.summary = _summary(task)
+    facts.duration_ms = task.duration_ms()
+    # What a work has printed is told as such.
+    if not task.writes_output or task.output_tail is None:
+        facts.result = task.result
+    if error is not None:
+        facts.error = f"{error.type}: {error.message}"
+    if progress is not None and KINDS[task.task_type].said != "bytes":
+        facts.total_tokens = progress.total_tokens
+        facts.tool_uses = progress.tool_uses
     if task.rare is not None:
         facts.tool_use_id = task.tool_use_id
         facts.exit_code = task.exit_code
@@ -154,11 +146,10 @@ def envelope(task: Task, notification_id: str, remaining: int) -> Envelope:
         facts.output_truncated = task.output_truncated
         if task.output_file is not None:
             facts.output_file = str(task.output_file)
-    return facts
 
 
-def bare_envelope(task: Task, notification_id: str, remaining: int) -> Envelope:
-    """Return only those facts that no work can touch."""
+def bare(task: Task, notification_id: str, remaining: int) -> Envelope:
+    """Return those facts of an ended task that no work can touch."""
     return Envelope(
         notification_id=notification_id,
         task_id=task.task_id,
@@ -187,13 +178,9 @@ def _summary(task: Task) -> str:
         # Or a sequence that it leaves unfinished takes what follows.
         description = clean_text(description)
     summary = f'{what} "{description}" {end}'
-    # As they lie there: most tasks have neither.
-    rare = task.rare or {}
-    command, cwd = rare.get("command"), rare.get("cwd")
-    left = leftovers(rare.get("left_behind", 0))
-    if command is None and cwd is None and left is None:
+    if task.rare is None:
         return summary
-    return _with_place(summary, task.description, command, cwd, left)
+    return _with_place(summary, task.description, task.rare)
 
 
 def leftovers(count: int) -> str | None:
@@ -206,23 +193,18 @@ def leftovers(count: int) -> str | None:
     return f"{count} processes that it left in the background were ended with it"
 
 
-def _with_place(
-    summary: str,
-    description: str,
-    command: str | None,
-    cwd: str | None,
-    left: str | None,
-) -> str:
+def _with_place(summary: str, description: str, rare: Mapping[str, Any]) -> str:
     """Return the summary with the command, if the description is another text, with
     the directory, if one was given, and with what was left behind. They are there
     however long the rest is."""
     more = ""
+    command, cwd, left = rare.get("command"), rare.get("cwd"), rare.get("left_behind")
     if command is not None and command.strip() != description.strip():
         more = f": {one_line(command, _COMMAND_SHOWN)}"
     if cwd is not None:
         more += f", in {one_line(cwd, _DIRECTORY_SHOWN)}"
-    if left is not None:
-        more += f" ({left})"
+    if left:
+        more += f" ({leftovers(left)})"
     return one_line(summary, LABEL_LIMIT - len(more)) + more if more else summary
 
 
@@ -271,7 +253,9 @@ class Delivery:
                 task.owner,
                 task.status,
                 task.notify,
-                partial(self._facts, task, note_id, remaining),
+                None
+                if task.notify == "silent"
+                else self._facts(task, note_id, remaining),
                 None if parent is None else parent.deliver,
             )
             if task.rare is not None:
@@ -345,13 +329,15 @@ class Delivery:
         )
 
     def _facts(self, task: Task, note_id: str, remaining: int) -> Envelope:
+        facts = bare(task, note_id, remaining)
         try:
-            return envelope(task, note_id, remaining)
+            complete(facts, task)
         # The boundary: whatever the work has written into its report, its end
         # is told. See `describe`.
         except BaseException as error:  # noqa: ASYNC103
             self._on_warning(task, f"told without its details: {type(error)!r}")
-            return bare_envelope(task, note_id, remaining)  # noqa: ASYNC104
+            facts = bare(task, note_id, remaining)
+        return facts
 
     def add_note(
         self,

@@ -23,16 +23,23 @@ class TaskKind:
     """The field of `Limits` that they count for besides ``total``."""
     word: str
     """What they are called in sentences."""
+    said: Literal["bytes", "tools", "text"]
+    """What their progress is told by: what they have printed, the tools and tokens
+    that they have used, or their own words."""
+    hook_type: str
+    """What the commands of hooks know them by."""
 
 
 KINDS: Final = {
     kind.name: kind
     for kind in (
-        TaskKind("local_bash", "s", "shells", "shells", "Command"),
-        TaskKind("local_agent", "", "agents", "agents", "Agent"),
-        TaskKind("remote_agent", "r", "agents", "agents", "Agent"),
+        TaskKind("local_bash", "s", "shells", "shells", "Command", "bytes", "shell"),
+        TaskKind("local_agent", "", "agents", "agents", "Agent", "tools", "subagent"),
+        TaskKind(
+            "remote_agent", "r", "agents", "agents", "Agent", "text", "remote_agent"
+        ),
         # Whatever else a host runs in the background.
-        TaskKind("local_work", "w", "agents", None, "Task"),
+        TaskKind("local_work", "w", "agents", None, "Task", "tools", "local_work"),
     )
 }
 """By name."""

@@ -319,8 +319,8 @@ class Task(Report):
     def usage(self) -> Usage:
         """Return what it has used so far; a shell uses no tokens."""
         tokens = tools = None
-        is_shell = KINDS[self.task_type].pool == "shells"
-        if isinstance(self.progress, Progress) and not is_shell:
+        has_tools = KINDS[self.task_type].said != "bytes"
+        if isinstance(self.progress, Progress) and has_tools:
             tokens, tools = self.progress.total_tokens, self.progress.tool_uses
         if self.rare is None:
             return Usage(self.duration_ms(), tokens, tools)

@@ -19,6 +19,7 @@ from actors.transcript import AgentMeta, Transcript, TranscriptStore
 from actors.work import Work
 
 from .._tasks.agent_task import AgentTask
+from .._tasks.kinds import KINDS
 from ..hooks import Hooks
 from ..hooks._calls import AgentHooks, HookFacts
 from ..permissions import read_mode
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 _SHARED: Final = {field.name for field in attrs.fields(AgentMeta)} & {
     field.name for field in attrs.fields(Agent)
 }
-_TYPES: Final = {"local_bash": "shell", "local_agent": "subagent"}
 _SHOWN: Final = 1_000
 """Characters of a text that hooks are told of a task."""
 
@@ -369,7 +369,7 @@ def _describe(task: Task) -> dict[str, str]:
     has any."""
     told = {
         "id": task.task_id,
-        "type": _TYPES.get(task.task_type, task.task_type),
+        "type": KINDS[task.task_type].hook_type,
         "task_type": task.task_type,
         "status": task.status.value,
         "description": _shortened(task.description),

@@ -44,7 +44,7 @@ class Box:
             owner,
             TaskStatus(envelope.status),
             notify,
-            lambda: envelope,
+            envelope,
             deliver=deliver,
         )
 

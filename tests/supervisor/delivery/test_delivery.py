@@ -122,18 +122,16 @@ async def deliver(crashes: Crashes, records: int, *, kill: int = 0) -> list[str]
     def add(number: int) -> None:
         id = f"n{number:06}"
 
-        def facts() -> Envelope:
-            return Envelope(
-                notification_id=id,
-                task_id="s1",
-                run_id="s1-1",
-                task_type="local_bash",
-                status="failed",
-                summary="x",
-                remaining=0,
-                all_terminal=True,
-            )
-
+        facts = Envelope(
+            notification_id=id,
+            task_id="s1",
+            run_id="s1-1",
+            task_type="local_bash",
+            status="failed",
+            summary="x",
+            remaining=0,
+            all_terminal=True,
+        )
         owner = "a" if number % 2 else None
         outbox.add(id, "s1", owner, TaskStatus.FAILED, "wake", facts)
 
