@@ -116,8 +116,10 @@ class TranscriptStore:
     on_written: Callable[[str], None] = attrs.field(
         default=lambda _: None, kw_only=True
     )
-    _on_kept: Callable[[str], None] | None = attrs.field(default=None, kw_only=True)
-    _durable: bool = attrs.field(default=False, kw_only=True)
+    _on_kept: Callable[[str], None] | None = attrs.field(
+        default=None, kw_only=True, alias="on_kept"
+    )
+    _durable: bool = attrs.field(default=False, kw_only=True, alias="durable")
     # For the logs: the bytes that wait, and whether nobody will ever write.
     waiting: int = attrs.field(default=0, init=False)
     is_stopped: bool = attrs.field(default=False, init=False)
