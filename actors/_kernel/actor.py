@@ -56,17 +56,19 @@ class StopRequest:
 class Context(Generic[M]):
     """What an actor's function is given: its mailbox and its own affairs."""
 
-    __slots__ = ("_stopping", "cell", "number", "started_by")
+    __slots__ = ("_deadline", "_scope", "_stopping", "cell", "number", "started_by")
 
     number: int
     """1 for the first incarnation, one more after each restart."""
 
     # For its supervisor: see `Incarnation`.
     cell: Cell[M]
-    # What acknowledged the start: the first step, or the actor itself.
     started_by: Literal["step", "actor"] | None
-    """What has acknowledged the start: the first step of the actor, itself, or nothing
-    yet."""
+    """What has acknowledged the start: the first step of the actor, the actor itself,
+    or nothing yet."""
+    # None until it is set.
+    _deadline: float | None
+    _scope: trio.CancelScope
     _stopping: trio.Event | None
 
     def __repr__(self) -> str:
@@ -116,11 +118,13 @@ class Context(Generic[M]):
         """When this incarnation is cancelled, on trio's clock; `math.inf` is
         never. The exit is then ``Stopped("deadline")``, which a supervisor
         treats like a failure."""
-        raise NotImplementedError
+        return math.inf if self._deadline is None else self._deadline
 
     @deadline.setter
     def deadline(self, deadline: float) -> None:
-        raise NotImplementedError
+        if not self.is_stopping or deadline < self._scope.deadline:
+            self._scope.deadline = deadline
+        self._deadline = deadline
 
     def started(self, value: object = None) -> None:
         """Acknowledge the start; ``value`` becomes ``ref.started_value``.
@@ -140,10 +144,8 @@ class Incarnation(Context[M]):
 
     __slots__ = (
         "_coroutine",
-        "_deadline",
         "_ended",
         "_reads_before",
-        "_scope",
         "_task",
         "exit",
         "stop_request",
@@ -164,8 +166,7 @@ class Incarnation(Context[M]):
         self.stop_request = None
         self._stopping = None
         self._ended: trio.Event | None = None
-        # None until it is set.
-        self._deadline: float | None = None
+        self._deadline = None
         self._task: trio.lowlevel.Task | None = None
         # Nobody reads a mailbox before its first actor does.
         self._reads_before = 0 if number == 1 else cell.mailbox.read_count
@@ -176,16 +177,6 @@ class Incarnation(Context[M]):
     @property
     def is_stopping(self) -> bool:
         return self.stop_request is not None
-
-    @property
-    def deadline(self) -> float:
-        return math.inf if self._deadline is None else self._deadline
-
-    @deadline.setter
-    def deadline(self, deadline: float) -> None:
-        if self.stop_request is None or deadline < self._scope.deadline:
-            self._scope.deadline = deadline
-        self._deadline = deadline
 
     def started(self, value: object = None) -> None:
         if self.started_by == "actor":

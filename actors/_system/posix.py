@@ -28,6 +28,8 @@ from trio.lowlevel import enable_ki_protection
 
 from .._kernel.checks import check_spawn
 from ..env import Clock, Ids, Processes, Terminal
+from .guardian.proc import is_frozen, look_at, send_signal
+from .guardian.requests import encode_environment, encode_request
 from .process import GUARDIAN_DIED, PATIENCE, Guardian, PosixProcess, wait_process_end
 from .process_output import OutputTurns
 
@@ -107,8 +109,6 @@ class PosixProcesses(Processes):
     ) -> PosixProcess:
         if sys.platform == "win32":
             raise OSError(errno.ENOSYS, "shell tasks need a Unix system", argv[0])
-        from .guardian.requests import encode_request
-
         size = None if terminal is None else (terminal.rows, terminal.columns)
         check_spawn(stdin, stderr, size, nice, rlimits or {}, _is_limit)
         mark = next(self._marks)
@@ -180,8 +180,6 @@ class PosixProcesses(Processes):
                     await guardian.aclose()
 
     def _encode(self, env: Mapping[str, str]) -> bytes:
-        from .guardian.requests import encode_environment
-
         if self._encoded is None or self._encoded[0] != env:
             self._encoded = dict(env), encode_environment(env)
         return self._encoded[1]
@@ -213,9 +211,6 @@ class _Guardian(Guardian):
     # An interrupt must leave no process that nobody knows of.
     @enable_ki_protection
     def __init__(self, variable: str) -> None:
-        # What a stop needs is loaded now: then there may be no descriptor for it.
-        from .guardian import proc as proc
-
         self.host = os.getpid()
         self.inner = 0
         """Told by the first tree that it starts."""
@@ -274,8 +269,6 @@ class _Guardian(Guardian):
 
         The outer one looks after the inner one, when asked to.
         """
-        from .guardian.proc import is_frozen, look_at, send_signal
-
         now = time.monotonic()
         if now < self._looked + _LOOK_EVERY or self._popen.returncode is not None:
             return
@@ -323,7 +316,7 @@ class _Guardian(Guardian):
 
 
 def _absolute(directory: str | None) -> str:
-    return os.path.abspath(directory or os.getcwd())
+    return os.path.abspath(directory or os.curdir)
 
 
 def _is_limit(name: str) -> bool:

@@ -7,17 +7,15 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import attrs
 import trio
 
 from ..env import Process, ProcessExit, ProcessUsage
+from .guardian import proc
 from .process_input import ProcessInput
 from .process_output import OutputTurns, ProcessOutput
-
-if TYPE_CHECKING:
-    from .guardian.proc import Seen
 
 PATIENCE = 5.0
 """Seconds that closing waits for what was killed and does not end: a process in
@@ -70,8 +68,6 @@ class PosixProcess(Process):
 
     def __attrs_post_init__(self) -> None:
         self._channel.setblocking(False)
-        self._streams = 1 + self._has_input + self._has_errors
-        """The number of descriptors that we are given."""
         self._unsent = b""
         self._heard = b""
         self._pid = 0
@@ -180,9 +176,7 @@ class PosixProcess(Process):
         return self._input
 
     def usage(self) -> ProcessUsage | None:
-        from .guardian.proc import HAS_PROC
-
-        if not self._gone and (self._lost or not HAS_PROC):
+        if not self._gone and (self._lost or not proc.HAS_PROC):
             return None
         usage = _usage_of(() if self._gone else self._seen())
         ended = self._exit.cpu_seconds if self._exit is not None else None
@@ -191,19 +185,17 @@ class PosixProcess(Process):
         self._most_used = max(self._most_used, used)
         return attrs.evolve(usage, cpu_seconds=self._most_used)
 
-    def _seen(self) -> Iterator[Seen]:
+    def _seen(self) -> Iterator[proc.Seen]:
         """Yield the members that descend from the leader, or are orphans of it."""
-        from .guardian.proc import adopted_by, descendants_of, look_at, mark_of
-
         roots = [] if self._exit is not None else [self._pid]
         others = {pid for tree in self._registry for pid in (tree._pid, tree._session)}
         roots += [
             pid
-            for pid in adopted_by(self._guardian.inner)
-            if pid not in others and mark_of(pid) == self._mark
+            for pid in proc.adopted_by(self._guardian.inner)
+            if pid not in others and proc.mark_of(pid) == self._mark
         ]
-        for pid in descendants_of(roots):
-            if (seen := look_at(pid)) is not None:
+        for pid in proc.descendants_of(roots):
+            if (seen := proc.look_at(pid)) is not None:
                 yield seen
 
     async def wait_exit(self) -> ProcessExit:
@@ -348,7 +340,7 @@ class PosixProcess(Process):
     def _take(self, descriptors: list[int]) -> None:
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
-        if len(descriptors) < self._streams:
+        if len(descriptors) < 1 + self._has_input + self._has_errors:
             for descriptor in descriptors:
                 os.close(descriptor)
         elif descriptors:
@@ -397,23 +389,15 @@ class PosixProcess(Process):
 
     def _find_lost(self) -> list[int]:
         """Return what can be found of the tree when no guardian knows more."""
-        from .guardian.proc import (
-            HAS_PROC,
-            group_exists,
-            look_at_processes,
-            mark_of,
-            variable_of,
-        )
-
-        if not HAS_PROC:
-            return [-self._pid] if self._pid and group_exists(self._pid) else []
+        if not proc.HAS_PROC:
+            return [-self._pid] if self._pid and proc.group_exists(self._pid) else []
         members: set[int] = set()
-        seen = {process.pid: process for process in look_at_processes()}
+        seen = {process.pid: process for process in proc.look_at_processes()}
         for process in seen.values():
             if process.alive and (
                 (self._pid and process.session == self._session)
-                or mark_of(process.pid) == self._mark
-                or variable_of(process.pid, self._variable) == self._marker
+                or proc.mark_of(process.pid) == self._mark
+                or proc.variable_of(process.pid, self._variable) == self._marker
             ):
                 members.add(process.pid)
         for pid in [*seen]:
@@ -427,11 +411,9 @@ class PosixProcess(Process):
         return sorted(members)
 
     def _signal_lost(self, pids: Sequence[int], *signals: int) -> None:
-        from .guardian.proc import send_signal
-
         for number in signals:
             for pid in pids:
-                send_signal(pid, number)
+                proc.send_signal(pid, number)
 
     async def _kill_lost(self) -> None:
         # The other half of the guardian ends everything, and then itself.
@@ -461,23 +443,21 @@ class PosixProcess(Process):
         nobody was born during a look; on a machine where somebody always is, many
         looks must have been in vain.
         """
-        from .guardian.proc import HAS_PROC, all_pids, mark_of, newest_pid, send_signal
-
-        if not HAS_PROC:
+        if not proc.HAS_PROC:
             return False
         for _ in range(_LOOKS_IN_VAIN):
-            before = newest = newest_pid()
+            before = newest = proc.newest_pid()
             bearers: set[int] = set()
-            for pid in all_pids():
-                if mark_of(pid) == self._mark:
-                    send_signal(pid, signal.SIGKILL)
+            for pid in proc.all_pids():
+                if proc.mark_of(pid) == self._mark:
+                    proc.send_signal(pid, signal.SIGKILL)
                     bearers.add(pid)
             for _ in range(_BIRTHS):
                 for pid in range(newest, max(newest - _NEWEST, 0), -1):
-                    if mark_of(pid) == self._mark:
-                        send_signal(pid, signal.SIGKILL)
+                    if proc.mark_of(pid) == self._mark:
+                        proc.send_signal(pid, signal.SIGKILL)
                         bearers.add(pid)
-                newest = newest_pid()
+                newest = proc.newest_pid()
             if bearers - met:
                 met |= bearers
                 return True
@@ -489,10 +469,8 @@ class PosixProcess(Process):
 
 async def wait_process_end(pid: int) -> bool:
     """Wait for the end of a process; tell whether it is known to have ended."""
-    from .guardian.proc import open_pidfd
-
     try:
-        pidfd = open_pidfd(pid) if pid > 0 else None
+        pidfd = proc.open_pidfd(pid) if pid > 0 else None
     except ProcessLookupError:
         return True
     if pidfd is None:
@@ -506,7 +484,7 @@ async def wait_process_end(pid: int) -> bool:
         os.close(pidfd)
 
 
-def _usage_of(members: Iterable[Seen]) -> ProcessUsage:
+def _usage_of(members: Iterable[proc.Seen]) -> ProcessUsage:
     ticks = pages = processes = 0
     for seen in members:
         ticks += seen.ticks

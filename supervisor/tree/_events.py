@@ -201,7 +201,7 @@ class Subscription:
 
     def _take_batch(self) -> bool:
         if not self._pending and self._missed:
-            self._stream.tell_gap(self)
+            self._add_gap(self._stream.seq, self._stream.now())
         self._pending, self._batch = self._batch, self._pending
         self._batch.reverse()
         return bool(self._batch)
@@ -234,9 +234,7 @@ class Subscription:
             self._missed += 1
             return
         if self._missed:
-            _, seq, time, _ = event
-            pending.append((Gap, seq, time, (self._missed,)))
-            self._missed = 0
+            self._add_gap(*event[1:3])
         pending.append(event)
         if self._news is not None:
             self._wake()
@@ -245,8 +243,7 @@ class Subscription:
         """Called by the stream when an event could not be kept for this reader."""
         self._missed += 1
 
-    def offer_gap(self, seq: int, time: float) -> None:
-        """Called by the stream when the reader has caught up."""
+    def _add_gap(self, seq: int, time: float) -> None:
         self._pending.append((Gap, seq, time, (self._missed,)))
         self._missed = 0
 
@@ -261,7 +258,8 @@ class EventStream:
 
     def __init__(self) -> None:
         self._seq = 0
-        self._now = trio.lowlevel.current_clock().current_time
+        self.now = trio.lowlevel.current_clock().current_time
+        """Returns the time of an event, on trio's clock."""
         # Replaced, never changed: a reader may leave while it is told.
         self._readers: tuple[Subscription, ...] = ()
         # Those that are told what an agent says, by its id, or all agents: by None.
@@ -320,7 +318,7 @@ class EventStream:
         if not readers:
             self._seq = seq
         else:
-            event = (kind, seq, self._now(), fields)
+            event = (kind, seq, self.now(), fields)
             self._seq = seq
             for reader in readers:
                 # The boundary: what is told may be the end of a task.
@@ -337,7 +335,7 @@ class EventStream:
         readers = (*listeners.get(None, ()), *listeners.get(agent_id, ()))
         if readers:
             self._seq += 1
-            event = (kind, self._seq, self._now(), fields)
+            event = (kind, self._seq, self.now(), fields)
             for reader in readers:
                 reader.offer(event)
 
@@ -345,10 +343,6 @@ class EventStream:
         """An agent will say no more."""
         for reader in self._listeners.get(agent_id, ()):
             reader.close()
-
-    def tell_gap(self, reader: Subscription) -> None:
-        """Tell a reader that has read everything what it missed last."""
-        reader.offer_gap(self._seq, self._now())
 
     def forget(self, reader: Subscription) -> None:
         """Tell this reader no more."""

@@ -9,6 +9,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+if sys.platform != "win32":
+    import resource
+
 
 def _has_proc() -> bool:
     try:
@@ -233,8 +236,6 @@ def set_mark(mark: int) -> None:
     they give up: their parent, session, environment and files.
     """
     if sys.platform == "linux":
-        import resource
-
         hard = resource.getrlimit(_RLIMIT_LOCKS)[1]
         if hard == resource.RLIM_INFINITY or hard > mark:
             resource.setrlimit(_RLIMIT_LOCKS, (mark, hard))
@@ -244,8 +245,6 @@ def mark_of(pid: int) -> int | None:
     """Return the mark that a process bears, if any; also that of a zombie."""
     if sys.platform != "linux":
         return None
-    import resource
-
     try:
         # This works for the same user's processes also where /proc hides them.
         soft = resource.prlimit(pid, _RLIMIT_LOCKS)[0]

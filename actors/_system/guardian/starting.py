@@ -22,7 +22,7 @@ import resource
 import signal
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .proc import HAS_PROC, PR_SET_DUMPABLE, prctl, send_signal, set_mark
@@ -210,36 +210,26 @@ def _spawn(request: Request, env: dict[bytes, bytes], streams: _Streams) -> int:
         (os.POSIX_SPAWN_DUP2, streams.output, 1),
         (os.POSIX_SPAWN_DUP2, streams.errors, 2),
     ]
-    failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for program in _places(request, env):
-        try:
-            with _FewDescriptors():
-                return os.posix_spawn(
-                    program,
-                    request.argv,
-                    env,
-                    file_actions=actions,
-                    setsid=True,
-                    setsigmask=[],
-                    setsigdef=CATCHABLE,
-                )
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except PermissionError as error:
-            failure = error  # As a shell does: try the next, but report this one.
-    raise failure
 
+    def spawn(program: bytes) -> int:
+        return os.posix_spawn(
+            program,
+            request.argv,
+            env,
+            file_actions=actions,
+            setsid=True,
+            setsigmask=[],
+            setsigdef=CATCHABLE,
+        )
 
-class _FewDescriptors:
-    """The limit that programs inherit."""
-
-    def __enter__(self) -> None:
-        if _FILES[0] != _FILES[1]:
-            _use_few_descriptors()
-
-    def __exit__(self, *error: object) -> None:
-        if _FILES[0] != _FILES[1]:
-            use_all_descriptors()
+    if _FILES[0] == _FILES[1]:
+        return _run_first(request, env, spawn)
+    # The program inherits the limit that we have at this moment.
+    try:
+        _use_few_descriptors()
+        return _run_first(request, env, spawn)
+    finally:
+        use_all_descriptors()
 
 
 def _use_few_descriptors() -> None:
@@ -248,15 +238,18 @@ def _use_few_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES[0], hard))
 
 
-def _execute(request: Request, env: dict[bytes, bytes]) -> None:
+def _run_first(
+    request: Request, env: dict[bytes, bytes], run: Callable[[bytes], int]
+) -> int:
+    """Run the first program of this name in the path, as a shell does."""
     failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     for program in _places(request, env):
         try:
-            os.execve(program, request.argv, env)
+            return run(program)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError as error:
-            failure = error
+            failure = error  # Try the next, but report this one.
     raise failure
 
 
@@ -373,7 +366,7 @@ def _become(
             with _Failing(f"rlimit {name}"):
                 _limit(name, value)
         with _Failing("program"):
-            _execute(request, env)
+            _run_first(request, env, lambda it: os.execve(it, request.argv, env))
     except MemoryError:
         os.write(report, _NO_MEMORY)
     except OSError as error:
