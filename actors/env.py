@@ -330,7 +330,8 @@ class Share(Protocol):
 
     def holder(self, name: str) -> str | None:
         """Return in words who else has ``name``, or None if nobody has. Where the
-        system cannot tell, anybody else who uses the directory counts."""
+        system cannot tell, anybody else counts who uses the directory, or may use it:
+        the words say which."""
         ...
 
     def release(self, name: str) -> None:

@@ -9,6 +9,7 @@ import os
 import stat
 import struct
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,8 @@ _LOCKED: Final = (errno.EAGAIN, errno.EACCES)
 _NO_LOCKS: Final = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 # What is said where the directory itself can never be locked, by anybody.
 _NEVER_LOCKED: Final = (*_NO_LOCKS, errno.ENOLCK, errno.EACCES, errno.EPERM)
+# What is said where something is used up for now.
+_SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 # Kinds of locks of a byte, and how those of a process are set and looked at.
 _WRITE: Final = getattr(fcntl, "F_WRLCK", 1)
 _READ_LOCK: Final = getattr(fcntl, "F_RDLCK", 0)
@@ -70,19 +73,29 @@ class SharedDirectory(Share):
             pass  # It is tried again. Till then it cannot be told who else is there.
 
     def is_alone(self) -> bool:
+        return self._others() is None
+
+    def _others(self) -> str | None:
+        """Return in words why somebody else may have it in use; None if nobody has."""
+        number: int | None = None
         try:
             self._open()
         except OSError as error:
-            # As without a free descriptor: there may be somebody.
-            return error.errno in _NEVER_LOCKED
-        if self._fd is None or fcntl is None:
-            return True
-        number = self._lock(fcntl.LOCK_EX)
-        # The lock is lost meanwhile. Two who ask within these microseconds may both
-        # be told that they are alone.
-        self._lock(fcntl.LOCK_SH)
+            # As without a free descriptor.
+            number = error.errno
+        else:
+            if self._fd is None or fcntl is None:
+                return None
+            number = self._lock(fcntl.LOCK_EX)
+            # The lock is lost meanwhile. Two who ask within these microseconds may
+            # both be told that they are alone.
+            self._lock(fcntl.LOCK_SH)
+            if number in _LOCKED:
+                return "somebody else has the directory open"
         # Where files cannot be locked at all nobody can tell.
-        return number is None or (number not in _LOCKED and number in _NEVER_LOCKED)
+        if number is None or number in _NEVER_LOCKED:
+            return None
+        return f"who else has the directory open cannot be told: {os.strerror(number)}"
 
     def _open(self) -> None:
         """Have in use what is at the path now, with all claims; somebody may have put
@@ -122,8 +135,13 @@ class SharedDirectory(Share):
         if name in self._claims:
             return None
         byte = _byte_of(name)
-        file = self._open_file(make=True)
-        unlocked = self._try(file, _SET_BYTE, _WRITE, byte)
+        file: int | None = None
+        try:
+            file = self._open_file(make=True)
+        except OSError as scarcity:
+            unlocked: OSError | None = scarcity
+        else:
+            unlocked = self._try(file, _SET_BYTE, _WRITE, byte)
         if unlocked is not None and unlocked.errno in _LOCKED:
             return self._who(byte)
         # It is looked at first, so that who only tries is in nobody's way.
@@ -157,18 +175,19 @@ class SharedDirectory(Share):
         if name in self._claims:
             return None
         if _SET_BYTE is not None and not self._is_closed:
-            try:
+            file: int | None = None
+            with suppress(OSError):
                 self._open()
-            except OSError:
-                pass
+            with suppress(OSError):
+                file = self._open_file()
             byte = _byte_of(name)
-            told = [self._sees(fd, byte) for fd in (self._fd, self._open_file())]
+            told = [self._sees(fd, byte) for fd in (self._fd, file)]
             if True in told:
                 return self._who(byte)
             # Who has no lock of it sees none of others who have none.
             if False in told and name not in self._unlocked:
                 return None
-        return None if self.is_alone() else "another runtime on the directory"
+        return self._others()
 
     def release(self, name: str) -> None:
         byte = _byte_of(name)
@@ -188,7 +207,11 @@ class SharedDirectory(Share):
 
     def _open_file(self, *, make: bool = False) -> int | None:
         """Have the file of the claims open that is there now, with all claims; return
-        None if there is none that can have some."""
+        None if there is none that can have some.
+
+        Raises:
+            OSError: if that cannot be told now.
+        """
         path = self._directory / "agents.lock"
         if self._file is not None:
             if _is_at(path, self._file):
@@ -198,7 +221,9 @@ class SharedDirectory(Share):
         how = os.O_RDWR | COMMON
         try:
             fd = create(path, how | os.O_CREAT) if make else os.open(path, how)
-        except OSError:
+        except OSError as error:
+            if error.errno in _SCARCE:
+                raise
             return None
         try:
             is_regular = stat.S_ISREG(os.fstat(fd).st_mode)

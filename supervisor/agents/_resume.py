@@ -95,14 +95,14 @@ class Resumes:
         except ValueError:
             return None  # No agent can have this id.
 
-    def stored(self, agent_id: str) -> AgentMeta | None:
-        """Return the same for who is about to go on with it.
+    def stored(self, agent_id: str, *, claim: bool = False) -> AgentMeta | None:
+        """Return the same for who is about to go on with it, and ``claim`` it.
 
         Raises:
-            ResumeRefused: if it cannot be read.
+            ResumeRefused: if it cannot be read, or claimed.
         """
         try:
-            return self.meta(agent_id)
+            return self._claim(agent_id) if claim else self.meta(agent_id)
         except OSError as error:
             why = f"what the directory says of it cannot be read: {error}"
             raise ResumeRefused(agent_id, why) from error
@@ -126,7 +126,7 @@ class Resumes:
     async def _begin(self, wanted: Continuation, before: AgentTask | None) -> AgentTask:
         """Do it. No other runtime begins one meanwhile."""
         agent_id = wanted.agent_id
-        stored = self._claim(agent_id)
+        stored = self.stored(agent_id, claim=True)
         meta = stored if before is None else before.meta
         if meta is None:
             raise ResumeRefused(agent_id, "nothing in the directory says what it was")
@@ -170,8 +170,8 @@ class Resumes:
 
         Raises:
             AgentRunsElsewhere: if another one on the directory has it.
-            ResumeRefused: if that cannot be told, and there may be another one; if it
-                cannot be read what the directory says.
+            ResumeRefused: if that cannot be told, and there may be another one.
+            OSError: if what the directory says of it cannot be read.
         """
         share = self._life.share
         try:
@@ -184,12 +184,14 @@ class Resumes:
                 )
                 raise ResumeRefused(task_id, why) from error
             holder = None
-        stored = self.stored(task_id) if holder is None else None
+        if holder is not None:
+            raise AgentRunsElsewhere(task_id, holder)
+        stored = self.meta(task_id)
         if self._is_unfinished(stored):
             # Where nobody can have it alone.
             holder = share.holder(task_id)
         if holder is not None:
-            raise AgentRunsElsewhere(task_id, holder)
+            raise ResumeRefused(task_id, f"another runtime may run it: {holder}")
         return stored
 
     def _is_unfinished(self, meta: AgentMeta | None) -> bool:
@@ -361,16 +363,16 @@ class Resumes:
             return False
         try:
             meta = self._claim(agent_id)
+            if meta is None or not self._is_unfinished(meta):
+                return False  # It has ended in another runtime, just now.
+            killed = attrs.evolve(meta, status=TaskStatus.KILLED.value)
+            self._agents.transcripts.write_meta(killed)
+            return True
         except ResumeRefused:
-            meta = None
-        if meta is None or not self._is_unfinished(meta):
-            # Another runtime has it, or it has ended in one, just now.
+            return False  # Another runtime has it, or may have it.
+        finally:
+            # What is to be written is let go when it is.
             self._agents.let_go(agent_id)
-            return False
-        # It is let go when that is written.
-        killed = attrs.evolve(meta, status=TaskStatus.KILLED.value)
-        self._agents.transcripts.write_meta(killed)
-        return True
 
 
 def _left(meta: AgentMeta) -> list[UserMessage]:

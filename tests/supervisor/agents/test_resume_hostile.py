@@ -620,6 +620,11 @@ async def test_one_that_cannot_be_read_is_told_by_its_name_and_the_others_listed
             for ask in (runtime.agent_meta, runtime.abandon_agent):
                 with pytest.raises(OSError, match=str(path)):
                     ask(bad)
+            # The second time it is read, when nobody else changes it any more.
+            left.files.left = 1
+            with pytest.raises(OSError, match=str(path)):
+                runtime.abandon_agent(bad)
+            left.files.left = 0
             with pytest.raises(MessageRefused, match=str(path)):
                 await runtime.send(bad, "hello")
             output = {tool.name: tool for tool in runtime.tools_for(None)}["TaskOutput"]

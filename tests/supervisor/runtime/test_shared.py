@@ -505,6 +505,33 @@ def test_without_a_free_descriptor_a_claim_holds_or_is_refused(tmp_path: Path) -
 
 
 @linux
+def test_where_the_directory_has_no_locks_a_claim_takes_a_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TR6: without a free one it is not taken for the last word."""
+    import resource
+
+    files = real_env().files
+    first, second = files.share(tmp_path), files.share(tmp_path)
+    locks = Locks(monkeypatch)
+    locks.number = errno.EOPNOTSUPP
+    locks.spares = tmp_path / "agents.lock"
+    locks.fails = lambda call: True
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            first.claim("a")
+        assert second.holder("a") == "somebody else has the directory open"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert first.claim("a") is None
+    assert second.claim("a") is not None
+    for share in (first, second):
+        share.close()
+
+
+@linux
 def test_who_may_not_read_the_directory_is_taken_to_be_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -529,15 +556,22 @@ class Locks:
         self.fails: Callable[[int], bool] = lambda call: False
         self.calls = 0
         self.faulty = True
+        self.spares: Path | None = None
+        """The file of which the locks do not fail."""
         self._fcntl = fcntl.fcntl
         monkeypatch.setattr(fcntl, "fcntl", self._called)
 
     def _called(self, fd: int, how: int, what: Any = 0) -> Any:
-        if self.faulty and isinstance(what, bytes):
+        if self.faulty and isinstance(what, bytes) and not self._is_spared(fd):
             self.calls += 1
             if self.fails(self.calls):
                 raise OSError(self.number, os.strerror(self.number))
         return self._fcntl(fd, how, what)
+
+    def _is_spared(self, fd: int) -> bool:
+        if self.spares is None or not self.spares.exists():
+            return False
+        return os.path.samestat(self.spares.stat(), os.fstat(fd))
 
 
 def going_on(share: Share, name: str) -> Iterator[bool]:
@@ -606,7 +640,7 @@ async def test_where_no_lock_can_be_had_only_who_is_alone_resumes(
                 for runtime in (first, second):
                     assert runtime.unfinished_agents() == []
                     assert not runtime.abandon_agent(id)
-                    with pytest.raises(ResumeRefused, match="another runtime"):
+                    with pytest.raises(ResumeRefused, match="another runtime may"):
                         await runtime.resume(id)
             assert [meta.agent_id for meta in first.unfinished_agents()] == [id]
             assert (await (await first.resume(id)).wait()).error is None
