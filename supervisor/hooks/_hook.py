@@ -11,7 +11,7 @@ import attrs
 from actors.house import by, check_number, check_type
 from actors.text import one_line
 
-from ..permissions import Rule, as_tuple, is_async_function, list_of
+from ..permissions import Rule, as_tuple, check_list, is_async_function
 from ..permissions._rules import name_in, speaks_of_any
 from ..permissions._tool_names import KNOWN, all_names, is_whole_server
 
@@ -23,6 +23,7 @@ TOOL_LISTS: Final = (
     "post_tool_failure",
 )
 """The lists of hooks round tool calls."""
+_LISTS: Final = ("start", "stop", "main_stop", *TOOL_LISTS)
 
 HookFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Any]]
 """A hook in the program itself; see the module."""
@@ -144,19 +145,6 @@ def matcher_for(only: Rule, matcher: str) -> str | None:
     return "*" if "*" in name else name
 
 
-_are_hooks: Final = list_of(Hook, lambda value: f"Hook({value!r})")
-
-
-def _check_hooks(instance: object, field: attrs.Attribute[Any], hooks: Any) -> None:
-    _are_hooks(instance, field, hooks)
-    for hook in hooks:
-        if hook.only is not None and field.name not in TOOL_LISTS:
-            raise ValueError(
-                f"{field.name} is not about tool calls, so its hooks have no only:"
-                f" {hook!r}"
-            )
-
-
 def _as_hooks(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
     return as_tuple(hooks)
 
@@ -183,30 +171,27 @@ class Hooks:
         TypeError, ValueError: naming the argument and its value.
     """
 
-    start: tuple[Hook, ...] = attrs.field(
-        default=(), converter=_as_hooks, validator=_check_hooks
-    )
-    stop: tuple[Hook, ...] = attrs.field(
-        default=(), converter=_as_hooks, validator=_check_hooks
-    )
-    main_stop: tuple[Hook, ...] = attrs.field(
-        default=(), converter=_as_hooks, validator=_check_hooks
-    )
-    pre_tool: tuple[Hook, ...] = attrs.field(
-        default=(), converter=_as_hooks, validator=_check_hooks
-    )
-    permission_request: tuple[Hook, ...] = attrs.field(
-        default=(), converter=_as_hooks, validator=_check_hooks
-    )
-    post_tool: tuple[Hook, ...] = attrs.field(
-        default=(), converter=_as_hooks, validator=_check_hooks
-    )
-    post_tool_failure: tuple[Hook, ...] = attrs.field(
-        default=(), converter=_as_hooks, validator=_check_hooks
-    )
+    start: tuple[Hook, ...] = attrs.field(default=(), converter=_as_hooks)
+    stop: tuple[Hook, ...] = attrs.field(default=(), converter=_as_hooks)
+    main_stop: tuple[Hook, ...] = attrs.field(default=(), converter=_as_hooks)
+    pre_tool: tuple[Hook, ...] = attrs.field(default=(), converter=_as_hooks)
+    permission_request: tuple[Hook, ...] = attrs.field(default=(), converter=_as_hooks)
+    post_tool: tuple[Hook, ...] = attrs.field(default=(), converter=_as_hooks)
+    post_tool_failure: tuple[Hook, ...] = attrs.field(default=(), converter=_as_hooks)
     timeout: float = attrs.field(
         default=60.0, validator=by(check_number, "seconds", zero=False)
     )
+
+    def __attrs_post_init__(self) -> None:
+        for name in _LISTS:
+            hooks: tuple[Hook, ...] = getattr(self, name)
+            check_list(name, hooks, Hook, lambda value: f"Hook({value!r})")
+            for hook in hooks:
+                if hook.only is not None and name not in TOOL_LISTS:
+                    raise ValueError(
+                        f"{name} is not about tool calls, so its hooks have no only:"
+                        f" {hook!r}"
+                    )
 
     def with_more(self, more: Hooks) -> Hooks:
         """Return these and then ``more``, each with the time that it has now."""
@@ -218,6 +203,6 @@ class Hooks:
                     for hook in getattr(more, name)
                 ),
             )
-            for name in (*TOOL_LISTS, "start", "stop", "main_stop")
+            for name in _LISTS
         }
         return attrs.evolve(self, **lists)

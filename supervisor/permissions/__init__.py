@@ -146,26 +146,22 @@ def is_async_function(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-def list_of(kind: type, suggest: Callable[[object], str]) -> Any:
-    """Return a validator for a list of these; ``suggest`` returns what to write in
-    the place of something else."""
-
-    def check(_: object, field: attrs.Attribute[Any], values: object) -> None:
-        name, what = field.name, f"{kind.__name__} objects"
-        if not isinstance(values, tuple):
-            inner = repr(values) if isinstance(values, kind) else suggest(values)
+def check_list(
+    name: str, values: object, kind: type, suggest: Callable[[object], str]
+) -> None:
+    """Refuse what is no list of these; ``suggest`` returns what to write in the place
+    of something else."""
+    what = f"{kind.__name__} objects"
+    if not isinstance(values, tuple):
+        inner = repr(values) if isinstance(values, kind) else suggest(values)
+        raise TypeError(
+            f"{name} must be a list of {what}, not {values!r}: write {name}=[{inner}]"
+        )
+    for value in cast("tuple[object, ...]", values):
+        if not isinstance(value, kind):
             raise TypeError(
-                f"{name} must be a list of {what}, not {values!r}: write"
-                f" {name}=[{inner}]"
+                f"{name} must be {what}, not {value!r}: write {name}=[{suggest(value)}]"
             )
-        for value in cast("tuple[object, ...]", values):
-            if not isinstance(value, kind):
-                raise TypeError(
-                    f"{name} must be {what}, not {value!r}: write"
-                    f" {name}=[{suggest(value)}]"
-                )
-
-    return check
 
 
 def _as_rule(value: object) -> str:
@@ -173,7 +169,7 @@ def _as_rule(value: object) -> str:
     return f'Rule("allow", {json.dumps(text, ensure_ascii=False)})'
 
 
-def _check_ask(_: object, __: object, functions: object) -> None:
+def _check_ask(functions: object) -> None:
     if not isinstance(functions, tuple):
         raise TypeError(
             f"ask must be a list of async functions, not {functions!r}: write ask=[...]"
@@ -203,13 +199,13 @@ class Permissions:
         TypeError, ValueError: naming the argument and its value.
     """
 
-    rules: tuple[Rule, ...] = attrs.field(
-        default=(), converter=_as_rules, validator=list_of(Rule, _as_rule)
-    )
+    rules: tuple[Rule, ...] = attrs.field(default=(), converter=_as_rules)
     mode: Mode = attrs.field(default="default", converter=_as_mode)
-    ask: tuple[Ask, ...] = attrs.field(
-        default=(), converter=_as_functions, validator=_check_ask
-    )
+    ask: tuple[Ask, ...] = attrs.field(default=(), converter=_as_functions)
+
+    def __attrs_post_init__(self) -> None:
+        check_list("rules", self.rules, Rule, _as_rule)
+        _check_ask(self.ask)
 
     async def judge(
         self,
