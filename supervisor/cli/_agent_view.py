@@ -77,22 +77,19 @@ class PlainAgentView(PlainView):
     def line(self, event: Event) -> str | None:
         match event:
             case HostStep(text=text):
-                return self.lay_out(event.time, "host", "", one_line(text, _ROOM))
+                what, task_id = "host", ""
             case StillWaiting(task_id=task_id, text=text, waited=waited):
-                text = f"{waited:.0f} s: {one_line(text, _ROOM)}"
-                return self.lay_out(event.time, "waits", task_id, text)
+                what, text = "waits", f"{waited:.0f} s: {text}"
             case Warned(task_id=str(task_id), text=text):
-                return self.lay_out(
-                    event.time, "warning", task_id, one_line(text, _ROOM)
-                )
+                what = "warning"
             case AgentSaid(task_id=task_id, event=said):
                 told = _told(said)
                 if told is None:
                     return None
                 what, text = told
-                return self.lay_out(event.time, what, task_id, one_line(text, _ROOM))
             case _:
                 return super().line(event)
+        return self.lay_out(event.time, what, task_id, one_line(text, _ROOM))
 
 
 class JsonAgentView(JsonView):

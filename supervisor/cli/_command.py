@@ -76,6 +76,15 @@ def _main() -> None:
         raise click.ClickException("shell commands need a Unix system")
 
 
+_json = click.option("--json", is_flag=True, help="Print each event as a line of JSON.")
+_directory = click.option(
+    "--directory",
+    metavar="DIRECTORY",
+    help="Where output files go, and the transcripts of agents.  [default: a new"
+    " temporary one]",
+)
+
+
 @_main.command(cls=_Run, short_help="Supervise some commands until all have ended.")
 @click.option(
     "-c",
@@ -93,7 +102,7 @@ def _main() -> None:
     help="How many may run at once; the others wait.  [default: what"
     " TRIO_SUPERVISOR_MAX_TASKS says, or all]",
 )
-@click.option("--json", is_flag=True, help="Print each event as a line of JSON.")
+@_json
 @click.option(
     "--envelopes",
     is_flag=True,
@@ -134,11 +143,7 @@ def _main() -> None:
     type=values.option(values.deadline),
     help="After which a command is stopped and has failed.",
 )
-@click.option(
-    "--directory",
-    metavar="DIRECTORY",
-    help="Where the output files go.  [default: a new one for temporary files]",
-)
+@_directory
 @click.argument("words", nargs=-1, metavar="")
 @click.pass_context
 def run(
@@ -264,17 +269,8 @@ def run(
     metavar="DIRECTORY",
     help="Agents that a model may start: the .md files there.",
 )
-@click.option(
-    "--json",
-    is_flag=True,
-    help="Print each event as a line of JSON, and take answers likewise.",
-)
-@click.option(
-    "--directory",
-    metavar="DIRECTORY",
-    help="Where transcripts and output files go.  [default: a new one for temporary"
-    " files]",
-)
+@_json
+@_directory
 @click.argument("what", metavar="SCRIPT|PROMPT")
 def agent(**options: Any) -> int:
     """Play a script of agents, or let a real model work on a prompt.

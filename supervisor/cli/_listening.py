@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
-from typing import cast
-
 import trio
 
-from actors.agent import AgentContext, AgentEvent, AssistantMessage, Run
+from actors.agent import AssistantMessage
 
 from ..runtime import AgentSaid, Runtime, TaskHandle
 from ..tree import Event
 
 
 class Listening:
-    """Wraps the loop of all agents, the host's and those that agents start, and
-    keeps what they say.
+    """Keeps what all agents say, the host's and those that agents start.
 
     Whoever reads the runtime's events, with those of its agents, calls `hear` with
     each when it has been shown.
     """
 
-    def __init__(self, loop: Run) -> None:
+    def __init__(self) -> None:
         self.runtime: Runtime
         """To be set before the first agent begins."""
         self.said: dict[str, list[str]] = {}
         """What each agent has said, by its id."""
-        self.begun: Callable[[AgentContext], None] | None = None
-        """If it is set it is called once, with the next of the host's agents to
-        begin."""
-        self._loop = loop
-        self._runs: set[str] = set()
         self._heard = 0
         self._news = trio.lowlevel.ParkingLot()
-
-    async def run(self, context: AgentContext) -> AsyncGenerator[AgentEvent, None]:
-        """Be the ``run`` of every agent."""
-        if context.run_id not in self._runs:
-            self._runs.add(context.run_id)
-            if self.begun is not None and context.depth == 0:
-                begun, self.begun = self.begun, None
-                begun(context)
-        loop = cast(AsyncGenerator[AgentEvent, None], self._loop(context))
-        async with aclosing(loop) as running:
-            async for event in running:
-                yield event  # noqa: ASYNC119 - who reads closes
 
     def hear(self, event: Event) -> None:
         """Take in one event of the runtime."""

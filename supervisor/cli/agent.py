@@ -8,6 +8,7 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,7 @@ import attrs
 import trio
 
 from actors import TaskStatus
-from actors.agent import Agent, AgentContext, Run
+from actors.agent import Agent, Run
 from actors.models import Model, loop
 from actors.models.scripted import Script, Step
 from actors.text import clean_text, one_line
@@ -113,7 +114,8 @@ class _Session:
         self._stopped: set[str] = set()
         self.ended: dict[str, TaskSnapshot] = {}
         """How the agents of the host have ended."""
-        self._listening = Listening(run)
+        self._loop = run
+        self._listening = Listening()
         self._runtime: Runtime
 
     def has_failed(self) -> bool:
@@ -132,7 +134,7 @@ class _Session:
         order = self._order
         policy = AgentPolicy(
             definitions=order.definitions or _definitions(order.script),
-            run=self._listening.run,
+            run=self._loop,
             permissions=Permissions(rules=order.rules, mode=order.mode),
             hooks=order.hooks,
         )
@@ -200,9 +202,10 @@ class _Session:
                     task = await runtime.launch(self._agent(step), description=name)
                     self._ids[name] = task.id
                 case "run":
-                    begun = trio.Event()
-                    foreground.start_soon(self._run_in_foreground, step, begun)
-                    await begun.wait()
+                    # It runs there until it ends, or is moved.
+                    run = partial(runtime.run, self._agent(step), description=name)
+                    task = await foreground.start(run)
+                    self._ids[name] = task.id
                 case "background":
                     if not runtime.background(self._id(step)):
                         raise StepFailed("it is not in the foreground")
@@ -221,7 +224,7 @@ class _Session:
         script = order.script.agents[step.agent]
         is_real = order.provider is not None
         agent = Agent(
-            self._listening.run,
+            self._loop,
             step.text or "",
             description=step.agent,
             model=f"{order.provider}/{order.model}" if is_real else script.model,
@@ -229,19 +232,6 @@ class _Session:
         )
         is_defined = script.description and not is_real
         return attrs.evolve(agent, type=step.agent) if is_defined else agent
-
-    async def _run_in_foreground(self, step: Step, begun: trio.Event) -> None:
-        """Run an agent until it ends, or is moved. Several may run so at once."""
-
-        def note(context: AgentContext) -> None:
-            self._ids[step.agent] = context.agent_id
-            begun.set()
-
-        self._listening.begun = note
-        with _named(step, self._order.script.source):
-            task = await self._runtime.run(self._agent(step), description=step.agent)
-        self._ids[step.agent] = task.id
-        begun.set()
 
     async def _resume(self, step: Step) -> None:
         task_id = self._id(step)

@@ -13,7 +13,7 @@ from typing import Any
 
 import trio
 
-from actors.agent import Agent, AgentContext, AssistantMessage
+from actors.agent import Agent, AssistantMessage
 from actors.models.scripted import Script, read_script
 from actors.shell import Shell
 
@@ -85,7 +85,7 @@ class Scenario:
         self._commands: dict[str, dict[str, Any]] = parts["commands"]
         self._agents: dict[str, dict[str, Any]] = parts["agents"]
         self._script = _as_script(self._agents)
-        self._listening = Listening(self._script.run)
+        self._listening = Listening()
         self._began = trio.current_time()
         # What the event stream has told of each part.
         self._talks: set[str] = set()
@@ -207,7 +207,7 @@ class Scenario:
             model=self._script.agents["helper"].model,
         )
         return AgentPolicy(
-            run=self._listening.run,
+            run=self._script.run,
             definitions={"helper": helper},
             permissions=Permissions(mode="bypass"),
         )
@@ -215,7 +215,7 @@ class Scenario:
     def _agent(self, name: str) -> Agent:
         script = self._script.agents[name]
         return Agent(
-            self._listening.run,
+            self._script.run,
             script.prompt or "",
             description=name,
             model=script.model,
@@ -225,8 +225,7 @@ class Scenario:
         """Do everything with them, and return when they have ended."""
         facts, said = self.facts.agents, SAID["lead"]
         async with trio.open_nursery() as turn:
-            turn.start_soon(self._run_agent, runtime)
-            lead = await self._wait_begun(runtime)
+            lead = await turn.start(self._run_agent, runtime)
             await self._listening.wait_said(lead, said[0])
             facts.moves = runtime.background(lead), runtime.background(lead)
         await runtime.send(lead, self._agents["lead"]["asked"])
@@ -237,23 +236,16 @@ class Scenario:
         await self._stop_and_resume(runtime)
         facts.lead = await lead.wait()
 
-    async def _run_agent(self, runtime: Runtime) -> None:
+    async def _run_agent(  # noqa: ASYNC114,ASYNC128
+        self, runtime: Runtime, task_status: trio.TaskStatus[TaskHandle]
+    ) -> None:
         async with runtime.turn("main"):
             self.facts.agents.at_move = await runtime.run(
-                self._agent("lead"), description="lead", owner="main"
+                self._agent("lead"),
+                description="lead",
+                owner="main",
+                task_status=task_status,
             )
-
-    async def _wait_begun(self, runtime: Runtime) -> TaskHandle:
-        ids: list[str] = []
-        begun = trio.Event()
-
-        def note(context: AgentContext) -> None:
-            ids.append(context.agent_id)
-            begun.set()
-
-        self._listening.begun = note
-        await begun.wait()
-        return runtime.handle(ids[0])
 
     async def _stop_and_resume(self, runtime: Runtime) -> None:
         """Start an agent, stop it at its work, and resume it."""
