@@ -34,30 +34,25 @@ for this package and `supervisor` alone: they list nothing that is promised.
 
 from __future__ import annotations
 
-from ._kernel.actor import Context as Context
-from ._kernel.errors import ActorEnded as ActorEnded
-from ._kernel.errors import ActorError as ActorError
-from ._kernel.errors import ActorRestarting as ActorRestarting
-from ._kernel.errors import ActorStopping as ActorStopping
-from ._kernel.errors import ActorUnavailable as ActorUnavailable
-from ._kernel.errors import AskUnanswered as AskUnanswered
-from ._kernel.errors import ForeignThread as ForeignThread
-from ._kernel.errors import Ignore as Ignore
-from ._kernel.errors import MailboxClosed as MailboxClosed
-from ._kernel.errors import MailboxFull as MailboxFull
-from ._kernel.errors import NotInTrio as NotInTrio
-from ._kernel.exit import Completed as Completed
-from ._kernel.exit import Exit as Exit
-from ._kernel.exit import Failed as Failed
-from ._kernel.exit import Stopped as Stopped
-from ._kernel.mailbox import Mailbox as Mailbox
+from ._kernel.actor import Context
+from ._kernel.errors import (
+    ActorEnded,
+    ActorError,
+    ActorRestarting,
+    ActorStopping,
+    ActorUnavailable,
+    AskUnanswered,
+    ForeignThread,
+    Ignore,
+    MailboxClosed,
+    MailboxFull,
+    NotInTrio,
+)
+from ._kernel.exit import Completed, Exit, Failed, Stopped
+from ._kernel.mailbox import Mailbox
 from ._kernel.public import publish as _publish
-from ._kernel.ref import ActorRef as ActorRef
-from ._kernel.ref import Reply as Reply
-from ._kernel.status import Ended as Ended
-from ._kernel.status import Progress as Progress
-from ._kernel.status import Progressed as Progressed
-from ._kernel.status import TaskStatus as TaskStatus
+from ._kernel.ref import ActorRef, Reply
+from ._kernel.status import Ended, Progress, Progressed, TaskStatus
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

@@ -8,14 +8,10 @@ it. It decides what follows and says so through `Cell.await_restart` or
 
 from __future__ import annotations
 
-from ._kernel.actor import Cell as Cell
-from ._kernel.actor import Incarnation as Incarnation
-from ._kernel.actor import StopRequest as StopRequest
-from ._kernel.actor import current_actor as current_actor
-from ._kernel.exit import StoppedBy as StoppedBy
-from ._kernel.exit import is_normal as is_normal
+from ._kernel.actor import Cell, Incarnation, StopRequest, current_actor
+from ._kernel.exit import StoppedBy, is_normal
 from ._kernel.public import publish
-from ._kernel.ref import ActorState as ActorState
+from ._kernel.ref import ActorState
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

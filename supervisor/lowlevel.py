@@ -10,11 +10,10 @@ from __future__ import annotations
 from actors.house import publish as _publish
 
 from ._life.life import Life
-from ._tasks.json import SCHEMA_VERSION as SCHEMA_VERSION
-from .agents._host import REFUSED_BY_DEFAULT as REFUSED_BY_DEFAULT
-from .agents._host import REFUSED_UNASKED as REFUSED_UNASKED
-from .permissions._rules import is_about as is_about
-from .permissions._tool_names import is_listed as is_listed
+from ._tasks.json import SCHEMA_VERSION
+from .agents._host import REFUSED_BY_DEFAULT, REFUSED_UNASKED
+from .permissions._rules import is_about
+from .permissions._tool_names import is_listed
 from .runtime import Runtime
 
 # For help(), which shows only what a module defines itself or lists here.

@@ -23,62 +23,53 @@ from actors.house import publish as _publish
 from actors.transcript import TranscriptStore
 from actors.work import Work
 
-from ._delivery.display import DisplayItem as DisplayItem
-from ._delivery.display import DisplayQueue as DisplayQueue
-from ._delivery.outbox import NOTIFY, Notify
-from ._delivery.outbox import Notification as Notification
-from ._delivery.readers import Notifications as Notifications
+from ._delivery.display import DisplayItem, DisplayQueue
+from ._delivery.outbox import NOTIFY, Notification, Notify
+from ._delivery.readers import Notifications
 from ._delivery.turns import Parents, Turn
-from ._delivery.wakes import Wake as Wake
-from ._delivery.wakes import Wakes as Wakes
-from ._delivery.wakes import as_reminder as as_reminder
+from ._delivery.wakes import Wake, Wakes, as_reminder
 from ._life.foreground import run_in_foreground
-from ._life.handles import TaskHandle as TaskHandle
-from ._life.handles import known, member, unknown
+from ._life.handles import TaskHandle, known, member, unknown
 from ._life.life import Life
 from ._life.opening import RuntimeTree
 from ._life.progress_notes import ProgressNotes
-from ._life.stops import StopResult as StopResult
-from ._life.stops import stop
-from ._life.waiting import TaskSet as TaskSet
-from ._life.waiting import wait_all, wait_any
-from ._tasks.errors import AgentRunsElsewhere as AgentRunsElsewhere
-from ._tasks.errors import BacklogFull as BacklogFull
-from ._tasks.errors import DepthExceeded as DepthExceeded
-from ._tasks.errors import InputClosed as InputClosed
-from ._tasks.errors import MessageRefused as MessageRefused
-from ._tasks.errors import ResumeRefused as ResumeRefused
-from ._tasks.errors import RuntimeStopping as RuntimeStopping
-from ._tasks.errors import UnknownTask as UnknownTask
-from ._tasks.json import from_json as from_json
-from ._tasks.json import to_json as to_json
+from ._life.stops import StopResult, stop
+from ._life.waiting import TaskSet, wait_all, wait_any
+from ._tasks.errors import (
+    AgentRunsElsewhere,
+    BacklogFull,
+    DepthExceeded,
+    InputClosed,
+    MessageRefused,
+    ResumeRefused,
+    RuntimeStopping,
+    UnknownTask,
+)
+from ._tasks.json import from_json, to_json
 from ._tasks.orders import as_text, check_order, check_policy
-from ._tasks.places import Limits as Limits
+from ._tasks.places import Limits
 from ._tasks.record import Task
-from ._tasks.snapshot import OutputEnded as OutputEnded
-from ._tasks.snapshot import TaskError as TaskError
-from ._tasks.snapshot import TaskSnapshot as TaskSnapshot
-from ._tasks.snapshot import Usage as Usage
-from ._tasks.task_events import Acked as Acked
-from ._tasks.task_events import AgentSaid as AgentSaid
-from ._tasks.task_events import ApprovalAnswered as ApprovalAnswered
-from ._tasks.task_events import ApprovalRequested as ApprovalRequested
-from ._tasks.task_events import Notified as Notified
-from ._tasks.task_events import TaskBackgrounded as TaskBackgrounded
-from ._tasks.task_events import TaskEnded as TaskEnded
-from ._tasks.task_events import TaskProgress as TaskProgress
-from ._tasks.task_events import TaskPrompted as TaskPrompted
-from ._tasks.task_events import TaskRestarted as TaskRestarted
-from ._tasks.task_events import TaskRestartScheduled as TaskRestartScheduled
-from ._tasks.task_events import TaskResumed as TaskResumed
-from ._tasks.task_events import TaskStarted as TaskStarted
-from ._tasks.task_events import TaskStopRequested as TaskStopRequested
-from ._tasks.task_events import Warned as Warned
+from ._tasks.snapshot import OutputEnded, TaskError, TaskSnapshot, Usage
+from ._tasks.task_events import (
+    Acked,
+    AgentSaid,
+    ApprovalAnswered,
+    ApprovalRequested,
+    Notified,
+    TaskBackgrounded,
+    TaskEnded,
+    TaskProgress,
+    TaskPrompted,
+    TaskRestarted,
+    TaskRestartScheduled,
+    TaskResumed,
+    TaskStarted,
+    TaskStopRequested,
+    Warned,
+)
 from .agents import AgentPolicy
-from .agents._approvals import Approval as Approval
-from .agents._approvals import Approvals as Approvals
-from .agents._messages import Messages, check_message
-from .agents._messages import Sent as Sent
+from .agents._approvals import Approval, Approvals
+from .agents._messages import Messages, Sent, check_message
 from .agents._resume import Resumes
 from .agents._side import Agents
 from .schedule import Schedule, start_schedule

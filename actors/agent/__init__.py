@@ -37,32 +37,31 @@ that uses tools; `actors.models` has one for real models.
 from __future__ import annotations
 
 from .._kernel.public import publish as _publish
-from ._agent import Agent as Agent
-from ._agent import Run as Run
-from ._budget import Budget as Budget
-from ._context import AgentContext as AgentContext
-from ._errors import AgentFailed as AgentFailed
-from ._errors import ForkRefused as ForkRefused
-from ._events import AgentEvent as AgentEvent
-from ._events import ApprovalRequested as ApprovalRequested
-from ._events import AssistantMessage as AssistantMessage
-from ._events import CompactBoundary as CompactBoundary
-from ._events import FinalResult as FinalResult
-from ._events import Message as Message
-from ._events import Note as Note
-from ._events import Terminate as Terminate
-from ._events import TextDelta as TextDelta
-from ._events import TodoItem as TodoItem
-from ._events import TodoList as TodoList
-from ._events import TokensUsed as TokensUsed
-from ._events import ToolAnswer as ToolAnswer
-from ._events import ToolCompleted as ToolCompleted
-from ._events import ToolStarted as ToolStarted
-from ._events import ToolUse as ToolUse
-from ._events import UserMessage as UserMessage
-from ._host import AgentTool as AgentTool
-from ._json import from_json as from_json
-from ._json import to_json as to_json
+from ._agent import Agent, Run
+from ._budget import Budget
+from ._context import AgentContext
+from ._errors import AgentFailed, ForkRefused
+from ._events import (
+    AgentEvent,
+    ApprovalRequested,
+    AssistantMessage,
+    CompactBoundary,
+    FinalResult,
+    Message,
+    Note,
+    Terminate,
+    TextDelta,
+    TodoItem,
+    TodoList,
+    TokensUsed,
+    ToolAnswer,
+    ToolCompleted,
+    ToolStarted,
+    ToolUse,
+    UserMessage,
+)
+from ._host import AgentTool
+from ._json import from_json, to_json
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

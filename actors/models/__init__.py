@@ -10,9 +10,8 @@ are these, each in a module that imports what it needs only when it is used:
 from __future__ import annotations
 
 from .._kernel.public import publish as _publish
-from ._loop import loop as loop
-from ._model import Model as Model
-from ._model import ModelFailed as ModelFailed
+from ._loop import loop
+from ._model import Model, ModelFailed
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["Model", "ModelFailed", "loop"]

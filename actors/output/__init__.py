@@ -18,9 +18,7 @@ import trio
 from .._kernel.public import publish as _publish
 from ..env import OutputFile
 from ..text import Cleaner, whole_characters
-from ._quota import DirectoryQuotaExceeded as DirectoryQuotaExceeded
-from ._quota import DiskQuota
-from ._quota import QuotaExceeded as QuotaExceeded
+from ._quota import DirectoryQuotaExceeded, DiskQuota, QuotaExceeded
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

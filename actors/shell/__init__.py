@@ -23,8 +23,7 @@ from .._kernel.checks import (
 from .._kernel.public import publish as _publish
 from ..text import first_line
 from ..work import Report
-from ._command import REPORT_SURVIVORS_EVERY, run_command
-from ._command import CommandFailed as CommandFailed
+from ._command import REPORT_SURVIVORS_EVERY, CommandFailed, run_command
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

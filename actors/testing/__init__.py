@@ -40,14 +40,12 @@ next event of a kind.
 from __future__ import annotations
 
 from .._kernel.public import publish as _publish
-from ._agents import run_agent as run_agent
-from ._commands import Unscripted as Unscripted
-from ._env import FakeEnv as FakeEnv
-from ._env import fake_env as fake_env
-from ._files import FakeFiles as FakeFiles
-from ._probe import Probe as Probe
-from ._probe import wait_event as wait_event
-from ._program import Program as Program
+from ._agents import run_agent
+from ._commands import Unscripted
+from ._env import FakeEnv, fake_env
+from ._files import FakeFiles
+from ._probe import Probe, wait_event
+from ._program import Program
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

@@ -79,9 +79,7 @@ from ..hooks._settings import HookReader
 from ..hooks._text_file import BadText, read_text
 from ..permissions._modes import MODES_BY_NAME
 from ..permissions._tool_names import known_spelling
-from ._definition import SHOWN, shown
-from ._definition import AgentDefinition as AgentDefinition
-from ._definition import DefinitionError as DefinitionError
+from ._definition import SHOWN, AgentDefinition, DefinitionError, shown
 from ._frontmatter import HeadField, Value, split_page
 
 # For help(), which shows only what a module defines itself or lists here.

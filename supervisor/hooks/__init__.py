@@ -102,10 +102,8 @@ from __future__ import annotations
 from actors.house import publish as _publish
 
 from ._calls import END_BUDGET as END_BUDGET
-from ._calls import Advice as Advice
-from ._calls import Comment as Comment
-from ._hook import Hook as Hook
-from ._hook import Hooks as Hooks
+from ._calls import Advice, Comment
+from ._hook import Hook, Hooks
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

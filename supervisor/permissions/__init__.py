@@ -82,15 +82,10 @@ import attrs
 from actors.house import publish as _publish
 from actors.text import one_line
 
-from ..tree._errors import AskFailed as AskFailed
-from ._judging import Decision, weigh, with_input
-from ._judging import ToolRequest as ToolRequest
-from ._judging import Verdict as Verdict
-from ._modes import MODES as MODES
-from ._modes import Mode as Mode
-from ._modes import ModeName
-from ._modes import read_mode as read_mode
-from ._rules import Rule as Rule
+from ..tree._errors import AskFailed
+from ._judging import Decision, ToolRequest, Verdict, weigh, with_input
+from ._modes import MODES, Mode, ModeName, read_mode
+from ._rules import Rule
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 from actors.house import publish as _publish
 
-from ._set import TOOL_NAMES as TOOL_NAMES
-from ._tool import Tool as Tool
-from ._tool import ToolResult as ToolResult
+from ._set import TOOL_NAMES
+from ._tool import Tool, ToolResult
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
