@@ -24,7 +24,8 @@ from actors.agent import (
     UserMessage,
 )
 from actors.env import real_env
-from actors.transcript import TranscriptStore, transcript_writer
+from actors.transcript import TranscriptStore
+from actors.transcript.hosting import transcript_writer
 from supervisor.tree import child
 
 from ._case import Case, Figures, Row, Target

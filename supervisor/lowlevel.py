@@ -11,17 +11,14 @@ from actors.house import publish as _publish
 
 from ._life.life import Life
 from ._tasks.json import SCHEMA_VERSION
-from .agents._host import REFUSED_BY_DEFAULT, REFUSED_UNASKED
-from .permissions._rules import is_about
+from .agents._host import REFUSALS
 from .permissions._tool_names import is_listed
 from .runtime import Runtime
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
-    "REFUSED_BY_DEFAULT",
-    "REFUSED_UNASKED",
+    "REFUSALS",
     "SCHEMA_VERSION",
-    "is_about",
     "is_listed",
     "life_of",
 ]

@@ -124,6 +124,7 @@ __all__ = [
     "TaskSnapshot",
     "TaskStarted",
     "TaskStopRequested",
+    "Turn",
     "UnknownTask",
     "Usage",
     "Wake",

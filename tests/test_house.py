@@ -756,7 +756,7 @@ UNLISTED = {
     "actors.house": "checks of arguments, and how names are published",
     "actors.notifier": "the actor that writes envelopes",
     "actors.text": "the rules of text",
-    "actors.transcript": "the writer and the reader of conversations",
+    "actors.transcript.hosting": "what the host of agents needs of conversations",
 }
 """The modules without ``__all__``: they are for `actors` and `supervisor` alone, their
 docstrings say so, and no page and no example names them."""

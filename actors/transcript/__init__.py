@@ -7,7 +7,8 @@ last write goes out together. Nobody who records waits for the disk, and a disk 
 fails stops no agent: it is told by a warning, and the messages are kept in memory
 for the next attempt, up to a limit.
 
-It is for `supervisor` alone, so it has no ``__all__`` and no name of it is promised.
+`Runtime.transcripts` is a `TranscriptStore`. What the host of agents
+needs besides is in `actors.transcript.hosting`.
 """
 
 from __future__ import annotations
@@ -26,20 +27,19 @@ from trio.lowlevel import enable_ki_protection
 
 from .._kernel.actor import Context
 from .._kernel.errors import ActorEnded, MailboxClosed
+from .._kernel.public import publish as _publish
 from ..agent._events import Message
 from ..env import Env, Files
 from ..output import Growth
-from ._log import STORE_LIMIT as STORE_LIMIT
-from ._log import LogJob
-from ._log import TranscriptLog as TranscriptLog
-from ._meta import META_LIMIT as META_LIMIT
-from ._meta import MOST_RESUMES as MOST_RESUMES
-from ._meta import AgentMeta as AgentMeta
-from ._meta import decode_meta, encode_meta
-from ._meta import keeps as keeps
-from ._reading import READ_LIMIT as READ_LIMIT
-from ._reading import Transcript as Transcript
-from ._reading import read_tail, read_transcript
+from ._log import LogJob, TranscriptLog
+from ._meta import META_LIMIT, AgentMeta, decode_meta, encode_meta
+from ._reading import Transcript, read_tail, read_transcript
+
+# For help(), which shows only what a module defines itself or lists here.
+__all__ = [
+    "AgentMeta",
+    "TranscriptStore",
+]
 
 T = TypeVar("T")
 
@@ -570,3 +570,6 @@ async def _write_wanted(store: TranscriptStore) -> None:
     while store.is_wanted:
         await store.write()
         await trio.lowlevel.checkpoint()
+
+
+_publish(globals())

@@ -23,7 +23,7 @@ from actors.env import Env
 from actors.hosting import DiskQuota
 from actors.lowlevel import current_actor
 from actors.text import one_line
-from actors.transcript import MOST_RESUMES
+from actors.transcript.hosting import MOST_RESUMES
 
 from .._delivery.outbox import Notify
 from .._tasks.agent_task import AgentTask

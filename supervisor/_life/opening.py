@@ -14,7 +14,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors.notifier import notifier
-from actors.transcript import transcript_writer
+from actors.transcript.hosting import transcript_writer
 
 from ..tree._spec import Backoff, child
 from ..tree._supervisor import Supervisor, open_dynamic_supervisor, open_supervisor

@@ -17,7 +17,8 @@ from .record import Task
 
 if TYPE_CHECKING:
     from actors.agent import Agent, AgentEvent, Budget, Message
-    from actors.transcript import AgentMeta, TranscriptLog
+    from actors.transcript import AgentMeta
+    from actors.transcript.hosting import TranscriptLog
 
     from ..permissions import Mode
     from ..tree._supervisor import DynamicSupervisor

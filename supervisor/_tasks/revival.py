@@ -17,7 +17,8 @@ from actors import TaskStatus
 
 if TYPE_CHECKING:
     from actors.agent import Message
-    from actors.transcript import AgentMeta, Transcript
+    from actors.transcript import AgentMeta
+    from actors.transcript.hosting import Transcript
 
     from .agent_task import AgentTask
 

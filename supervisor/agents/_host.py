@@ -42,17 +42,18 @@ if TYPE_CHECKING:
     from ._side import Agents
 
 
-REFUSED_BY_DEFAULT: Final = (
-    "its calls of {} are refused, since nothing allows them: see "
-    "AgentPolicy.permissions, which open_runtime(agents=) takes"
-)
-"""What a host is told of a tool of which it has said nothing."""
-REFUSED_UNASKED: Final = (
-    "its calls of {} of which a rule or a hook asks are refused, since nobody answers: "
-    "see Permissions.ask and the mode bubble"
-)
-"""And of one that it wants to be asked about."""
-
+REFUSALS: Final = {
+    "by default": (
+        "its calls of {} are refused, since nothing allows them: see "
+        "AgentPolicy.permissions, which open_runtime(agents=) takes"
+    ),
+    "unasked": (
+        "its calls of {} of which a rule or a hook asks are refused, since nobody "
+        "answers: see Permissions.ask and the mode bubble"
+    ),
+}
+"""What a host is told of a tool of which it has said nothing, and of one that it wants
+to be asked about."""
 
 # After these a call is no repetition of those before.
 _NEWS = frozenset(("message", "notification", "prompt"))
@@ -173,9 +174,9 @@ class RuntimeHost:
             raise AgentFailed("error", str(error)) from error
         if not verdict.allowed:
             if verdict.by_default:
-                self._tell_once(REFUSED_BY_DEFAULT.format(use.name))
+                self._tell_once(REFUSALS["by default"].format(use.name))
             elif verdict.unasked:
-                self._tell_once(REFUSED_UNASKED.format(use.name))
+                self._tell_once(REFUSALS["unasked"].format(use.name))
             reason = verdict.reason
             decision = advice.decision
             # A hook that denies has seen the call as the model has made it.

@@ -18,7 +18,7 @@ from trio.lowlevel import enable_ki_protection
 from actors import TaskStatus
 from actors.agent import Agent, Budget, Message, UserMessage
 from actors.agent.hosting import Inbox, InboxFull, settled
-from actors.transcript import META_LIMIT, keeps
+from actors.transcript.hosting import META_LIMIT, keeps
 
 from .._tasks.agent_task import AgentTask
 from .._tasks.errors import AgentRunsElsewhere, ResumeRefused
@@ -31,7 +31,8 @@ from ._inherited import Inherited, inherited
 
 if TYPE_CHECKING:
     from actors.agent import Run
-    from actors.transcript import AgentMeta, Transcript
+    from actors.transcript import AgentMeta
+    from actors.transcript.hosting import Transcript
 
     from .._life.life import Life
     from ..permissions import Mode

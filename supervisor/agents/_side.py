@@ -15,7 +15,8 @@ from actors import Stopped, TaskStatus
 from actors.agent import Agent, Message, UserMessage
 from actors.agent.hosting import Inbox, settled
 from actors.shell import Shell
-from actors.transcript import AgentMeta, Transcript, TranscriptStore
+from actors.transcript import AgentMeta, TranscriptStore
+from actors.transcript.hosting import Transcript
 from actors.work import Work
 
 from .._tasks.agent_task import AgentTask

@@ -15,7 +15,7 @@ from actors.models.scripted import AgentScript, Script, ScriptError, Step, read_
 from actors.text import one_line
 
 from ..definitions import AgentDefinition, read_definitions
-from ..lowlevel import is_about, is_listed
+from ..lowlevel import is_listed
 from ..permissions import Mode, Rule
 from ..settings import read_settings as read_environment
 from ..settings_file import FileSettings, SettingsError, read_settings
@@ -129,7 +129,7 @@ def _tell_idle_rules(
     ]
 
     def is_idle(rule: Rule) -> bool:
-        return not any(is_about(rule, tool) for tool in tools)
+        return not any(rule.is_about(tool) for tool in tools)
 
     for rule in filter(is_idle, given):
         say_aside(

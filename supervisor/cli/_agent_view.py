@@ -27,7 +27,7 @@ from actors.agent import (
 )
 from actors.text import one_line
 
-from ..lowlevel import REFUSED_BY_DEFAULT, REFUSED_UNASKED
+from ..lowlevel import REFUSALS
 from ..runtime import AgentSaid, Warned
 from ..runtime import ApprovalRequested as Asked
 from ..tree import Event
@@ -49,8 +49,8 @@ they are shown with the calls, or are long."""
 
 
 _OUR_WORDS = {
-    REFUSED_BY_DEFAULT: "{} needs --allow or --permission-mode",
-    REFUSED_UNASKED: "a rule or a hook asks about {}, and nobody answers: it needs"
+    REFUSALS["by default"]: "{} needs --allow or --permission-mode",
+    REFUSALS["unasked"]: "a rule or a hook asks about {}, and nobody answers: it needs"
     " --permission-mode bubble, on a terminal or with --json",
 }
 

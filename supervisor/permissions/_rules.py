@@ -201,15 +201,13 @@ class Rule:
             parsed.pattern, Place(cwd, self.root, None, home or home_directory())
         )
 
+    def is_about(self, tool: str) -> bool:
+        """Tell whether there is a call of ``tool`` that the rule could speak of."""
+        return _speaks_of(_parsed(self), tool, {}, allows=self.effect == "allow")
+
 
 def _parsed(rule: Rule) -> ParsedRule:
     return parse_rule(rule.text, allows=rule.effect == "allow")
-
-
-def is_about(rule: Rule, tool: str) -> bool:
-    """Tell whether there is a call of ``tool`` that the rule could speak of."""
-    allows = rule.effect == "allow"
-    return _speaks_of(_parsed(rule), tool, {}, allows=allows)
 
 
 def name_in(rule: Rule) -> str:

@@ -16,7 +16,6 @@ from actors import transcript
 from actors.agent import Agent, AssistantMessage, CompactBoundary, Message, UserMessage
 from actors.env import Files, real_env
 from actors.testing import fake_env
-from actors.transcript import READ_LIMIT, Transcript
 from actors.transcript import (
     _log as _transcript_log,
 )
@@ -26,6 +25,7 @@ from actors.transcript import (
 from actors.transcript import (
     _records as _transcript_records,
 )
+from actors.transcript.hosting import READ_LIMIT, Transcript
 from supervisor.agents import AgentPolicy
 from supervisor.runtime import ResumeRefused, open_runtime
 from tests.actors.transcript.transcripts import ID, recorder, rounds

@@ -28,8 +28,8 @@ from actors.agent import (
 from actors.agent._conversation import mend
 from actors.env import real_env
 from actors.testing import fake_env
-from actors.transcript import Transcript
 from actors.transcript import _reading as _transcript_reading
+from actors.transcript.hosting import Transcript
 from tests.actors.transcript.transcripts import ID, Recorder, recorder, rounds
 
 # ---- A file that somebody else wrote ------------------------------------------------

@@ -37,8 +37,9 @@ from actors.agent import (
 )
 from actors.env import real_env
 from actors.testing import fake_env
-from actors.transcript import AgentMeta, TranscriptStore, transcript_writer
+from actors.transcript import AgentMeta, TranscriptStore
 from actors.transcript import _log as _transcript_log
+from actors.transcript.hosting import transcript_writer
 from supervisor.tree import child, open_supervisor
 from tests.actors.transcript.transcripts import ID, recorder, rounds
 

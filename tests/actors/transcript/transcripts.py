@@ -14,7 +14,8 @@ import trio
 from actors.agent import AssistantMessage, Message, ToolAnswer, ToolUse, UserMessage
 from actors.env import Env, real_env
 from actors.testing import fake_env
-from actors.transcript import TranscriptStore, transcript_writer
+from actors.transcript import TranscriptStore
+from actors.transcript.hosting import transcript_writer
 from supervisor.tree import child, open_supervisor
 
 ID = "a0000001"

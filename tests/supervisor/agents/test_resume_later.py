@@ -31,7 +31,7 @@ from actors.agent import (
 from actors.agent.hosting import INBOX_SIZE
 from actors.env import Env
 from actors.testing import FakeFiles, fake_env
-from actors.transcript import META_LIMIT
+from actors.transcript.hosting import META_LIMIT
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition
 from supervisor.runtime import (
