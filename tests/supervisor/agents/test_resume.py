@@ -121,14 +121,15 @@ class Counts:
 
 @pytest.mark.parametrize("message", ["and now this", None])
 @pytest.mark.parametrize("is_known", [True, False])
-async def test_a_revival_reads_builds_and_writes_once(
+async def test_a_revival_reads_and_builds_once_and_writes_again_if_it_reads_a_message(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     is_known: bool,
     message: str | None,
 ) -> None:
-    """TR14, TR15: its transcript is read once, its agent is built once, and its meta
-    is written once, and then without the message that is in the transcript."""
+    """TR14, TR15: its transcript is read once and its agent is built once. Its meta is
+    written once; with a message once more, when the transcript has that: until then a
+    kill would lose it, and from then on it would be read twice."""
     runs: list[str] = []
 
     async def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
