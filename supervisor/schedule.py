@@ -33,7 +33,7 @@ from actors.house import check_text, check_type
 from actors.house import publish as _publish
 from actors.text import clean_text, escape, escaped_line, one_line
 
-from ._delivery.outbox import Facts, Notification, Words
+from ._delivery.outbox import Notification, Wording, Words
 from ._life.telling import Delivery
 from ._tasks.errors import RuntimeStopping
 from .tree._errors import ChildNotFound, SupervisorError, SupervisorStopping
@@ -143,7 +143,7 @@ class Teller:
     """Where the prompts of a schedule go."""
 
     clock: Clock
-    add: Callable[[Facts], Notification]
+    add: Callable[[Wording], Notification]
     """Put a note with these facts into the queue."""
     is_waiting: Callable[[Notification], bool]
     """Whether nobody has had that note yet."""

@@ -13,7 +13,7 @@ from ._events import AgentEvent
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["from_data", "from_json", "to_data", "to_json"]
 
-_KINDS = {kind.__name__: kind for kind in get_args(AgentEvent)}
+_EVENT_TYPES = {kind.__name__: kind for kind in get_args(AgentEvent)}
 
 
 def to_data(event: AgentEvent) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def to_data(event: AgentEvent) -> dict[str, Any]:
 
 
 def _data(event: object) -> Any:
-    if _KINDS.get(type(event).__name__) is not type(event):
+    if _EVENT_TYPES.get(type(event).__name__) is not type(event):
         raise TypeError(f"expected an agent's event, got {event!r}")
     from ._converter import converter
 
@@ -47,9 +47,9 @@ def from_data(data: object) -> AgentEvent:
         raise ValueError(f"an event must be a JSON object, not {data!r}")
     fields = cast("dict[str, object]", data)
     kind = fields.get("type")
-    if not isinstance(kind, str) or kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _EVENT_TYPES:
         raise ValueError(
-            f"unknown type of event: {kind!r}; known are {', '.join(_KINDS)}"
+            f"unknown type of event: {kind!r}; known are {', '.join(_EVENT_TYPES)}"
         )
     from ._converter import converter
 

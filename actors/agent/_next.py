@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import attrs
 
-Step: TypeAlias = Literal[
+Next: TypeAlias = Literal[
     "resume", "again", "remind", "give up", "wait", "no answer", "judge", "finish"
 ]
 """``resume``: let the run go on behind its `FinalResult`. ``again``: call `run` anew.
@@ -36,7 +36,7 @@ class Standing:
     """Whether the host has agreed since anything last happened."""
 
 
-def decide(now: Standing) -> Step:
+def decide(now: Standing) -> Next:
     """Return what follows.
 
     A run that has returned, or pays no attention, is not called again for the end

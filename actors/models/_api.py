@@ -18,7 +18,7 @@ import trio
 from .._kernel.checks import check_text, check_whole
 from ..agent import AgentTool, Message
 from ..env import Env, real_env
-from ._asking import Reply, ask
+from ._asking import PartialReply, ask
 from ._model import Model, ModelFailed, Told
 from ._retry import is_temporary, retry_after, retrying
 
@@ -41,14 +41,14 @@ class Api:
     """A request, without what all have. What is None is left out."""
     create: Callable[[Any], Callable[..., Any]]
     """The method of a client that makes one."""
-    reply: Callable[[], Reply]
+    reply: Callable[[], PartialReply]
     """A reply that has not begun."""
     told: Callable[[Any], str]
     """What the body of an error says, nothing if it is none."""
 
 
 @attrs.frozen
-class _Model:
+class _ApiModel:
     api: Api
     client: Any
     name: str
@@ -122,7 +122,7 @@ async def open_api(
         # One that was given may retry; ours knows when not to.
         client = client.with_options(max_retries=0)
         more = dict(request or {})
-        yield _Model(api, client, name, more, retries, env or real_env())
+        yield _ApiModel(api, client, name, more, retries, env or real_env())
     finally:
         if owned is not None:
             with trio.move_on_after(_CLOSE, shield=True):

@@ -24,7 +24,7 @@ class Response(Protocol):
         ...
 
 
-class Reply(Protocol):
+class PartialReply(Protocol):
     """What has come of a reply."""
 
     @property
@@ -60,7 +60,7 @@ class Reply(Protocol):
 
 async def ask(
     request: AbstractAsyncContextManager[Response],
-    reply: Reply,
+    reply: PartialReply,
     explain: Callable[[Exception], ModelFailed | None],
 ) -> AsyncGenerator[Told, None]:
     """Make a request and tell the reply.

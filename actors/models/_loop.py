@@ -22,14 +22,14 @@ from ._model import Model, ModelFailed
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["loop"]
 
-Loop: TypeAlias = Callable[[AgentContext], AsyncGenerator[AgentEvent, None]]
+ModelLoop: TypeAlias = Callable[[AgentContext], AsyncGenerator[AgentEvent, None]]
 """A ``run`` of `actors.agent.Agent`."""
 
 _UNREADABLE = 3
 """So many replies in a row with a tool call that cannot be read end the run."""
 
 
-def loop(model: Model, *, system: str | None = None) -> Loop:
+def loop(model: Model, *, system: str | None = None) -> ModelLoop:
     """Return a ``run`` for `actors.agent.Agent` that lets ``model`` work.
 
     The model gets the conversation, its tools, and the system prompt of its agent

@@ -166,7 +166,7 @@ _WITH_CALLS = ("tool_use", *_WITHOUT, *_CUT)
 """Why a message may have ended that is whole, or of which a part can be used."""
 
 
-class _Reply:
+class _PartialReply:
     """One message, put together of its events."""
 
     def __init__(self) -> None:
@@ -265,7 +265,7 @@ _API = Api(
     _sdk,
     _request,
     lambda client: client.messages.with_streaming_response.create,
-    _Reply,
+    _PartialReply,
     _told,
 )
 

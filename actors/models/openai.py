@@ -146,7 +146,7 @@ def _call(id: str, name: str, arguments: str) -> dict[str, Any]:
 
 
 @attrs.define
-class _Call:
+class _PartialCall:
     id: str = ""
     name: str = ""
     arguments: str = ""
@@ -157,13 +157,13 @@ _WITH_CALLS = ("tool_calls", "stop", "length")
 """Why a message may have ended that is whole, or of which a part can be used."""
 
 
-class _Reply:
+class _PartialReply:
     """One message, put together of its chunks."""
 
     def __init__(self) -> None:
         self.text = ""
         self.tokens: TokensUsed | None = None
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _PartialCall] = {}
         self._refusal = ""
         self._finish_reason: str | None = None
 
@@ -188,7 +188,7 @@ class _Reply:
         return added
 
     def _extend(self, piece: Mapping[str, Any]) -> None:
-        call = self._calls.setdefault(piece["index"], _Call())
+        call = self._calls.setdefault(piece["index"], _PartialCall())
         function: Mapping[str, Any] = piece.get("function") or {}
         call.id = piece.get("id") or call.id
         call.name += function.get("name") or ""
@@ -226,7 +226,7 @@ _API = Api(
     _sdk,
     _request,
     lambda client: client.chat.completions.with_streaming_response.create,
-    _Reply,
+    _PartialReply,
     _told,
 )
 

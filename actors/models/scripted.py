@@ -99,8 +99,8 @@ PROVIDER: Final = "scripted"
 Action: TypeAlias = Literal[
     "launch", "run", "background", "send", "stop", "resume", "wait", "pause"
 ]
-Wait: TypeAlias = Literal["message", "end"]
-_ORIGINS: Final[Mapping[Wait, str]] = {"message": "message", "end": "notification"}
+Awaited: TypeAlias = Literal["message", "end"]
+_ORIGINS: Final[Mapping[Awaited, str]] = {"message": "message", "end": "notification"}
 _ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 _MORE: Final[Mapping[str, str]] = {
     "launch": "prompt",
@@ -124,7 +124,7 @@ class Turn:
     tools: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     """The name and the arguments of each call."""
     think: float = 0.0
-    wait: Wait | None = None
+    wait: Awaited | None = None
     fail: str | None = None
     place: str = attrs.field(default="", eq=False)
     """Where it stands, for people."""
@@ -179,14 +179,14 @@ class Script:
         agent = self.agents.get(name)
         if provider != PROVIDER or agent is None:
             raise ModelFailed(f"{self.source}: it has no model {context.model!r}")
-        model = _Model(self.source, agent, context)
+        model = _ScriptedModel(self.source, agent, context)
         async with aclosing(loop(model)(context)) as events:
             async for event in events:
                 yield event  # noqa: ASYNC119 - who reads closes
 
 
 @attrs.frozen
-class _Model:
+class _ScriptedModel:
     _source: str
     _agent: AgentScript
     _context: AgentContext
@@ -259,7 +259,7 @@ class _Model:
             await arrival.wait()
             nursery.cancel_scope.cancel()
 
-    def _waiting(self, what: Wait) -> int:
+    def _waiting(self, what: Awaited) -> int:
         """Return how many of those wait in the inbox, as far as it tells."""
         inbox = self._context.inbox
         if what == "message":
@@ -368,7 +368,7 @@ def _turn(item: Item, known: Collection[str] | None) -> Turn:
         item.fail("it must say something ('text'), call 'tools', or 'fail'")
     if {"tools", "fail"} <= parts.keys():
         item.fail("it cannot call 'tools' and 'fail'")
-    wait: Wait | None = None
+    wait: Awaited | None = None
     if "wait" in parts:
         wait = next((what for what in _ORIGINS if what == parts["wait"].value), None)
         if wait is None:

@@ -10,8 +10,8 @@ import trio
 
 from ._program import Program, Script, check_exit_code
 
-Answer: TypeAlias = Script | str | int | OSError
-Commands: TypeAlias = Mapping[str, Answer] | Callable[[str], Answer]
+Outcome: TypeAlias = Script | str | int | OSError
+Commands: TypeAlias = Mapping[str, Outcome] | Callable[[str], Outcome]
 """What commands do: a mapping from command lines, or a function of one.
 
 To a command line belongs a script; or a string, which is printed before an exit
@@ -72,7 +72,7 @@ def check_answer(line: str, answer: object) -> None:
         )
 
 
-def answer_for(commands: Commands, line: str) -> Answer:
+def answer_for(commands: Commands, line: str) -> Outcome:
     """Return what the command of this line does.
 
     Raises:

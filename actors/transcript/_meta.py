@@ -88,7 +88,7 @@ class AgentMeta:
 
 _NAMES: Final = {"tools": _TOOLS, "disallowed_tools": _TOOLS, "above": _DEPTH}
 # What JSON has for the fields: it knows no tuples, and 5 is as good as 5.0.
-_KINDS: Final[dict[str, Any]] = {
+_JSON_KINDS: Final[dict[str, Any]] = {
     **{
         name: int | kind if kind in (float, float | None) else kind
         for name, kind in get_type_hints(AgentMeta).items()
@@ -138,7 +138,7 @@ def decode_meta(contents: bytes) -> AgentMeta:
         meta = AgentMeta(
             **{
                 name: _read(name, known[name], kind)
-                for name, kind in _KINDS.items()
+                for name, kind in _JSON_KINDS.items()
                 if name in known
             }
         )

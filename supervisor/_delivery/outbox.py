@@ -55,7 +55,7 @@ class Words:
     """For people."""
 
 
-Facts: TypeAlias = Callable[[], Words | None]
+Wording: TypeAlias = Callable[[], Words | None]
 """Returns what a notification tells that is not about an end. None is for one of
 progress that has none to tell any more."""
 
@@ -92,7 +92,7 @@ class Notification:
         owner: str | None,
         status: TaskStatus,
         notify: Notify,
-        facts: Envelope | Facts | None,
+        facts: Envelope | Wording | None,
         deliver: Callable[[Notification], None] | None = None,
         kind: Kind = "task",
     ) -> None:
@@ -253,7 +253,7 @@ class Outbox:
         owner: str | None,
         status: TaskStatus,
         notify: Notify,
-        facts: Envelope | Facts,
+        facts: Envelope | Wording,
         *,
         deliver: Callable[[Notification], None] | None = None,
         kind: Kind = "task",
@@ -363,7 +363,7 @@ class Outbox:
                 self._publish_words(note, facts)
         return None
 
-    def _publish_words(self, note: Notification, facts: Facts) -> None:
+    def _publish_words(self, note: Notification, facts: Wording) -> None:
         if note.kind == "progress" and note._deliver is None:
             # What it tells is known when it is taken.
             self.publish("")

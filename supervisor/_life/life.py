@@ -48,7 +48,7 @@ from ..tree._log import LINE, log
 from ..tree._spec import ChildSpec
 from ..tree._supervisor import DynamicSupervisor
 from .runs import Runs
-from .telling import Delivery, conclude, describe, describe_error
+from .telling import Delivery, describe, describe_error, outcome_of
 
 if TYPE_CHECKING:
     from actors.agent import AgentEvent, Message
@@ -517,7 +517,7 @@ class Life:
             # As text, so that nothing else of it is kept, or shown by its own
             # methods.
             task.result = describe(exit.value)
-        status, error = conclude(exit, task.own_exit)
+        status, error = outcome_of(exit, task.own_exit)
         self.conclude(task, status, error)
 
     @enable_ki_protection

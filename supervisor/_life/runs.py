@@ -20,7 +20,7 @@ from ..tree._supervisor import (
     open_dynamic_supervisor,
     open_supervisor,
 )
-from .telling import conclude, describe, describe_error
+from .telling import describe, describe_error, outcome_of
 
 if TYPE_CHECKING:
     from .life import Life
@@ -90,7 +90,7 @@ class Runs:
         if ref is task.runs:
             exit = ref.incarnation.exit
             assert exit is not None
-            _, error = conclude(exit, None)
+            _, error = outcome_of(exit, None)
             message = None if error is None else describe_error(error).message
             self._events.emit(
                 TaskRestartScheduled, task.task_id, task.run_id, delay, message

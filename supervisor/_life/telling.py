@@ -26,7 +26,7 @@ from actors.agent import AgentFailed
 from actors.envelope import LABEL_LIMIT, Envelope
 from actors.text import clean_text, one_line
 
-from .._delivery.outbox import Ack, Facts, Kind, Notification, Notify, Outbox
+from .._delivery.outbox import Ack, Kind, Notification, Notify, Outbox, Wording
 from .._tasks.agent_task import AgentTask
 from .._tasks.kinds import KINDS
 from .._tasks.record import Table, Task
@@ -47,7 +47,7 @@ _DIRECTORY_SHOWN = 200
 _BARE_SUMMARY = "A task ended; its report could not be read"
 
 
-def conclude(
+def outcome_of(
     exit: Exit[object], own_exit: Exit[object] | None
 ) -> tuple[TaskStatus, Exception | None]:
     """Return the terminal status that an exit of the task's actor means.
@@ -345,7 +345,7 @@ class Delivery:
         task_id: str,
         owner: str | None,
         notify: Notify,
-        facts: Facts,
+        facts: Wording,
     ) -> Notification:
         """Put a note of progress, or a scheduled prompt, into the same queue: for
         an owner that is an agent which runs, into its inbox."""

@@ -20,7 +20,7 @@ from .task_events import AgentSaid
 __all__ = ["SCHEMA_VERSION", "from_json", "to_json"]
 
 _SAID: Final = "AgentEvent"
-_KINDS: Final[dict[str, type[Event]]] = {
+_EVENT_TYPES: Final[dict[str, type[Event]]] = {
     _SAID if kind is AgentSaid else kind.__name__: kind
     for module in (tree, task_events)
     for kind in vars(module).values()
@@ -64,11 +64,11 @@ def from_json(data: bytes | str) -> Event:
         raise ValueError(
             f"expected version {SCHEMA_VERSION} of the schema of events, got {version!r}"
         )
-    if not isinstance(name, str) or name not in _KINDS:
+    if not isinstance(name, str) or name not in _EVENT_TYPES:
         raise ValueError(
-            f"unknown kind of event: {name!r}; known are {', '.join(_KINDS)}"
+            f"unknown kind of event: {name!r}; known are {', '.join(_EVENT_TYPES)}"
         )
-    kind = _KINDS[name]
+    kind = _EVENT_TYPES[name]
     types, given = get_type_hints(kind), dict[str, Any]()
     for field in attrs.fields(kind):
         if field.name in fields:

@@ -44,7 +44,7 @@ class Approval:
 
 
 @attrs.define(eq=False)
-class _Agent:
+class _Asker:
     owner: str | None
     on_waiting: Callable[[bool], None] | None
     parked: dict[str, _Parked] = attrs.field(factory=dict[str, "_Parked"])
@@ -54,7 +54,7 @@ class _Agent:
 @attrs.define(eq=False)
 class _Parked:
     approval: Approval
-    agent: _Agent
+    agent: _Asker
     answered: trio.Event = attrs.field(factory=trio.Event)
     verdict: Verdict | None = None
 
@@ -72,8 +72,8 @@ class Approvals:
     def __init__(self, ids: Ids, events: EventStream) -> None:
         self._ids = ids
         self._events = events
-        self._agents: dict[str, _Agent] = {}
-        self._hosts: dict[str | None, _Agent] = {}
+        self._agents: dict[str, _Asker] = {}
+        self._hosts: dict[str | None, _Asker] = {}
         """Those of the host's own model, by their owner. No agent: they may have
         the name of one."""
         self._is_over = False
@@ -137,7 +137,7 @@ class Approvals:
                 False when none does any more. It must not raise.
         """
         self.close(agent_id, "the agent was started anew")
-        self._agents[agent_id] = _Agent(owner, on_waiting)
+        self._agents[agent_id] = _Asker(owner, on_waiting)
 
     def of_host(self, owner: str | None) -> HostApprovals:
         """Return where calls of the host's own model wait, for this owner."""
@@ -163,7 +163,7 @@ class Approvals:
         for host in hosts.values():
             self._deny_all(host, why)
 
-    def _deny_all(self, agent: _Agent, why: str) -> None:
+    def _deny_all(self, agent: _Asker, why: str) -> None:
         for parked in [*agent.parked.values()]:
             self._end(parked, Verdict(False, why), "end", why)
 
@@ -179,10 +179,10 @@ class Approvals:
     async def wait_of_host(self, owner: str | None, request: ToolRequest) -> Verdict:
         """Likewise, for a call of the host's own model."""
         return await self._wait(
-            self._hosts.setdefault(owner, _Agent(owner, None)), request
+            self._hosts.setdefault(owner, _Asker(owner, None)), request
         )
 
-    async def _wait(self, agent: _Agent | None, request: ToolRequest) -> Verdict:
+    async def _wait(self, agent: _Asker | None, request: ToolRequest) -> Verdict:
         use = request.tool_use
         if self._is_over:
             await trio.lowlevel.checkpoint()
@@ -202,7 +202,7 @@ class Approvals:
                 self._end(parked, verdict, "withdrawn", None)
         return verdict
 
-    def _park(self, agent: _Agent, request: ToolRequest) -> _Parked:
+    def _park(self, agent: _Asker, request: ToolRequest) -> _Parked:
         use = request.tool_use
         parked = _Parked(
             Approval(
@@ -256,7 +256,7 @@ class Approvals:
     def _is_of(self, parked: _Parked, owner: str) -> bool:
         """Tell whether it is a call of this owner's own model, or of an agent below."""
         seen = {parked.approval.agent_id}
-        agent: _Agent | None = parked.agent
+        agent: _Asker | None = parked.agent
         while agent is not None and agent.owner is not None:
             if agent.owner == owner:
                 return True

@@ -22,7 +22,7 @@ from ..settings_file import FileSettings, SettingsError, read_settings
 from ..tools import TOOL_NAMES
 from ._patient import say_aside
 from ._values import limits, place, refusal, refusing
-from .agent import Order, Provider
+from .agent import AgentOrder, Provider
 
 _NAMED = 5
 """Rules that are named in one line."""
@@ -41,7 +41,7 @@ def read_order(
     agents: str | None,
     json: bool,
     directory: str | None,
-) -> Order:
+) -> AgentOrder:
     """Return what is to be done; say aside what of it is not as it may be meant.
 
     Raises:
@@ -73,7 +73,7 @@ def read_order(
     )
     given = (*allow, *deny)
     _tell_idle_rules(script, given, settings, read.rules)
-    return Order(
+    return AgentOrder(
         script=script,
         provider=provider,
         model=name,

@@ -177,7 +177,7 @@ def run(
     """
     from actors.shell import Shell
 
-    from .run import Order
+    from .run import RunOrder
     from .run import run as do
 
     try:
@@ -209,7 +209,7 @@ def run(
     with refusing(ValueError):
         shells = [Shell(line, grace=grace, deadline=deadline) for line in lines]
     count, period = intensity or (1, 5.0)
-    order = Order(
+    order = RunOrder(
         shells=shells,
         limits=values.limits(most),
         directory=values.place(directory),

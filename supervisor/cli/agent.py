@@ -40,7 +40,7 @@ Provider = Literal["anthropic", "openai"]
 
 
 @attrs.frozen(kw_only=True)
-class Order:
+class AgentOrder:
     """What was ordered on the command line, checked."""
 
     script: Script
@@ -66,7 +66,7 @@ class StepFailed(Exception):
     """Raised when a step of the host cannot be taken: its text says which, and why."""
 
 
-async def agent(order: Order) -> int:
+async def agent(order: AgentOrder) -> int:
     """Do what was ordered, tell about it, and return the exit code."""
     async with open_program() as (stopping, stdout):
         where = located("transcripts", order.directory, stdout.width)
@@ -83,7 +83,7 @@ async def agent(order: Order) -> int:
 
 
 @asynccontextmanager
-async def _open_loop(order: Order) -> AsyncGenerator[Run]:
+async def _open_loop(order: AgentOrder) -> AsyncGenerator[Run]:
     """Open the model and give the loop round it."""
     if order.provider is None:
         yield order.script.run
@@ -105,7 +105,7 @@ def _open_model(provider: Provider, name: str) -> AbstractAsyncContextManager[Mo
 class _Session:
     """One runtime, the agents that its host started, and what they have said."""
 
-    def __init__(self, order: Order, run: Run, stdout: Stdout) -> None:
+    def __init__(self, order: AgentOrder, run: Run, stdout: Stdout) -> None:
         self._order = order
         self._stdout = stdout
         self._view = JsonAgentView(stdout) if order.json else PlainAgentView(stdout)

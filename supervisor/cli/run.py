@@ -24,7 +24,7 @@ from ._view import JsonView, PlainView, View, located
 
 
 @attrs.frozen(kw_only=True)
-class Order:
+class RunOrder:
     """What was ordered on the command line, checked."""
 
     shells: Sequence[Shell]
@@ -38,7 +38,7 @@ class Order:
     envelopes: bool = False
 
 
-async def run(order: Order) -> int:
+async def run(order: RunOrder) -> int:
     """Do what was ordered, tell about it, and return the exit code."""
     async with open_program() as (stopping, stdout):
         if not order.json:  # There each task has the path of its own file.
@@ -61,7 +61,7 @@ async def run(order: Order) -> int:
 
 
 async def _supervise(
-    order: Order, stopping: Stopping, stdout: Stdout
+    order: RunOrder, stopping: Stopping, stdout: Stdout
 ) -> list[TaskHandle]:
     """Launch everything and return when everything has ended."""
     tasks: list[TaskHandle] = []
@@ -100,12 +100,12 @@ async def _supervise(
     return tasks
 
 
-def _is_live(order: Order, stdout: Stdout) -> bool:
+def _is_live(order: RunOrder, stdout: Stdout) -> bool:
     dumb = os.environ.get("TERM", "dumb") == "dumb"
     return stdout.is_terminal and not order.json and not dumb
 
 
-def _choose_view(order: Order, stdout: Stdout, tasks: Sequence[TaskHandle]) -> View:
+def _choose_view(order: RunOrder, stdout: Stdout, tasks: Sequence[TaskHandle]) -> View:
     if _is_live(order, stdout):
         return LiveView(stdout, tasks)
     return JsonView(stdout) if order.json else PlainView(stdout)

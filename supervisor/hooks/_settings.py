@@ -50,7 +50,7 @@ _NEVER: Final = frozenset(
     """.split()
 )
 """What Claude Code calls hooks for, and nobody here does."""
-_KINDS: Final = ("command", "http", "prompt", "agent", "mcp_tool")
+_HOOK_KINDS: Final = ("command", "http", "prompt", "agent", "mcp_tool")
 _UNHEEDED: Final[Mapping[str, str]] = {
     "async": "it is waited for all the same",
     "asyncRewake": "it is waited for all the same",
@@ -199,7 +199,7 @@ class HookReader:
             what = "hooks of this type are not called: write one of the type command"
             if not fields:
                 what = 'there is none: write {"type": "command", "command": ...}'
-            elif kind not in _KINDS:
+            elif kind not in _HOOK_KINDS:
                 what = f"must be command, not {shown(kind)}"
             self._refuse(f"{place}.type", what)
             return None

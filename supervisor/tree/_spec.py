@@ -50,7 +50,7 @@ AutoShutdown: TypeAlias = Literal["never", "any_significant", "all_significant"]
 RESTARTS: tuple[Restart, ...] = get_args(Restart)
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 AUTO_SHUTDOWNS: tuple[AutoShutdown, ...] = get_args(AutoShutdown)
-KINDS: tuple[ChildKind, ...] = get_args(ChildKind)
+CHILD_KINDS: tuple[ChildKind, ...] = get_args(ChildKind)
 
 
 @attrs.frozen
@@ -177,7 +177,7 @@ class ChildSpec(ChildTemplate[M_co]):
             if self.shutdown not in ("brutal_kill", "infinity"):
                 what = "'brutal_kill', 'infinity' or seconds"
                 check_number("shutdown", self.shutdown, what)
-            check_one_of("kind", self.kind, KINDS)
+            check_one_of("kind", self.kind, CHILD_KINDS)
             check_type("significant", self.significant, bool)
             check_type("wait_started", self.wait_started, bool)
             check_type("backoff", self.backoff, Backoff | None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors import Completed, Exit, Failed, Stopped, TaskStatus
-from supervisor._life.telling import conclude, describe, describe_error
+from supervisor._life.telling import describe, describe_error, outcome_of
 
 OWN = ValueError("own")
 
@@ -32,7 +32,7 @@ def test_an_exit_means_a_status(
     exit: Exit[object], own_exit: Exit[object] | None, status: str, error: str | None
 ) -> None:
     """The brief, section 6: killed, failed, completed."""
-    found, reason = conclude(exit, own_exit)
+    found, reason = outcome_of(exit, own_exit)
     assert found is TaskStatus(status)
     assert (None if reason is None else type(reason).__name__) == error
 
