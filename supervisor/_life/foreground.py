@@ -36,7 +36,7 @@ async def run_in_foreground(
                 why = why if error.reason is None else f"{why}: {error.reason}"
             # It takes no longer than the task's budget.
             with trio.CancelScope(shield=True):
-                await end(life, [task], why)
+                await end(life, [task], why, life.current_task())
         raise
     return task.snapshot()
 

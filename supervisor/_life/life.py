@@ -138,7 +138,9 @@ class Life:
             ValueError: if it is an agent in a mode that there is not.
         """
         current = self.current_task()
-        parent = parent_of(self.table, order.owner, current)
+        owner, live = order.owner, self.table.live
+        named = current if owner is None else live.get(owner)
+        parent = None if named is None else parent_of(named, owner)
         depth = 0
         if parent is not None:
             order.owner = parent.task_id
@@ -173,7 +175,8 @@ class Life:
             RuntimeStopping, BacklogFull: as `enter`; nothing was changed.
         """
         meta, current = revival.meta, self.current_task()
-        parent = parent_of(self.table, order.owner, None)
+        named = None if order.owner is None else self.table.live.get(order.owner)
+        parent = None if named is None else parent_of(named, order.owner)
         self._check_backlog(parent)
         depth = meta.depth if parent is None else max(meta.depth, parent.depth + 1)
         task = self._make_task(
@@ -207,7 +210,7 @@ class Life:
     def _make_id(self, order: Order) -> tuple[str, Path | None, OSError | None]:
         for _ in range(_ID_ATTEMPTS):
             task_id = KINDS[order.task_type].id_prefix + self.env.ids.hex(8)
-            if task_id in self.table:
+            if task_id in self.table.live or task_id in self.table.ended:
                 continue
             if order.has_tasks and self.agents.is_taken(task_id):
                 continue
@@ -419,12 +422,16 @@ class Life:
         if task.ended_at is None:
             await self.wait_for(task.wait_ended, task)
 
-    def refuse_own_end(self, tasks: Iterable[Task]) -> None:
-        """Raise WouldDeadlock if the call comes from one of ``tasks``, or from one
-        below it, whose end that of the agent above waits for."""
+    def refuse_own_end(self, tasks: Iterable[Task]) -> Task | None:
+        """Return the task from which the call comes, if any.
+
+        Raises:
+            WouldDeadlock: if it is one of ``tasks`` or below one, whose end waits for
+                that of what is below it.
+        """
         current = above = self.current_task()
         if current is None:
-            return
+            return None
         tasks = list(tasks)
         while above is not None:
             if any(above is task for task in tasks):
@@ -432,12 +439,7 @@ class Life:
                     f"task {current.task_id} would wait for its own end"
                 )
             above = above.parent
-
-    async def regain(self) -> None:
-        """Wait for the place of the task that calls, if it has lent it."""
-        task = self.current_task()
-        if task is not None:
-            await self.places.regain(task)
+        return current
 
     # The move to the background
 
@@ -529,20 +531,17 @@ class Life:
         """
         if self.table.live.get(task.task_id) is not task:
             return
+        was_running, parent = task.ref is not None, task.parent
         try:
             remaining, undone = self._record(task, status, error)
         except Exception as failure:
             remaining, undone = self._record_again(task, status, error, failure)
-        was_running, parent = task.ref is not None, task.parent
-        parts: list[Callable[[], object]] = [
-            task.let_go,
-            partial(self._tell_end, task),
-        ]
+        parts: list[Callable[[], object]] = [partial(self._tell_end, task)]
         # Before anybody hears of the end.
         if was_running:
             parts.append(partial(self.places.give_up, task))
         if undone is not None:
-            parts.append(partial(self._put_back, undone))
+            parts += (task.let_go, partial(self._put_back, undone))
         elif task.background:
             parts.append(partial(self.delivery.tell, task, remaining, parent))
         parts += (task.tell_end, partial(self.places.ended, task))
@@ -682,7 +681,7 @@ class Life:
     def _tell_progress(self, task: Task) -> None:
         # What a task says is told in the order in which it says it.
         if self.delivery.latest:
-            self.delivery.tell_last_progress(task)
+            self.delivery.tell_latest(task.task_id)
 
     def on_warning(self, task: Task | None, text: str) -> None:
         text = one_line(text, LINE)

@@ -103,7 +103,8 @@ class Runs:
             try:
                 yield pool
             finally:
-                self._life.mark_own_stopping(task)
+                if not task.stopping:  # or they were marked with it
+                    self._life.mark_own_stopping(task)
 
     async def _once(self, ctx: Context[object], task: Task) -> None:
         task.runs = ctx.ref

@@ -82,10 +82,11 @@ async def stop(
         WouldDeadlock: if one of them, or one below it, asks.
     """
     tasks = _topmost(tasks)
-    life.refuse_own_end(tasks)
+    current = life.refuse_own_end(tasks)
     await trio.lowlevel.checkpoint()
-    results = await end(life, tasks, reason, now=now, notify=notify)
-    await life.regain()
+    results = await end(life, tasks, reason, current, now=now, notify=notify)
+    if current is not None:
+        await life.places.regain(current)
     return results
 
 
@@ -93,13 +94,14 @@ async def end(
     life: Life,
     tasks: list[Task],
     reason: str | None,
+    current: Task | None,
     *,
     now: bool = False,
     notify: Notify | None = None,
 ) -> list[StopResult]:
     """Stop ``tasks`` together, of which none is below another, and wait for their
-    ends, as long as their budgets are. A task that calls this lends its place and
-    does not wait until it has it again."""
+    ends, as long as their budgets are. ``current`` is the task that calls: it lends
+    its place and does not wait until it has it again."""
     below = [
         list(_tasks_below(task)) if isinstance(task, AgentTask) else ()
         for task in tasks
@@ -107,7 +109,7 @@ async def end(
     policies: list[Notify] = [task.notify for task in tasks]
     life.mark_stopping(tasks, reason, now=now, notify=notify)
     try:
-        await _terminate(life, tasks, reason)
+        await _terminate(life, tasks, reason, current)
         # An agent's own tasks are stopped after its run, and this does not end.
         stuck = [
             own
@@ -116,7 +118,7 @@ async def end(
             for own in _held_up(task)
         ]
         if stuck:
-            await _terminate(life, stuck, reason)
+            await _terminate(life, stuck, reason, current)
     finally:
         if notify is not None:
             # Whoever wanted to tell of the end itself has not seen it.
@@ -126,7 +128,9 @@ async def end(
     return [StopResult(*found) for found in zip(tasks, below, strict=True)]
 
 
-async def _terminate(life: Life, tasks: list[Task], reason: str | None) -> None:
+async def _terminate(
+    life: Life, tasks: list[Task], reason: str | None, current: Task | None
+) -> None:
     by_pool: dict[DynamicSupervisor, list[ActorRef[Any]]] = {}
     has_agents = False
     for task in tasks:
@@ -138,7 +142,7 @@ async def _terminate(life: Life, tasks: list[Task], reason: str | None) -> None:
     unfinished = [task for task in tasks if not task.status.is_terminal]
     with (
         life.places.lent(
-            life.current_task() if unfinished else None,
+            current if unfinished else None,
             *unfinished,
             ends=len(unfinished),
         ),

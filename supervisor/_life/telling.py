@@ -263,10 +263,10 @@ class Delivery:
                 note.command, note.cwd = task.rare.get("command"), task.rare.get("cwd")
             # From here on it is this one.
             self._notes, task.note = number, note
+        outbox.enter(note)
         if self._told != note.id:
             self._events.emit(Notified, note.id, task.task_id)
             self._told = note.id
-        outbox.enter(note)
         if note.notify == "silent":
             note.ack("silent")
             # Last, or a failure above would make another.
@@ -300,33 +300,27 @@ class Delivery:
         an incarnation of the notifier has crashed, and may have had their messages."""
         if message is None:
             self._queued.clear()
-            for said in [*self.latest.values()]:
-                self._tell_latest(said.task_id)
+            for task_id in [*self.latest]:
+                self.tell_latest(task_id)
         else:
             self._queued.discard(message.task_id)
-            self._tell_latest(message.task_id)
+            self.tell_latest(message.task_id)
 
-    def tell_last_progress(self, task: Task) -> None:
-        """Tell what the notifier has not told yet, before something else is told."""
-        self._tell_latest(task.task_id)
-
-    def _tell_latest(self, task_id: str) -> None:
+    def tell_latest(self, task_id: str) -> None:
+        """Tell what the notifier has not told yet, if there is such progress."""
         message = self.latest.get(task_id)
         if message is not None:
-            self._emit_progress(message)
+            progress = message.progress
+            self._events.emit(
+                TaskProgress,
+                task_id,
+                progress.text,
+                progress.bytes_written,
+                progress.tool_uses,
+                progress.total_tokens,
+            )
             # Last, or what fails in between is never told.
             self.latest.pop(task_id, None)
-
-    def _emit_progress(self, message: Progressed) -> None:
-        progress = message.progress
-        self._events.emit(
-            TaskProgress,
-            message.task_id,
-            progress.text,
-            progress.bytes_written,
-            progress.tool_uses,
-            progress.total_tokens,
-        )
 
     def _facts(self, task: Task, note_id: str, remaining: int) -> Envelope:
         facts = bare(task, note_id, remaining)

@@ -21,7 +21,7 @@ from ..tree._supervisor import open_supervisor
 from .agent_task import AgentTask
 from .errors import DepthExceeded, RuntimeStopping
 from .kinds import KINDS
-from .record import RestartPolicy, Table, Task
+from .record import RestartPolicy, Task
 
 # What `Runtime.launch` has when nothing is said about restarts.
 _RUN_ONCE = ("temporary", 1, 5.0, None)
@@ -147,19 +147,14 @@ def as_text(name: str, value: object) -> str | None:
     return str.__str__(value)
 
 
-def parent_of(
-    table: Table, owner: str | None, current: Task | None
-) -> AgentTask | None:
-    """Return the agent whose own task a new one is to be: the one that its owner's
-    name says or, if nobody is named, that from which the call comes, ``current`` or
-    the one above it.
+def parent_of(named: Task, owner: str | None) -> AgentTask | None:
+    """Return the agent whose own task a new one is to be: ``named`` is the task that
+    its ``owner`` names. If nobody is named, it is the one from which the call comes,
+    and the agent above it counts, too.
 
     Raises:
         RuntimeStopping: if that agent is stopping.
     """
-    named = current if owner is None else table.live.get(owner)
-    if named is None:
-        return None
     parent = named.as_agent
     if parent is None and owner is None:
         parent = named.parent

@@ -365,7 +365,7 @@ class Table:
 
     def __init__(self) -> None:
         self.live: dict[str, Task] = {}
-        self._ended: dict[str, Task] = {}
+        self.ended: dict[str, Task] = {}
         # Those of the ended that may go, by type and apart those of which nobody
         # was to hear, which would drive out the others, as heaps: the first to end
         # goes first, whatever was heard of first.
@@ -373,9 +373,6 @@ class Table:
         self._ends = 0
         # The ids of background tasks, by owner; nobody has none.
         self._unfinished: dict[str | None, dict[str, None]] = {}
-
-    def __contains__(self, task_id: str) -> bool:
-        return task_id in self.live or task_id in self._ended
 
     def is_live(self, task: Task) -> bool:
         """Whether it is one of ours and has not ended."""
@@ -385,11 +382,11 @@ class Table:
         """Return the task, or None when it is unknown or forgotten."""
         if not isinstance(task_id, str):
             return None
-        return self.live.get(task_id) or self._ended.get(task_id)
+        return self.live.get(task_id) or self.ended.get(task_id)
 
     def all(self) -> list[Task]:
         """Return every task: those that ended first, then the live ones."""
-        return [*self._ended.values(), *self.live.values()]
+        return [*self.ended.values(), *self.live.values()]
 
     def add(self, task: Task) -> None:
         """Enter a new task."""
@@ -402,19 +399,21 @@ class Table:
         self._unfinished.setdefault(task.owner, {})[task.task_id] = None
 
     def end(self, task: Task) -> int:
-        """Move a task that ended to the history; return how many background
-        tasks of its owner have not ended. Called again after a failure it goes on."""
+        """Move a task that ended to the history, without what it ran with; return
+        how many background tasks of its owner have not ended. Called again after a
+        failure it goes on."""
         left = self.take_out(task)
         if not task.end_number:
             task.end_number = self._ends = self._ends + 1
         # The one thing that takes much memory: without it the task is forgotten.
-        self._ended[task.task_id] = task
+        self.ended[task.task_id] = task
+        task.let_go()
         return left
 
     def replace(self, ended: Task, task: Task) -> None:
         """Enter ``task`` under the id of a task that has ended, whose record is
         forgotten. What is told of that end is told all the same."""
-        del self._ended[ended.task_id]
+        del self.ended[ended.task_id]
         evictable = self._evictable.get((ended.task_type, ended.background), [])
         with suppress(ValueError):
             evictable.remove((ended.end_number, ended.task_id))
@@ -423,7 +422,7 @@ class Table:
 
     def has_ended(self, task: Task) -> bool:
         """Whether it is one of ours, has ended and is not forgotten."""
-        return self._ended.get(task.task_id) is task
+        return self.ended.get(task.task_id) is task
 
     def may_go(self, task: Task) -> bool:
         """Whether nobody waits to hear of this ended task any more."""
@@ -444,9 +443,9 @@ class Table:
     def put_back(self, ended: Task) -> None:
         """Enter the record of a task that has ended, where it was before
         `replace`."""
-        self._ended[ended.task_id] = ended
-        in_order = sorted(self._ended.values(), key=lambda task: task.end_number)
-        self._ended = {task.task_id: task for task in in_order}
+        self.ended[ended.task_id] = ended
+        in_order = sorted(self.ended.values(), key=lambda task: task.end_number)
+        self.ended = {task.task_id: task for task in in_order}
 
     def release(self, task: Task) -> Task | None:
         """Nobody waits to hear of this ended task any more: it may be forgotten.
@@ -455,10 +454,10 @@ class Table:
         evictable = self._evictable.setdefault((task.task_type, task.background), [])
         entry = (task.end_number, task.task_id)
         if entry not in evictable:
-            if self._ended.get(task.task_id) is not task:
+            if self.ended.get(task.task_id) is not task:
                 return None
             heappush(evictable, entry)
         if len(evictable) <= HISTORY:
             return None
         _, oldest = heappop(evictable)
-        return self._ended.pop(oldest, None)
+        return self.ended.pop(oldest, None)

@@ -38,7 +38,7 @@ from supervisor.runtime import (
     Warned,
     open_runtime,
 )
-from supervisor.tree import ChildStarted, child, open_supervisor
+from supervisor.tree import ChildStarted, EventStream, child, open_supervisor
 from tests.supervisor.jobs import Job, agent, forever, returns
 
 
@@ -845,17 +845,18 @@ async def test_a_crash_in_the_middle_of_progress_loses_and_repeats_none(
         tasks = [await runtime.launch(Job(body)) for _ in range(5)]
         await trio.testing.wait_all_tasks_blocked()
         delivery = life_of(runtime).delivery
-        tell, left = delivery._emit_progress, crashes
+        emit, left = EventStream.emit, crashes
 
-        def fail(message: Progressed) -> None:
+        def fail(self: EventStream, kind: Any, *fields: Any) -> None:
             nonlocal left
-            left -= 1
-            if left >= 0:
-                raise RuntimeError("it crashes")
-            tell(message)
+            if kind is TaskProgress:
+                left -= 1
+                if left >= 0:
+                    raise RuntimeError("it crashes")
+            emit(self, kind, *fields)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(delivery, "_emit_progress", fail)
+            patch.setattr(EventStream, "emit", fail)
             go.set()
             await trio.testing.wait_all_tasks_blocked()
         seen = events.drain()

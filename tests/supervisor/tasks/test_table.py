@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
-import attrs
-
 from actors.env import real_env
 from supervisor._tasks.record import HISTORY, Table, Task
 
@@ -60,7 +58,7 @@ def test_a_task_goes_from_the_live_ones_to_the_ended_ones() -> None:
     assert (
         table.find("s3") is None and table.find(None) is None and table.find(1) is None
     )
-    assert "s1" in table and "s3" not in table
+    assert "s1" in table.ended and "s3" not in table.ended
 
 
 def test_unfinished_counts_background_tasks_by_owner() -> None:
@@ -121,16 +119,8 @@ def test_those_that_nobody_was_to_hear_of_drive_out_no_others() -> None:
 def test_a_task_that_is_released_twice_is_forgotten_in_its_turn() -> None:
     """Nobody else loses a place in the history by it, whoever tries again."""
 
-    @attrs.define(eq=False)
-    class Ended:
-        task_id: str
-        owner: str = "main"
-        background: bool = True
-        task_type: str = "local_bash"
-        end_number: int = 0
-
     table = Table()
-    tasks: list[Any] = [Ended(f"s{number:08}") for number in range(2 * HISTORY)]
+    tasks = [make(f"s{number:08}") for number in range(2 * HISTORY)]
     for task in tasks:
         table.add(task)
     for task in tasks:
