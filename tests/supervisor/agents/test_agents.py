@@ -590,7 +590,7 @@ async def test_a_lineage_that_cannot_be_told_starts_nothing(
         if what == "cycle":
             record.parent = record
         else:
-            record._depth = -1
+            record.depth = -1
         with pytest.raises(DepthExceeded, match="cannot be told how deep"):
             await runtime.launch(agent(), owner=parent.id)
         assert len(runtime.tasks()) == 1
