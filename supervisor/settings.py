@@ -27,18 +27,9 @@ __all__ = [
     "read_settings",
 ]
 
-DISABLE_BACKGROUND_TASKS: Final = "TRIO_SUPERVISOR_DISABLE_BACKGROUND_TASKS"
-MAX_OUTPUT_LENGTH: Final = "TRIO_SUPERVISOR_MAX_OUTPUT_LENGTH"
-BASH_DEFAULT_TIMEOUT_MS: Final = "TRIO_SUPERVISOR_BASH_DEFAULT_TIMEOUT_MS"
-BASH_MAX_TIMEOUT_MS: Final = "TRIO_SUPERVISOR_BASH_MAX_TIMEOUT_MS"
-
-MAX_TASKS: Final = "TRIO_SUPERVISOR_MAX_TASKS"
-MAX_SHELLS: Final = "TRIO_SUPERVISOR_MAX_SHELLS"
-MAX_AGENTS: Final = "TRIO_SUPERVISOR_MAX_AGENTS"
-MODEL_LIMITS: Final = "TRIO_SUPERVISOR_MODEL_LIMITS"
-PROVIDER_LIMITS: Final = "TRIO_SUPERVISOR_PROVIDER_LIMITS"
-
 _PREFIX: Final = "TRIO_SUPERVISOR_"
+_DEFAULT_TIMEOUT: Final = "TRIO_SUPERVISOR_BASH_DEFAULT_TIMEOUT_MS"
+_MAX_TIMEOUT: Final = "TRIO_SUPERVISOR_BASH_MAX_TIMEOUT_MS"
 _YES: Final = ("1", "true", "yes", "on")
 _NO: Final = ("0", "false", "no", "off")
 _NUMBER: Final = re.compile("[1-9][0-9]*")
@@ -100,8 +91,8 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     )
     if default > highest:
         raise ValueError(
-            f"{BASH_DEFAULT_TIMEOUT_MS} must be at most {highest}, the maximum that "
-            f"{BASH_MAX_TIMEOUT_MS} sets, not {default}"
+            f"{_DEFAULT_TIMEOUT} must be at most {highest}, the maximum that "
+            f"{_MAX_TIMEOUT} sets, not {default}"
         )
     return Settings(**found)
 
@@ -175,24 +166,20 @@ def _ranged(field: str) -> tuple[str, _Reader]:
     return field, _number(*_RANGES[field])
 
 
+# Every variable, with the field that it sets.
 _SETTINGS: Final[Mapping[str, tuple[str, _Reader]]] = {
-    DISABLE_BACKGROUND_TASKS: ("background_tasks", _is_off),
-    MAX_OUTPUT_LENGTH: _ranged("max_output_length"),
-    BASH_DEFAULT_TIMEOUT_MS: _ranged("bash_default_timeout"),
-    BASH_MAX_TIMEOUT_MS: _ranged("bash_max_timeout"),
+    "TRIO_SUPERVISOR_DISABLE_BACKGROUND_TASKS": ("background_tasks", _is_off),
+    "TRIO_SUPERVISOR_MAX_OUTPUT_LENGTH": _ranged("max_output_length"),
+    _DEFAULT_TIMEOUT: _ranged("bash_default_timeout"),
+    _MAX_TIMEOUT: _ranged("bash_max_timeout"),
 }
-VARIABLES: Final = {variable: field for variable, (field, _) in _SETTINGS.items()}
-"""Every variable, and the field of `Settings` that it sets."""
-
 _LIMITS: Final[Mapping[str, tuple[str, _Reader]]] = {
-    MAX_TASKS: ("total", _cap),
-    MAX_SHELLS: ("shells", _cap),
-    MAX_AGENTS: ("agents", _cap),
-    MODEL_LIMITS: ("models", _caps),
-    PROVIDER_LIMITS: ("providers", _caps),
+    "TRIO_SUPERVISOR_MAX_TASKS": ("total", _cap),
+    "TRIO_SUPERVISOR_MAX_SHELLS": ("shells", _cap),
+    "TRIO_SUPERVISOR_MAX_AGENTS": ("agents", _cap),
+    "TRIO_SUPERVISOR_MODEL_LIMITS": ("models", _caps),
+    "TRIO_SUPERVISOR_PROVIDER_LIMITS": ("providers", _caps),
 }
-LIMIT_VARIABLES: Final = {variable: field for variable, (field, _) in _LIMITS.items()}
-"""Every variable, and the field of `supervisor.runtime.Limits` that it sets."""
 
 
 def _read(

@@ -78,6 +78,7 @@ class Comment:
     """What it is to see instead of the answer."""
 
 
+@attrs.define(eq=False, repr=False)
 class AgentHooks:
     """The hooks of one run of one agent: an async context manager round it.
 
@@ -100,32 +101,27 @@ class AgentHooks:
         time_left: returns how many seconds there are at the end.
     """
 
-    def __init__(
-        self,
-        hooks: Hooks,
-        env: Env,
-        facts: HookFacts,
-        *,
-        on_warning: Callable[[str], None],
-        last_words: Callable[[], str | None] = lambda: None,
-        background_tasks: Callable[[], Sequence[Mapping[str, Any]]] = list,
-        time_left: Callable[[], float] = lambda: math.inf,
-    ) -> None:
-        self.hooks = hooks
-        """Those that it calls."""
-        self._env = env
-        self._facts = facts
-        self._warn = on_warning
-        self._last_words = last_words
-        self._background_tasks = background_tasks
-        self._time_left = time_left
-        self._started = False
-        self._owes_stop = False
-        self._blocks = 0
-        """How many times in a row stop hooks have made it go on."""
-        self.was_killed = False
-        """Whether a run that has returned counts as killed; to be set before the
-        block is left."""
+    hooks: Hooks
+    """Those that it calls."""
+    _env: Env
+    _facts: HookFacts
+    _on_warning: Callable[[str], None] = attrs.field(kw_only=True)
+    _last_words: Callable[[], str | None] = attrs.field(
+        default=lambda: None, kw_only=True
+    )
+    _background_tasks: Callable[[], Sequence[Mapping[str, Any]]] = attrs.field(
+        default=list, kw_only=True
+    )
+    _time_left: Callable[[], float] = attrs.field(
+        default=lambda: math.inf, kw_only=True
+    )
+    _started: bool = attrs.field(default=False, init=False)
+    _owes_stop: bool = attrs.field(default=False, init=False)
+    _blocks: int = attrs.field(default=0, init=False)
+    """How many times in a row stop hooks have made it go on."""
+    was_killed: bool = attrs.field(default=False, init=False)
+    """Whether a run that has returned counts as killed; to be set before the
+    block is left."""
 
     async def on_start(self) -> str | None:
         """Call the start hooks; return what they have to say to the agent.
@@ -146,7 +142,7 @@ class AgentHooks:
         self._owes_stop = True
         reasons = await self._ask_stop("running", answer)
         if reasons and self._blocks >= STOP_BLOCKS:
-            self._warn(
+            self._on_warning(
                 f"stop hooks have made the agent go on {self._blocks} times in a row;"
                 f" it ends now, although: {one_line(reasons)}"
             )
@@ -181,7 +177,7 @@ class AgentHooks:
         decision = _strictest(answers)
         changed = [answer.input for answer in answers if answer.input is not None]
         if any(one != changed[0] for one in changed):
-            self._warn(
+            self._on_warning(
                 "two PreToolUse hooks change one call in different ways: what the last"
                 " one says counts"
             )
@@ -346,9 +342,9 @@ class AgentHooks:
             # An exception may have no words.
             faults[-1] = f"{faults[-1].removesuffix(': ')}; {_WITHOUT[event]}"
         for fault in faults:
-            self._warn(clean_text(f"the {event} hook {hook.name!r}: {fault}"))
+            self._on_warning(clean_text(f"the {event} hook {hook.name!r}: {fault}"))
         if answer.message is not None:
-            self._warn(f"the {event} hook {hook.name!r} says: {answer.message}")
+            self._on_warning(f"the {event} hook {hook.name!r} says: {answer.message}")
         return answer
 
     def _message(self, event: Event, more: Mapping[str, Any]) -> dict[str, Any]:

@@ -193,9 +193,7 @@ def _command_rule(name: str, pattern: str) -> ParsedRule:
     if re.search(r"\w:\*\s*[,;|]", prefix):
         each = [part.strip() for part in re.split("[,;|]", pattern) if part.strip()]
         better = " and ".join(f"{name}({part})" for part in each)
-        raise BadPattern(
-            f"one text is one rule: write them as separate texts, {better}"
-        )
+        raise BadPattern(_SEPARATE + better)
     if re.search(r"\w:\*\s", prefix):
         better = " ".join(prefix.replace(":*", " *").split())
         raise BadPattern(f"`:*` stands at the end only: write {name}({better})")

@@ -19,7 +19,7 @@ from ..definitions import AgentDefinition
 from ..lowlevel import life_of
 from ..settings import Settings
 from ..tree._spec import Backoff
-from ._arguments import Field, Refused, check_words, shown, some, unfit
+from ._arguments import Field, Refused, check_words, optional, shown, some, unfit
 from ._owned import ending, find_agent, takes_over, unknown
 from ._task_output import end_of
 from ._tool import Call, Tool, ToolResult
@@ -86,35 +86,24 @@ def _fields(settings: Settings) -> list[Field]:
     fields = [
         Field(
             "description",
-            "string",
             "What the agent is to do, in 3 to 5 words, for people and for lists.",
         ),
-        Field("prompt", "string", "The task for the agent."),
-        Field(
-            "subagent_type",
-            "string",
-            f"The type of agent to start; {GENERAL} if there is none.",
-            required=False,
+        Field("prompt", "The task for the agent."),
+        optional(
+            "subagent_type", f"The type of agent to start; {GENERAL} if there is none."
         ),
-        Field(
+        optional(
             "model",
-            "string",
             "The model of the agent, as model or provider/model, if it is not to be "
             "that of its type or yours.",
-            required=False,
         ),
         Field(
             "run_in_background",
-            "boolean",
             "Whether to return at once while the agent works.",
+            "boolean",
             default=False,
         ),
-        Field(
-            "resume",
-            "string",
-            "The id of an agent that has ended and is to go on.",
-            required=False,
-        ),
+        optional("resume", "The id of an agent that has ended and is to go on."),
     ]
     if not settings.background_tasks:
         fields = [field for field in fields if field.name != "run_in_background"]
@@ -180,22 +169,20 @@ class _Agent:
         if not self._in_background(definition, arguments):
             snapshot = await self._runtime.run(work, **order)
             # Before anybody else runs, who could tell of its end as well.
-            return self._told(snapshot, call) or self._goes_on(snapshot, call, "user")
+            return self._answer(snapshot, call, "user")
         restart = "temporary" if definition is None else definition.restart
         if restart != "temporary":
             order |= {"intensity": _INTENSITY, "period": _PERIOD, "backoff": _BACKOFF}
         task = await self._runtime.launch(work, **order, restart=restart)
-        snapshot = task.snapshot()
         # It has ended if it could not even begin.
-        return self._told(snapshot, call) or self._goes_on(snapshot, call, "request")
+        return self._answer(task.snapshot(), call, "request")
 
     def _in_background(
         self, definition: AgentDefinition | None, arguments: dict[str, Any]
     ) -> bool:
-        if not self._settings.background_tasks:
-            return False
         always = definition is not None and definition.background
-        return always or arguments["run_in_background"]
+        wanted = always or arguments.get("run_in_background", False)
+        return wanted and self._settings.background_tasks
 
     def _definition(self, name: str | None) -> AgentDefinition | None:
         """Return the definition; None for the type that needs none."""
@@ -270,8 +257,7 @@ class _Agent:
         if not self._in_background(definition, arguments):
             # Cancelled, it goes on in the background: it is no new task.
             await task.wait()
-        snapshot = task.snapshot()
-        return self._told(snapshot, call) or self._goes_on(snapshot, call, "request")
+        return self._answer(task.snapshot(), call, "request")
 
     def _type_of(self, agent_id: str) -> str:
         """Return the type of an agent, of which perhaps only a file is left."""
@@ -280,7 +266,9 @@ class _Agent:
             return found.type
         record = agent_record(self._table, found.id)
         if record is None:
-            raise Refused("no_agent", f"Nothing was done: task {found.id} is no agent.")
+            raise Refused(
+                "no_agent", f"Nothing was done: task {found.id} is not an agent."
+            )
         return record.recipe.type
 
     def _resumable(self, agent_id: str, agent_type: str) -> AgentDefinition | None:
@@ -296,14 +284,15 @@ class _Agent:
 
     # Answers
 
-    def _told(self, snapshot: TaskSnapshot, call: Call) -> ToolResult | None:
-        """Return the answer that tells of the end of an agent, after which no
-        notification will; None if it has not ended or one has told already."""
-        if not snapshot.status.is_terminal:
-            return None
-        answer = self._ended(snapshot, call)
-        is_ours = takes_over(self._runtime, self._owner, snapshot)
-        return answer if is_ours else None
+    def _answer(self, snapshot: TaskSnapshot, call: Call, by: _Moved) -> ToolResult:
+        """Return the answer that tells of the end of a task, after which no
+        notification will. If it has not ended, or one has told, say where it is."""
+        if snapshot.status.is_terminal:
+            # Made first: what is consumed may be forgotten, and its output with it.
+            answer = self._ended(snapshot, call)
+            if takes_over(self._runtime, self._owner, snapshot):
+                return answer
+        return self._goes_on(snapshot, call, by)
 
     def _ended(self, snapshot: TaskSnapshot, call: Call) -> ToolResult:
         end = end_of(snapshot.result or "", self._settings.max_output_length)

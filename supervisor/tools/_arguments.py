@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, cast
 
 import attrs
@@ -52,8 +53,8 @@ class Field:
     """One argument. It is required unless it has a default or is optional."""
 
     name: str
-    type: Literal["string", "integer", "boolean"]
     description: str
+    type: Literal["string", "integer", "boolean"] = "string"
     default: str | int | bool | None = attrs.field(default=None, kw_only=True)
     required: bool = attrs.field(
         default=attrs.Factory(_has_no_default, takes_self=True), kw_only=True
@@ -94,6 +95,10 @@ class Field:
         if self.maximum is not None and value > self.maximum:
             raise ValueError(f"must be at most {self.maximum}, not {shown(value)}")
         return value
+
+
+optional: Final = partial(Field, required=False)
+"""Makes an argument that may be left out, and is None then."""
 
 
 def object_schema(fields: Sequence[Field]) -> dict[str, Any]:

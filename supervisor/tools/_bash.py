@@ -19,7 +19,7 @@ from ..agents._inherited import inherited
 from ..lowlevel import life_of
 from ..settings import Settings
 from ..tree._errors import SupervisorError
-from ._arguments import Field, Refused, unfit
+from ._arguments import Field, Refused, optional, unfit
 from ._host import host_processes
 from ._owned import ending, takes_over
 from ._self_kill import ends_host, killed_process
@@ -79,40 +79,33 @@ def bash(runtime: Runtime, owner: str | None, settings: Settings) -> Tool:
 
 def _fields(settings: Settings) -> list[Field]:
     fields = [
-        Field("command", "string", "The command to run."),
-        Field(
+        Field("command", "The command to run."),
+        optional(
             "description",
-            "string",
             "What the command does, in 5 to 10 words, for people and for lists.",
-            required=False,
         ),
         Field(
             "timeout",
-            "integer",
             "The most milliseconds that the call may take in the foreground.",
+            "integer",
             default=settings.bash_default_timeout,
             minimum=1,
             maximum=settings.bash_max_timeout,
         ),
-        Field(
-            "cwd",
-            "string",
-            "The directory to run the command in, if it is not yours.",
-            required=False,
-        ),
+        optional("cwd", "The directory to run the command in, if it is not yours."),
     ]
     if settings.background_tasks:
         fields += [
             Field(
                 "run_in_background",
-                "boolean",
                 "Whether to return at once while the command goes on.",
+                "boolean",
                 default=False,
             ),
             Field(
                 "stdin",
-                "boolean",
                 "Whether to keep the input of the command open, for TaskWrite.",
+                "boolean",
                 default=False,
             ),
         ]
@@ -139,9 +132,8 @@ class _Bash:
         shell = self._shell()
         if self._arguments.get("run_in_background"):
             task = await self._runtime.launch(shell, **self._order)
-            snapshot = task.snapshot()
             # If it has ended, there was no file for its output.
-            return self._told(snapshot, shell) or self._moved(snapshot, "request")
+            return self._answer(task.snapshot(), shell, "request")
         if self._settings.background_tasks:
             return await self._run(shell)
         return self._ended(await self._runtime.run(shell, **self._order), shell)
@@ -185,7 +177,6 @@ class _Bash:
 
     async def _run(self, shell: Shell) -> ToolResult:
         """Run it in the foreground until it ends or its time is over."""
-        snapshot: TaskSnapshot | None = None
         answer: ToolResult | None = None
         failure: BaseException | None = None
         async with trio.open_nursery() as nursery:
@@ -195,16 +186,16 @@ class _Bash:
                     shell, **self._order, task_status=mover
                 )
                 # Before anybody else runs, who could tell of its end as well.
-                answer = self._told(snapshot, shell)
+                by: _Moved = "timeout" if mover.moved else "user"
+                answer = self._answer(snapshot, shell, by)
             except (SupervisorError, KeyboardInterrupt, SystemExit) as error:
                 # Raised below: the nursery would wrap it.
                 failure = error
             nursery.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        assert snapshot is not None
-        by: _Moved = "timeout" if mover.moved else "user"
-        return answer or self._moved(snapshot, by)
+        assert answer is not None
+        return answer
 
     def _output(self, snapshot: TaskSnapshot) -> OutputEnd:
         limit = self._settings.max_output_length
@@ -215,15 +206,15 @@ class _Bash:
             return end_of(snapshot.result or "", limit)
         return read_end(self._runtime, task, limit)
 
-    def _told(self, snapshot: TaskSnapshot, shell: Shell) -> ToolResult | None:
+    def _answer(self, snapshot: TaskSnapshot, shell: Shell, by: _Moved) -> ToolResult:
         """Return the answer that tells of the end of a task, after which no
-        notification will; None if it has not ended or one has told already."""
-        if not snapshot.status.is_terminal:
-            return None
-        # Made first: what is consumed may be forgotten, and its output with it.
-        answer = self._ended(snapshot, shell)
-        is_ours = takes_over(self._runtime, self._order["owner"], snapshot)
-        return answer if is_ours else None
+        notification will. If it has not ended, or one has told, say where it is."""
+        if snapshot.status.is_terminal:
+            # Made first: what is consumed may be forgotten, and its output with it.
+            answer = self._ended(snapshot, shell)
+            if takes_over(self._runtime, self._order["owner"], snapshot):
+                return answer
+        return self._moved(snapshot, by)
 
     def _ended(self, snapshot: TaskSnapshot, shell: Shell) -> ToolResult:
         end = self._output(snapshot)

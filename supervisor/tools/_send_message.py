@@ -82,7 +82,7 @@ def send_message(runtime: Runtime, owner: str | None) -> Tool:
         return {**arguments, "subagent_type": found.type}
 
     fields = (
-        Field("to", "string", "The id of the agent."),
-        Field("message", "string", "What to tell it."),
+        Field("to", "The id of the agent."),
+        Field("message", "What to tell it."),
     )
     return Tool("SendMessage", _DESCRIPTION, fields, act, fill)

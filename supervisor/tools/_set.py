@@ -63,12 +63,6 @@ def tools_for(
     check_type("permissions", permissions, Permissions | None)
     if settings is None:
         settings = read_settings(os.environ)
-    loop = runtime.agents.run
-    agents = (
-        []
-        if loop is None
-        else [agent(runtime, owner, settings, loop), send_message(runtime, owner)]
-    )
     tools = [
         bash(runtime, owner, settings),
         task_output(runtime, owner, settings),
@@ -76,8 +70,10 @@ def tools_for(
         task_list(runtime, owner),
         task_write(runtime, owner),
         kill_shell(runtime, owner),
-        *agents,
     ]
+    if (loop := runtime.agents.run) is not None:
+        tools.append(agent(runtime, owner, settings, loop))
+        tools.append(send_message(runtime, owner))
     if permissions is None:
         return tools
     guard = guard_of(runtime, owner, permissions)

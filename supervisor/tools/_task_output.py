@@ -16,7 +16,7 @@ from .._tasks.reading import output_size
 from .._tasks.snapshot import TaskSnapshot
 from ..lowlevel import life_of
 from ..settings import Settings
-from ._arguments import Field
+from ._arguments import Field, optional
 from ._owned import find, is_told, state
 from ._tool import Call, Tool, ToolResult
 
@@ -65,26 +65,22 @@ def task_output(runtime: Runtime, owner: str | None, settings: Settings) -> Tool
         return ToolResult(_text(snapshot, data, call.arguments), data=data)
 
     fields = (
-        Field("task_id", "string", "The id of the task."),
+        Field("task_id", "The id of the task."),
         Field(
-            "block",
-            "boolean",
-            "Whether to wait for the end of the task.",
-            default=True,
+            "block", "Whether to wait for the end of the task.", "boolean", default=True
         ),
         Field(
             "timeout",
-            "integer",
             "The most milliseconds to wait.",
+            "integer",
             default=DEFAULT_TIMEOUT,
             minimum=0,
             maximum=MAXIMUM_TIMEOUT,
         ),
-        Field(
+        optional(
             "offset",
-            "integer",
             "The byte of the output to read from, instead of reading its end.",
-            required=False,
+            "integer",
             minimum=0,
             maximum=2**53,
         ),

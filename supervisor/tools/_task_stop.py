@@ -84,7 +84,7 @@ def _stop(
             data=data,
         )
 
-    fields = (Field(id_field, "string", "The id of the task to stop."),)
+    fields = (Field(id_field, "The id of the task to stop."),)
     return Tool(name, description, fields, act)
 
 

@@ -65,12 +65,12 @@ def task_write(runtime: Runtime, owner: str | None) -> Tool:
         )
 
     fields = (
-        Field("task_id", "string", "The id of the task to write to."),
-        Field("text", "string", "What to write; empty only with end_of_input."),
+        Field("task_id", "The id of the task to write to."),
+        Field("text", "What to write; empty only with end_of_input."),
         Field(
             "end_of_input",
-            "boolean",
             "Whether to close the input after the text.",
+            "boolean",
             default=False,
         ),
     )

@@ -60,7 +60,7 @@ def file_tools(done: list[tuple[str, Any]]) -> Callable[[Runtime, str], list[Too
             done.append((name, dict(call.arguments)))
             return Answer("done")
 
-        told = [Field(field, "string", "text", required=False) for field in fields]
+        told = [Field(field, "text", required=False) for field in fields]
         return Tool(name, "A tool for files.", told, act)
 
     def make(runtime: Runtime, agent_id: str) -> list[Tool]:

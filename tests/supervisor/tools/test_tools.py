@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from actors import Context
 from actors.work import Report
 from supervisor.runtime import Limits, Runtime, open_runtime
-from supervisor.settings import BASH_MAX_TIMEOUT_MS, Settings
+from supervisor.settings import Settings
 from supervisor.tools import Tool, ToolResult
 from supervisor.tools._arguments import Field, Refused, object_schema, read_arguments
 from supervisor.tools._set import tools_for
@@ -94,14 +94,16 @@ async def test_the_environment_is_read_when_the_tools_are_made(
     """CO4: a bad variable is told by name, and not to the model; what was read
     holds for the runtime."""
     async with open_runtime(tmp_path) as runtime:
-        monkeypatch.setenv(BASH_MAX_TIMEOUT_MS, "0x10")
-        with pytest.raises(ValueError, match=rf"{BASH_MAX_TIMEOUT_MS}.*'0x10'"):
+        monkeypatch.setenv("TRIO_SUPERVISOR_BASH_MAX_TIMEOUT_MS", "0x10")
+        with pytest.raises(
+            ValueError, match="TRIO_SUPERVISOR_BASH_MAX_TIMEOUT_MS.*'0x10'"
+        ):
             runtime.tools_for(None)
-        monkeypatch.setenv(BASH_MAX_TIMEOUT_MS, "9000")
+        monkeypatch.setenv("TRIO_SUPERVISOR_BASH_MAX_TIMEOUT_MS", "9000")
         for owner in (None, "main"):
             bash = runtime.tools_for(owner)[0]
             assert bash.schema["properties"]["timeout"]["maximum"] == 9000
-            monkeypatch.setenv(BASH_MAX_TIMEOUT_MS, "8000")
+            monkeypatch.setenv("TRIO_SUPERVISOR_BASH_MAX_TIMEOUT_MS", "8000")
 
 
 async def test_bad_arguments_of_the_host_are_named(tmp_path: Path) -> None:
@@ -151,9 +153,9 @@ def tells_to_end(text: str) -> bool:
 # Arguments
 
 FIELDS = (
-    Field("name", "string", "A name."),
-    Field("count", "integer", "A count.", required=False, minimum=0, maximum=9),
-    Field("flag", "boolean", "A flag.", required=False, default=True),
+    Field("name", "A name."),
+    Field("count", "A count.", "integer", required=False, minimum=0, maximum=9),
+    Field("flag", "A flag.", "boolean", required=False, default=True),
 )
 
 
