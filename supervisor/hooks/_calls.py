@@ -103,18 +103,16 @@ class AgentHooks:
 
     hooks: Hooks
     """Those that it calls."""
-    _env: Env
-    _facts: HookFacts
-    _on_warning: Callable[[str], None] = attrs.field(kw_only=True)
-    _last_words: Callable[[], str | None] = attrs.field(
+    env: Env
+    facts: HookFacts
+    on_warning: Callable[[str], None] = attrs.field(kw_only=True)
+    last_words: Callable[[], str | None] = attrs.field(
         default=lambda: None, kw_only=True
     )
-    _background_tasks: Callable[[], Sequence[Mapping[str, Any]]] = attrs.field(
+    background_tasks: Callable[[], Sequence[Mapping[str, Any]]] = attrs.field(
         default=list, kw_only=True
     )
-    _time_left: Callable[[], float] = attrs.field(
-        default=lambda: math.inf, kw_only=True
-    )
+    time_left: Callable[[], float] = attrs.field(default=lambda: math.inf, kw_only=True)
     _started: bool = attrs.field(default=False, init=False)
     _owes_stop: bool = attrs.field(default=False, init=False)
     _blocks: int = attrs.field(default=0, init=False)
@@ -142,7 +140,7 @@ class AgentHooks:
         self._owes_stop = True
         reasons = await self._ask_stop("running", answer)
         if reasons and self._blocks >= STOP_BLOCKS:
-            self._on_warning(
+            self.on_warning(
                 f"stop hooks have made the agent go on {self._blocks} times in a row;"
                 f" it ends now, although: {one_line(reasons)}"
             )
@@ -177,7 +175,7 @@ class AgentHooks:
         decision = _strictest(answers)
         changed = [answer.input for answer in answers if answer.input is not None]
         if any(one != changed[0] for one in changed):
-            self._on_warning(
+            self.on_warning(
                 "two PreToolUse hooks change one call in different ways: what the last"
                 " one says counts"
             )
@@ -247,9 +245,9 @@ class AgentHooks:
         if not self._owes_stop or not any(self._stop_hooks()):
             return
         self._owes_stop = False
-        budget = min(END_BUDGET, self._time_left())
+        budget = min(END_BUDGET, self.time_left())
         with trio.move_on_after(budget, shield=True):
-            await self._ask_stop(self._status(exc), self._last_words(), budget)
+            await self._ask_stop(self._status(exc), self.last_words(), budget)
 
     # Calling
 
@@ -262,9 +260,9 @@ class AgentHooks:
             return None
         told = {
             "stop_hook_active": self._blocks > 0,
-            "agent_transcript_path": self._facts.transcript,
+            "agent_transcript_path": self.facts.transcript,
             "last_assistant_message": said_last,
-            "background_tasks": [dict(task) for task in self._background_tasks()],
+            "background_tasks": [dict(task) for task in self.background_tasks()],
             # Its own, of which it has none: schedules are the host's.
             "session_crons": [],
             "status": status,
@@ -321,10 +319,10 @@ class AgentHooks:
                 if isinstance(hook.run, str):
                     said = await run_hook_command(
                         hook.run,
-                        self._env,
+                        self.env,
                         stdin=_as_json(told),
-                        cwd=self._facts.cwd,
-                        project=self._facts.project,
+                        cwd=self.facts.cwd,
+                        project=self.facts.project,
                     )
                 else:
                     # Its own: none can change what another one sees.
@@ -342,13 +340,13 @@ class AgentHooks:
             # An exception may have no words.
             faults[-1] = f"{faults[-1].removesuffix(': ')}; {_WITHOUT[event]}"
         for fault in faults:
-            self._on_warning(clean_text(f"the {event} hook {hook.name!r}: {fault}"))
+            self.on_warning(clean_text(f"the {event} hook {hook.name!r}: {fault}"))
         if answer.message is not None:
-            self._on_warning(f"the {event} hook {hook.name!r} says: {answer.message}")
+            self.on_warning(f"the {event} hook {hook.name!r} says: {answer.message}")
         return answer
 
     def _message(self, event: Event, more: Mapping[str, Any]) -> dict[str, Any]:
-        facts = self._facts
+        facts = self.facts
         return {
             "hook_event_name": event,
             "session_id": facts.session,
@@ -363,11 +361,11 @@ class AgentHooks:
         }
 
     def _of_type(self, hooks: Iterable[Hook]) -> list[Hook]:
-        return [hook for hook in hooks if hook.matches(self._facts.agent_type)]
+        return [hook for hook in hooks if hook.matches(self.facts.agent_type)]
 
     def _stop_hooks(self) -> tuple[Sequence[Hook], Sequence[Hook]]:
         # What the matcher of the second says means nothing, as in Claude Code.
-        main = self.hooks.main_stop if self._facts.is_main else ()
+        main = self.hooks.main_stop if self.facts.is_main else ()
         return self._of_type(self.hooks.stop), main
 
     def _status(self, error: BaseException | None) -> str:

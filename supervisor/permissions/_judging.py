@@ -93,19 +93,13 @@ def with_input(request: ToolRequest, arguments: Mapping[str, Any]) -> ToolReques
     return attrs.evolve(request, tool_use=changed)
 
 
-def decide(rules: Iterable[Rule], mode: Mode, request: ToolRequest) -> Decision:
-    """Return what the rules and the mode say of a call.
-
-    Pure, after what the request's `fill` and `follow` have told.
-    """
-    rules = tuple(rules)
-    return _by_rules(rules, mode, request, look(rules, request))
-
-
 def weigh(
     rules: tuple[Rule, ...], request: ToolRequest, said: Decision | None
 ) -> Decision:
-    """Return what rules and mode say of a call, and hooks before it."""
+    """Return what the rules and the mode of a call say of it, and hooks before it.
+
+    Pure, after what the request's `fill` and `follow` have told.
+    """
     if said is not None and said.effect == "deny":
         return said
     seen = look(rules, request)

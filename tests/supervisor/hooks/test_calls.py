@@ -32,7 +32,7 @@ from supervisor.definitions import AgentDefinition
 from supervisor.hooks import Hook, Hooks
 from supervisor.hooks._calls import AgentHooks, HookFacts
 from supervisor.permissions import MODES, Mode, Permissions, Rule, ToolRequest, Verdict
-from supervisor.permissions._judging import Decision, decide
+from supervisor.permissions._judging import Decision, weigh
 from supervisor.runtime import Runtime, TaskSnapshot, Warned, open_runtime
 from supervisor.settings_file import read_settings
 
@@ -273,7 +273,7 @@ async def test_what_a_hook_says_weighs_as_a_rule_about_that_call(mode: Mode) -> 
             rules = [Rule(effect, "Bash(make)") for effect in effects]
             for said in ("allow", "ask", "deny", None):
                 more = [] if said is None else [Rule(said, "Bash(make)")]
-                wanted = decide([*rules, *more], mode, asked)
+                wanted = weigh((*rules, *more), attrs.evolve(asked, mode=mode), None)
                 word = None if said is None else Decision(said, "the hook says so")
                 verdict = await Permissions(rules=rules, mode=mode).judge(
                     asked,

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, get_args
 
 import attrs
@@ -30,7 +30,7 @@ from supervisor.permissions import (
     read_mode,
 )
 from supervisor.permissions._command_patterns import is_simple_command
-from supervisor.permissions._judging import Decision, decide
+from supervisor.permissions._judging import Decision, weigh
 from supervisor.permissions._modes import ModeName, recheck, resolve_mode
 from supervisor.runtime import Approvals
 from supervisor.tree import EventStream
@@ -49,6 +49,11 @@ def request(
         tool_use=ToolUse("call1", tool, input),
         cwd=cwd,
     )
+
+
+def decide(rules: Iterable[Rule], mode: Mode, asked: ToolRequest) -> Decision:
+    """What rules and mode say of a call of which no hook has spoken."""
+    return weigh(tuple(rules), attrs.evolve(asked, mode=mode), None)
 
 
 def effect(asked: ToolRequest, *rules: Rule) -> str:

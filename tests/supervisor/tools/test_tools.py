@@ -96,7 +96,7 @@ async def test_the_environment_is_read_when_the_tools_are_made(
     async with open_runtime(tmp_path) as runtime:
         monkeypatch.setenv("TRIO_SUPERVISOR_BASH_MAX_TIMEOUT_MS", "0x10")
         with pytest.raises(
-            ValueError, match="TRIO_SUPERVISOR_BASH_MAX_TIMEOUT_MS.*'0x10'"
+            ValueError, match=r"TRIO_SUPERVISOR_BASH_MAX_TIMEOUT_MS.*'0x10'"
         ):
             runtime.tools_for(None)
         monkeypatch.setenv("TRIO_SUPERVISOR_BASH_MAX_TIMEOUT_MS", "9000")
