@@ -348,11 +348,9 @@ class Mailbox(Generic[T]):
         """
         await self._wait_message()
         if self._outgoing or self.drain_left is not None:
-            count = (
-                len(self)
-                if self.drain_left is None
-                else min(len(self), self.drain_left)
-            )
+            count = len(self)
+            if self.drain_left is not None:
+                count = min(count, self.drain_left)
             return [self._take() for _ in range(count)]
         batch, self._incoming = self._incoming, None
         self.open_queue = None

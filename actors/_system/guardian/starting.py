@@ -279,22 +279,23 @@ def _fork(
         with _Failing("program"):
             child = os.fork()
         if child == 0:
+            # Whatever fails below fails here, in each of the forks.
             try:
                 os.close(reader)
                 signal.set_wakeup_fd(-1)
-                try:
-                    if sys.platform == "linux":
-                        # A fork is not dumpable, as its guardian. If both guardians are
-                        # killed, the runtime must be able to find it in /proc.
-                        with _Failing("program"):
-                            prctl(PR_SET_DUMPABLE, 1)
-                except OSError as error:
-                    _tell(writer, error)
-                    os._exit(127)
+                if sys.platform == "linux":
+                    # A fork is not dumpable, as its guardian. If both guardians are
+                    # killed, the runtime must be able to find it in /proc.
+                    with _Failing("program"):
+                        prctl(PR_SET_DUMPABLE, 1)
                 if held:
                     _hold(request, env, streams, writer)
                 else:
-                    _become(request, env, streams, writer)
+                    _become(request, env, streams)
+            except MemoryError:
+                os.write(writer, _NO_MEMORY)
+            except OSError as error:
+                os.write(writer, f"failed {error.errno} {error.filename}\n".encode())
             finally:
                 os._exit(127)
     except BaseException:
@@ -327,23 +328,19 @@ def _hold(
     The leader is started by a child of ours that ends. So the leader becomes a child
     of the guardian, which can then read its exit code.
     """
-    try:
-        with _Failing("terminal"):
-            os.setsid()
-            fcntl.ioctl(streams.output, termios.TIOCSCTTY, 0)
+    with _Failing("terminal"):
+        os.setsid()
+        fcntl.ioctl(streams.output, termios.TIOCSCTTY, 0)
+    with _Failing("program"):
+        middle = os.fork()
+    if middle == 0:
         with _Failing("program"):
-            middle = os.fork()
-        if middle == 0:
-            with _Failing("program"):
-                leader = os.fork()
-            if leader == 0:
-                _become(request, env, streams, report)
-            os.write(report, b"pid %d\n" % leader)
-            os._exit(0)
-        os.waitpid(middle, 0)
-    except OSError as error:
-        _tell(report, error)
-        os._exit(127)
+            leader = os.fork()
+        if leader == 0:
+            _become(request, env, streams)
+        os.write(report, b"pid %d\n" % leader)
+        os._exit(0)
+    os.waitpid(middle, 0)
     # This process lives long: it must not keep open the sockets of the guardian or the
     # other side of the terminal.
     os.closerange(0, min(descriptor_limit(), 1 << 20))
@@ -351,28 +348,19 @@ def _hold(
         signal.pause()
 
 
-def _become(
-    request: Request, env: dict[bytes, bytes], streams: _Streams, report: int
-) -> None:
-    """Turn this fork into the leader."""
-    try:
-        _set_streams(request, streams)
-        if request.nice is not None:
-            with _Failing("nice"):
-                os.setpriority(os.PRIO_PROCESS, 0, request.nice)
-        with _Failing("program"):
-            _use_few_descriptors()
-        for name, value in request.limits:
-            with _Failing(f"rlimit {name}"):
-                _limit(name, value)
-        with _Failing("program"):
-            _run_first(request, env, lambda it: os.execve(it, request.argv, env))
-    except MemoryError:
-        os.write(report, _NO_MEMORY)
-    except OSError as error:
-        _tell(report, error)
-    finally:
-        os._exit(127)
+def _become(request: Request, env: dict[bytes, bytes], streams: _Streams) -> None:
+    """Turn this fork into the leader. It returns only by an error."""
+    _set_streams(request, streams)
+    if request.nice is not None:
+        with _Failing("nice"):
+            os.setpriority(os.PRIO_PROCESS, 0, request.nice)
+    with _Failing("program"):
+        _use_few_descriptors()
+    for name, value in request.limits:
+        with _Failing(f"rlimit {name}"):
+            _limit(name, value)
+    with _Failing("program"):
+        _run_first(request, env, lambda it: os.execve(it, request.argv, env))
 
 
 def _set_streams(request: Request, streams: _Streams) -> None:
@@ -404,7 +392,3 @@ def _limit(name: str, value: int) -> None:
         resource.setrlimit(number, (value, value))
     except ValueError:  # Python's error for what only a privileged process may do.
         raise OSError(errno.EPERM, os.strerror(errno.EPERM)) from None
-
-
-def _tell(report: int, error: OSError) -> None:
-    os.write(report, f"failed {error.errno} {error.filename}\n".encode())
