@@ -65,7 +65,7 @@ class ProcessExit:
     """Why neither could be read, for instance because the guardian died."""
     after_stop: bool = False
     """Whether it ended only after `Process.terminate` or `Process.kill` had
-    sent it a signal; False tells that its end came first and counts."""
+    sent it a signal. False means that its end came first and counts."""
     cpu_seconds: float | None = None
     """CPU time, user and system, of the leader and of every descendant that it
     had waited for; None when that could not be read."""
@@ -141,9 +141,8 @@ class Process(Protocol):
     async def send_eof(self) -> None:
         """End the standard input, after what `send` has to write yet.
 
-        A pipe is closed. On a terminal its end-of-file character is typed; a
-        program that reads on after that end is told of no other. More than once
-        is fine.
+        A pipe is closed. On a terminal its end-of-file character is typed, once: a
+        program that reads on after that end sees no other one. Idempotent.
 
         Raises:
             trio.BrokenResourceError: as for `send`.
@@ -197,8 +196,7 @@ class Processes(Protocol):
         ...
 
     def directory(self) -> str:
-        """Return the directory in which programs start that are given none,
-        absolute.
+        """Return the absolute directory in which programs start that are given none.
 
         Raises:
             OSError: if it is gone.
@@ -258,7 +256,7 @@ class OutputFile(Protocol):
     """An output file open for appending.
 
     One that has a method ``is_in_place() -> bool`` is asked at the end whether its
-    path still leads to it, so that it is told if somebody has removed it.
+    path still leads to it, so that a removal is reported.
     """
 
     @property
@@ -285,9 +283,9 @@ class OutputFile(Protocol):
 
     def rotate(self, older: Path) -> int:
         """Move the file to ``older``, replacing what is there, and begin it
-        again, empty and as private as a new one. In one step for whoever reads:
-        it does not wait, on a slow disk neither. Return the size of the file that
-        was replaced, 0 if there was none.
+        again, empty and as private as a new one. For readers it is one step. It does
+        not wait, even for a slow disk. Return the size of the file that was replaced,
+        0 if there was none.
 
         Raises:
             OSError: if it could not be done; the old file is written to as before.
@@ -312,25 +310,24 @@ class Share(Protocol):
     something was claimed, the empty file ``agents.lock``."""
 
     def is_alone(self) -> bool:
-        """Whether nobody else has it in use now, in this or another process; True
-        where the system never can tell, False if it cannot now, as without a free
-        descriptor."""
+        """Return whether nobody else uses it now, in this or another process. True
+        where the system can never know; False if it cannot know now, for instance
+        without a free descriptor."""
         ...
 
     def claim(self, name: str) -> str | None:
         """Claim ``name`` among all who use the directory, and return None; or return
-        in words who has it, such as ``process 4711``. It never waits.
-        Where the system has no means to tell it is as if nobody had it. More than once
-        is fine.
+        in words who has it, such as ``process 4711``. It never waits. Idempotent.
+        Where the system can never know, it is as if nobody had it.
 
         Raises:
-            OSError: if it cannot be told now, as without a free descriptor.
+            OSError: if nobody can know now, for instance without a free descriptor.
         """
         ...
 
     def holder(self, name: str) -> str | None:
         """Return in words who else has ``name``, or None if nobody has. Where the
-        system cannot tell, anybody else counts who uses the directory, or may use it:
+        system cannot know, anybody else counts who uses the directory, or may use it:
         the words say which."""
         ...
 
@@ -401,8 +398,7 @@ class Files(Protocol):
         ...
 
     def size(self, path: Path) -> int | None:
-        """Return the size of a regular file in bytes, and None for what
-        `read_tail` reads as empty because it is no such file.
+        """Return the size of a regular file in bytes, or None if there is none.
 
         Raises:
             OSError: as for `read_tail`.
@@ -462,24 +458,24 @@ class Files(Protocol):
 
     def is_within(self, path: str, directory: str | None) -> bool:
         """Whether ``path`` is ``directory`` or below it, once all links are followed.
-        Both begin where the host runs, which is also what None means. False of what
+        Both begin where the host runs, which is also what None means. False if it
         cannot be looked at."""
         ...
 
     def follow(self, path: str) -> str | None:
         """Return where ``path`` leads once all links are followed, absolute, whether
-        anything is there or not; None if that cannot be told. It begins where the
+        anything is there or not; None if that is unknown. It begins where the
         host runs: ``"."`` is that directory."""
         ...
 
     def share(self, directory: Path) -> Share:
-        """Say, until that is closed, that the directory is in use."""
+        """Mark the directory as in use, until the share is closed."""
         ...
 
     async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
         """Return ``fn(*args)``, called where it holds nobody up: for large files,
-        and for disks that may be slow. A cancellation is met only afterwards, by
-        the caller's next checkpoint, so that nothing is lost of what it did."""
+        and for disks that may be slow. The caller meets a cancellation only at its
+        next checkpoint, so the result is not lost."""
         ...
 
 

@@ -388,7 +388,7 @@ def _as_exception(error: BaseException) -> Exception:
     what = (
         "a cancellation of another scope"
         if isinstance(error, trio.Cancelled)
-        else f"what is no Exception, {type(error).__name__}"
+        else f"a {type(error).__name__}, which is not an Exception"
     )
     failure = RuntimeError(f"the actor raised {what}")
     failure.__cause__ = error

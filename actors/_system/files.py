@@ -26,7 +26,7 @@ _APPEND: Final = os.O_WRONLY | os.O_APPEND | COMMON
 _READ: Final = os.O_RDONLY | COMMON
 _LINES: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | COMMON
 
-# Of a path at which there is no regular file, or none can be: no error of reading.
+# A path with one of these errors has no regular file: it reads as empty.
 _NOT_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 T = TypeVar("T")
@@ -38,11 +38,11 @@ CALM: Final = 8
 """How many writes in a row must be faster before they are made inline again."""
 
 
-# Writes made inline, of which each takes at most SLOW. Whoever copies a stream
-# makes a checkpoint of its own for each.
+# After so many inline writes there is a checkpoint. Each takes at most SLOW, and
+# whoever copies a stream makes a checkpoint of its own for each.
 _CHECKPOINT_EVERY: Final = 8
 
-# More of them only wait for each other, and for the loop's own turn.
+# More threads would only wait for each other and for the event loop.
 _THREADS: Final = 4
 
 
@@ -151,7 +151,8 @@ class PosixFiles(Files):
         except (OSError, ValueError):
             return None
         try:
-            # In a circle it has given up, at a link or behind one.
+            # In a circle of links realpath() stops at a link, or behind one, where
+            # lstat() fails.
             return None if stat.S_ISLNK(os.lstat(where).st_mode) else where
         except (FileNotFoundError, NotADirectoryError):
             return where
@@ -171,7 +172,7 @@ class PosixFiles(Files):
 class AppendedFile(OutputFile):
     """An `OutputFile` on a descriptor, which it owns.
 
-    Writes are made inline, since that costs a tenth of a thread. After a slow
+    Writes are made inline, because a thread costs ten times as much. After a slow
     one they go through a worker thread, until the disk is fast again.
 
     Neither method can be cancelled: a write is always made, whole and once, in
@@ -253,7 +254,7 @@ class AppendedFile(OutputFile):
             if fd < 0:
                 return
             if self._threaded_left:
-                # A cancellation leaves the closing to its thread.
+                # After a cancellation the thread closes it alone.
                 await _in_thread(partial(os.close, fd), abandon=True)
             else:
                 os.close(fd)
@@ -297,7 +298,7 @@ async def _in_thread(
             limiter=limiter or trio.CapacityLimiter(1),
             abandon_on_cancel=abandon,
         )
-    # A RuntimeError for want of a thread, a MemoryError for want of its stack.
+    # No thread is a RuntimeError, no memory for its stack is a MemoryError.
     except Exception:
         if has_begun:
             raise
@@ -325,7 +326,7 @@ def _append_lines(fd: int, path: Path, size: int, lines: bytes, durable: bool) -
             if size == 0:
                 _sync_directory(path.parent)
     except BaseException:
-        # What a full disk took of it would be in the way of the next attempt.
+        # A full disk may have taken a part, which the next attempt must not find.
         try:
             os.ftruncate(fd, size)
         except OSError:
@@ -333,12 +334,12 @@ def _append_lines(fd: int, path: Path, size: int, lines: bytes, durable: bool) -
         raise
 
 
-# Where the length is all that is needed of the file's own data.
+# A reader needs the data and the length, so fdatasync is enough where it exists.
 _sync = getattr(os, "fdatasync", os.fsync)
 
 
 def _sync_directory(directory: Path) -> None:
-    """Have the disk keep the name of a new file. Windows cannot, and need not."""
+    """Write the name of a new file to the disk. Windows cannot, and need not."""
     if os.name == "posix":
         fd = os.open(directory, os.O_RDONLY | COMMON)
         try:

@@ -2,8 +2,8 @@
 
 Processes are started by a guardian (`actors._system.guardian`), a small process of its
 own that outlives this one just long enough to leave nothing behind. One control
-socket leads to it; each tree has a socket of its own, so whoever waits for a
-tree reads that socket, and no task, thread or signal handler works behind.
+socket leads to it. Each tree has a socket of its own, and whoever waits for a tree
+reads that socket. No task, thread or signal handler runs in the background.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ATTEMPTS = 5
 """How many guardians a start may outlive before it fails."""
 _SCRIPT = "__main__.py"
 _LOOK_EVERY = 1.0
-"""Seconds, at least, between two looks whether a tracer holds the guardian."""
+"""The least seconds between two looks whether a tracer holds the guardian."""
 
 
 class SystemClock(Clock):
@@ -72,7 +72,7 @@ class PosixProcesses(Processes):
         self._variable = f"TRIO_SUPERVISOR_{secrets.token_hex(8).upper()}"
         self._guardian: _Guardian | None = None
         self._dying: list[_Guardian] = []
-        """Of those that were killed, what still ends what they started."""
+        """Guardians that are used no longer, until they have ended what they started."""
         self._trees: set[PosixProcess] = set()
         self._turns = OutputTurns()
         self._marks = itertools.count(secrets.randbits(32) << 28)
@@ -173,7 +173,7 @@ class PosixProcesses(Processes):
                     for tree in [*self._trees]:
                         nursery.start_soon(tree.aclose)
             finally:
-                # It ends what we could not, whyever we could not.
+                # The guardian ends what we could not, for whatever reason.
                 self._retire()
                 dying, self._dying = self._dying, []
                 for guardian in dying:
@@ -185,7 +185,7 @@ class PosixProcesses(Processes):
         return self._encoded[1]
 
     def _retire(self) -> None:
-        """Let a guardian go; what is left of it ends what it started."""
+        """Use the guardian no longer; what is left of it ends what it started."""
         guardian, self._guardian = self._guardian, None
         if guardian is not None:
             self._dying.append(guardian)
@@ -213,7 +213,7 @@ class _Guardian(Guardian):
     def __init__(self, variable: str) -> None:
         self.host = os.getpid()
         self.inner = 0
-        """Told by the first tree that it starts."""
+        """The pid of the inner one, which comes with the first tree."""
         self._looked = 0.0
         self._control, theirs = socket.socketpair()
         self._sending = trio.Lock()
@@ -256,9 +256,9 @@ class _Guardian(Guardian):
                     await trio.lowlevel.wait_writable(self._control)
 
     def wake(self) -> bool:
-        """Let the guardian go on, if a command has stopped it; tell if it is there.
+        """Continue the guardian if a command has stopped it; return whether it is there.
 
-        That is the outer one, our child, which does the same for the inner one.
+        It is the outer one, our child, which does the same for the inner one.
         """
         if self._popen.returncode is None:
             self._popen.send_signal(signal.SIGCONT)
@@ -279,11 +279,11 @@ class _Guardian(Guardian):
                 send_signal(self.inner, signal.SIGKILL)
             self._popen.kill()
         else:
-            # Harmless, too, for one that has only just begun and catches nothing yet.
+            # A guardian that has just begun has no handler yet, and ignores it.
             self._popen.send_signal(signal.SIGCHLD)
 
     def has_ended(self) -> bool:
-        """Tell whether it has ended, and give everything back if so."""
+        """Return whether it has ended; if so, release what it used."""
         if self._popen.poll() is None:
             return False
         if self._control.fileno() >= 0:

@@ -57,8 +57,8 @@ class PosixProcess(Process):
     _registry: set[PosixProcess]
     _variable: bytes = attrs.field(converter=os.fsencode)
     _marker: bytes = attrs.field(converter=os.fsencode)
-    # Known before the start: what is being started when the guardian dies bears it,
-    # and nothing else yet.
+    # Known before the start: if the guardian dies while it starts a process, only this
+    # mark shows whose that is.
     _mark: int
     _guardian: Guardian
     _turns: OutputTurns
@@ -118,14 +118,14 @@ class PosixProcess(Process):
             pass
         except (BrokenPipeError, ConnectionResetError):
             self._unsent = b""
-            # What it told before it died still counts. It need not have died: we
-            # may have ended the stream, as `aclose` does.
+            # What it reported before it died still counts. It need not have died:
+            # `aclose`, too, ends the stream.
             while not self._lost and self._hear():
                 pass
             self._announce()
 
     async def wait_started(self, program: str, cwd: str | None) -> bool:
-        """Wait until the leader is started; tell whether the request was read.
+        """Wait until the leader is started; return whether the request was read.
 
         Raises:
             OSError: if the leader could not be started.
@@ -161,7 +161,7 @@ class PosixProcess(Process):
 
     async def receive_stderr(self, max_bytes: int = 262_144) -> bytes:
         if self._errors is None:
-            raise trio.ClosedResourceError("there is no stderr apart")
+            raise trio.ClosedResourceError("stderr is not a stream of its own")
         return await self._errors.receive(max_bytes)
 
     async def send(self, data: bytes) -> None:
@@ -279,7 +279,7 @@ class PosixProcess(Process):
         if self._lost and not self._gone:
             self._signal_lost(self._find_lost(), *signals)
 
-    # What the guardian tells
+    # What the guardian reports
 
     async def _wait_until(self, happened: Callable[[], bool]) -> None:
         """Wait for news until something has happened.
@@ -302,7 +302,7 @@ class PosixProcess(Process):
                     if not self._closed:
                         self._hear()
                     continue
-                # No event tells that a command holds the guardian.
+                # No event reports that a command holds the guardian.
                 self._guardian.wake()
                 self._guardian.free()
             except trio.ClosedResourceError:
@@ -316,7 +316,7 @@ class PosixProcess(Process):
         self._news = trio.Event()
 
     def _hear(self) -> bool:
-        """Take what the guardian has told; tell whether that was anything."""
+        """Take in what the guardian has sent; return whether there was anything."""
         try:
             if self._pid:
                 data = self._channel.recv(65536)
@@ -435,13 +435,12 @@ class PosixProcess(Process):
         await trio.lowlevel.checkpoint()
 
     async def _hunt(self, met: set[int]) -> bool:
-        """Kill who bears our mark, and who is born with it as we look.
+        """Kill every process that bears our mark, also those born while we look.
 
-        Who is not seen in one look need not be gone: a chain of processes that
-        fork and end is always one link ahead. Return True as soon as one was there
-        that is not among those ``met``, where it is added. False is certain if
-        nobody was born during a look; on a machine where somebody always is, many
-        looks must have been in vain.
+        One look may miss some: a chain of processes that fork and end is always one
+        link ahead. Return True once a look has found one that is not in ``met``, to
+        which it is added. False is certain if no process was born during a look; on
+        a machine where one always is, many looks must have found nothing.
         """
         if not proc.HAS_PROC:
             return False
@@ -468,13 +467,13 @@ class PosixProcess(Process):
 
 
 async def wait_process_end(pid: int) -> bool:
-    """Wait for the end of a process; tell whether it is known to have ended."""
+    """Wait for the end of a process; return whether it is known to have ended."""
     try:
         pidfd = proc.open_pidfd(pid) if pid > 0 else None
     except ProcessLookupError:
         return True
     if pidfd is None:
-        await trio.sleep(0.05)  # The caller looks again; no event tells.
+        await trio.sleep(0.05)  # The caller looks again; no event reports it.
         return False
     try:
         await trio.lowlevel.wait_readable(pidfd)

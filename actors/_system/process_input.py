@@ -37,7 +37,7 @@ class ProcessInput:
             if self._descriptor < 0:
                 raise trio.ClosedResourceError("the process was closed")
             if self._terminal:
-                # In the middle of a line the first one only hands that over.
+                # In the middle of a line the first one only hands over what is there.
                 await self._write(self._eof() * (1 + self._line_begun))
             else:
                 self.close()

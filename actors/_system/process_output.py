@@ -31,9 +31,9 @@ that print all the time, a task then waits 4 ms for its turn and not 200."""
 class OutputTurns:
     """What the outputs share that are read by one event loop.
 
-    Of hundreds of programs that print as fast as they can, each can be read at
-    any time. To read them all in each turn of the loop would let every other
-    task wait for all of them; so a few are read, and the others stand in line.
+    Hundreds of programs that print as fast as they can can all be read at any time.
+    If each turn of the loop read them all, every other task would wait for that. So
+    a few are read, and the others stand in line.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class ProcessOutput:
             except BlockingIOError:
                 await trio.lowlevel.wait_readable(self._descriptor)
             except OSError as error:
-                # So a terminal tells that nobody has its other side open.
+                # A terminal reports so that nobody has its other side open.
                 if error.errno != errno.EIO or not self._terminal:
                     raise
                 return b""

@@ -22,13 +22,13 @@ from ..env import Share
 from .opening import COMMON, create
 
 _LOCKED: Final = (errno.EAGAIN, errno.EACCES)
-# What a file system says that has no locks of bytes, or none of a directory.
+# The errors of a file system without locks of bytes, or of directories.
 _NO_LOCKS: Final = (errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-# What is said where the directory itself can never be locked, by anybody.
+# The errors where nobody can ever lock the directory itself.
 _NEVER_LOCKED: Final = (*_NO_LOCKS, errno.ENOLCK, errno.EACCES, errno.EPERM)
-# What is said where something is used up for now.
+# The errors where something is used up for now.
 _SCARCE: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-# Kinds of locks of a byte, and how those of a process are set and looked at.
+# The kinds of locks of a byte, and the calls that set and read those of a process.
 _WRITE: Final = getattr(fcntl, "F_WRLCK", 1)
 _READ_LOCK: Final = getattr(fcntl, "F_RDLCK", 0)
 _FREE: Final = getattr(fcntl, "F_UNLCK", 2)
@@ -41,65 +41,67 @@ _GET_OWN: Final = getattr(fcntl, "F_GETLK", 0)
 _SET_BYTE: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.maxsize > 2**32 else None
 _GET_BYTE: Final = getattr(fcntl, "F_OFD_GETLK", None)
 _FLOCK: Final = struct.Struct("hhqqi4x")
-# They do not say who has them, so beside each of them the process has one that does.
+# Such a lock does not say who has it. A second one does, which belongs to the process
+# and is so many bytes further on.
 _NAMES: Final = 2**62
 # The bytes that this process has locked, with the file.
 _held: set[tuple[int, int, int]] = set()
 
 
 class SharedDirectory(Share):
-    """A directory in use: everybody who has it so holds a shared lock of it, which
-    the kernel takes back at any death. Nobody waits for one.
+    """A directory in use: everybody who uses it holds a shared lock on it, which the
+    kernel releases at any death. Nobody waits for a lock.
 
-    A claim is two locks of a byte. That of the directory itself counts: no file needs
-    to be there for it, so nobody can remove it, but no such lock excludes another.
-    That of ``agents.lock`` does, and so decides between those who claim at once. Any
-    number of claims take these two descriptors.
+    A claim is two locks of one byte. The lock on the directory itself counts: it needs
+    no file, so nobody can remove it. But such locks do not exclude each other, because
+    nobody can open a directory for writing. The lock on ``agents.lock`` does, and so
+    decides between those who claim at the same time. All claims share these two
+    descriptors.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._fd: int | None = None
-        # What that has open.
+        # The device and the inode that it has open.
         self._place: tuple[int, int] = (0, 0)
         self._file: int | None = None
         self._claims: set[str] = set()
-        # Claims with which no lock goes that would keep others from them.
+        # Claims without a lock that would keep others out.
         self._unlocked: set[str] = set()
         self._is_closed = False
         try:
             self._open()
         except OSError:
-            pass  # It is tried again. Till then it cannot be told who else is there.
+            pass  # Later calls try again. Until then nobody knows who else is there.
 
     def is_alone(self) -> bool:
         return self._others() is None
 
     def _others(self) -> str | None:
-        """Return in words why somebody else may have it in use; None if nobody has."""
+        """Return in words why somebody else may use it, or None if nobody does."""
         number: int | None = None
         try:
             self._open()
         except OSError as error:
-            # As without a free descriptor.
+            # For instance, no descriptor is free.
             number = error.errno
         else:
             if self._fd is None or fcntl is None:
                 return None
             number = self._lock(fcntl.LOCK_EX)
-            # The lock is lost meanwhile. Two who ask within these microseconds may
-            # both be told that they are alone.
+            # Between the two calls we have no lock: two who ask within these
+            # microseconds may both hear that they are alone.
             self._lock(fcntl.LOCK_SH)
             if number in _LOCKED:
                 return "somebody else has the directory open"
-        # Where files cannot be locked at all nobody can tell.
+        # Where files cannot be locked at all, nobody can know.
         if number is None or number in _NEVER_LOCKED:
             return None
         return f"who else has the directory open cannot be told: {os.strerror(number)}"
 
     def _open(self) -> None:
-        """Have in use what is at the path now, with all claims; somebody may have put
-        another directory there."""
+        """Use the directory that is at the path now, and claim all names there:
+        somebody may have put it in the place of ours."""
         if fcntl is None or self._is_closed:
             return
         if self._fd is not None and _is_at(self._directory, self._fd, follow=True):
@@ -144,7 +146,7 @@ class SharedDirectory(Share):
             unlocked = self._try(file, _SET_BYTE, _WRITE, byte)
         if unlocked is not None and unlocked.errno in _LOCKED:
             return self._who(byte)
-        # It is looked at first, so that who only tries is in nobody's way.
+        # Look first: a lock that is only tried would be in the way of others.
         told = self._sees(self._fd, byte)
         error = None
         if not told:
@@ -154,7 +156,7 @@ class SharedDirectory(Share):
             self._free(byte)
             return self._who(byte)
         if error is not None and error.errno in _NO_LOCKS:
-            # That of the file has to do.
+            # The lock on the file must do.
             error = unlocked
         elif told is None and error is None:
             number = errno.EOPNOTSUPP
@@ -184,7 +186,7 @@ class SharedDirectory(Share):
             told = [self._sees(fd, byte) for fd in (self._fd, file)]
             if True in told:
                 return self._who(byte)
-            # Who has no lock of it sees none of others who have none.
+            # Whoever claims without a lock cannot see others who do the same.
             if False in told and name not in self._unlocked:
                 return None
         return self._others()
@@ -200,17 +202,17 @@ class SharedDirectory(Share):
             self._free(byte)
 
     def _free(self, byte: int) -> None:
-        # What fails is released when the file is closed.
+        # A lock that cannot be released now ends with its descriptor.
         self._try(self._fd, _SET_BYTE, _FREE, byte)
         self._try(self._file, _SET_OWN, _FREE, _NAMES + byte)
         self._try(self._file, _SET_BYTE, _FREE, byte)
 
     def _open_file(self, *, make: bool = False) -> int | None:
-        """Have the file of the claims open that is there now, with all claims; return
-        None if there is none that can have some.
+        """Open the file of the claims that is there now, and lock all claims in it.
+        Return None if there is none, or none that can be locked.
 
         Raises:
-            OSError: if that cannot be told now.
+            OSError: if nobody can know now.
         """
         path = self._directory / "agents.lock"
         if self._file is not None:
@@ -245,7 +247,7 @@ class SharedDirectory(Share):
             found, pid = _lock_byte(self._file, _GET_OWN, _WRITE, _NAMES + byte)
         except OSError:
             found, pid = _FREE, 0
-        # It has it only since now, or is in another namespace.
+        # It has not named itself yet, or is in another namespace.
         return f"process {pid}" if found != _FREE and pid > 0 else "another process"
 
     def _key(self, byte: int) -> tuple[int, int, int]:
@@ -253,7 +255,7 @@ class SharedDirectory(Share):
         return device, inode, byte
 
     def _sees(self, fd: int | None, byte: int) -> bool | None:
-        """Whether somebody else has a lock of a byte; None if that cannot be told."""
+        """Return whether somebody else has locked a byte, or None if that is unknown."""
         try:
             return _lock_byte(fd, _GET_BYTE, _WRITE, byte)[0] != _FREE
         except OSError:
@@ -280,8 +282,8 @@ class SharedDirectory(Share):
 
 
 def _is_at(path: Path, fd: int, *, follow: bool = False) -> bool:
-    """Whether ``path`` leads to what ``fd`` has open. What cannot be looked at, such
-    as a directory that is gone, is nothing else."""
+    """Return whether ``path`` leads to what ``fd`` has open. So it is taken to do if
+    nobody can look, and if a directory (``follow``) is gone."""
     try:
         there = os.stat(path, follow_symlinks=follow)
         return os.path.samestat(there, os.fstat(fd))

@@ -202,7 +202,7 @@ class FakeProcess(Process):
 
     async def receive_stderr(self, max_bytes: int = 65_536) -> bytes:
         if self._errors is self._output:
-            raise trio.ClosedResourceError("there is no stderr apart")
+            raise trio.ClosedResourceError("stderr is not a stream of its own")
         return await self._read(self._errors, max_bytes)
 
     async def _read(self, pipe: Pipe, max_bytes: int) -> bytes:

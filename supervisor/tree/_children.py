@@ -131,7 +131,7 @@ class Child(Cell[M]):
         self.start_error: SupervisorError | None = None
         # The wait before a restart.
         self.retry: trio.CancelScope | None = None
-        # Told of the final end.
+        # Called at the final end.
         self.watcher: Watcher | None = None
         # The supervisors that are open in its task.
         self.below: tuple[Children, ...] = ()

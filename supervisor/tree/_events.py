@@ -1,11 +1,11 @@
 """The event stream: what happened, in order, as data that can be written down.
 
-Events are told, not asked about: a reader subscribes and from then on sees
-every event once, in order of ``seq``. A reader that is too slow holds nobody
-up; it sees a `Gap` with the number of events that it missed.
+A reader subscribes and from then on sees every event once, in order of ``seq``.
+A reader that is too slow holds nobody up; it sees a `Gap` with the number of
+events that it missed.
 
-What a supervisor reports of its children it tells in the log as well: how they
-ended, and which of them do not do what somebody waits for.
+A supervisor also logs what it reports of its children: how they ended, and which
+of them do not do what somebody waits for.
 """
 
 from __future__ import annotations
@@ -173,11 +173,11 @@ class Subscription:
     ) -> None:
         self._stream = stream
         self._capacity = capacity
-        # Of whom alone it tells what that says; None for everybody.
+        # The agent whose words it reads, and nothing else; None for all events.
         self.agent_id = agent_id
-        # How it waits for the next event; None for as anybody does.
+        # How it waits for the next event; None for the usual way.
         self._wait = wait
-        # Made into events when they are read: what they tell of goes on at once.
+        # Made into events only when they are read: whoever emits goes on at once.
         self._pending: list[_Told] = []
         self._batch: list[_Told] = []  # what is being read, last first
         self._missed = 0

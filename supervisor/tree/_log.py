@@ -36,12 +36,12 @@ def log(
     error: BaseException | None = None,
     stack: str = "",
 ) -> None:
-    """Log, whatever the handlers do: an end is recorded in this very step. Of the
-    ``values`` those that are text are each one clean line; ``stack`` follows them."""
+    """Log, whatever the handlers do: an end is recorded in this very step. Each text
+    among the ``values`` becomes one clean line; ``stack`` follows them."""
     with contextlib.suppress(Exception):
         if logger.isEnabledFor(level):
             clean = [one_line(v, LINE) if isinstance(v, str) else v for v in values]
             if stack:
                 text, clean = text + "\n%s", [*clean, clean_text(stack)]
-            # As from whoever has called.
+            # The line names our caller.
             logger.log(level, text, *clean, exc_info=error, stacklevel=2)

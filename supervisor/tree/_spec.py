@@ -123,7 +123,7 @@ def _is_async(fn: object) -> bool:
 def _budget(spec: ChildSpec[Any]) -> float:
     if spec.shutdown == "infinity":
         return math.inf
-    # What is no number either is refused when the rest is there.
+    # What is not a number either is refused once all fields are set.
     return 0.0 if spec.shutdown == "brutal_kill" else spec.shutdown
 
 

@@ -164,6 +164,8 @@ class Supervision(Children):
                 self._shut_down(child)
             case StayDown():
                 self.finish(child, None)
+                # No other one runs, but some may be on their way up. If none of them
+                # comes, this was the last one.
                 if child.spec.significant and not any(
                     other.spec.significant and other.state == "running"
                     for other in self.by_key.values()
@@ -338,8 +340,9 @@ class GroupRestart:
         self._not_before = -math.inf
         self._until = -math.inf
         self._scope = trio.CancelScope()
+        # The wait, while it lasts: ended early when the group is widened, or empty.
         self._nap: trio.CancelScope | None = None
-        # Whether that happened since the present round of stop, wait and start began:
+        # Whether it was widened since the present round of stop, wait and start began:
         # then there are members to stop again.
         self._was_widened = False
         self._deferred: list[Failure] = []
@@ -421,7 +424,8 @@ class GroupRestart:
                 )
                 await incarnation.wait_ended()
         if not supervision.closing:
-            self._revive()  # who has finished by itself meanwhile
+            # Members that have finished by themselves meanwhile come back as well.
+            self._revive()
 
     async def _wait(self) -> None:
         now = trio.current_time()

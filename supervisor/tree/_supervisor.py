@@ -358,7 +358,7 @@ class DynamicSupervisor(_Supervisor):
     ) -> list[ActorRef[Any]]:
         """Stop several children together and wait for their ends.
 
-        Those that are no children of this supervisor any more are left out.
+        Refs that are not children of this supervisor (any more) are left out.
         Returns those that have outlived their budgets, which are reported.
 
         Raises:
@@ -494,7 +494,7 @@ class open_dynamic_supervisor(Block[DynamicSupervisor]):
 def _check_spec(spec: ChildTemplate[Any]) -> ChildSpec[Any]:
     if not isinstance(spec, ChildSpec):
         raise InvalidChildSpec(
-            f"a child spec is wanted, made with child(...), not {spec!r}"
+            f"expected a child spec, made with child(...), got {spec!r}"
         )
     return spec
 

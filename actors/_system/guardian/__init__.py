@@ -5,7 +5,7 @@ so that it starts fast and depends on no path. A runtime starts one, hands it on
 socket per tree, and may then be killed at any moment; the guardian ends whatever
 is left, until it has no child any more, and then itself.
 
-Two properties of Linux carry it. As a *subreaper* it becomes the parent of every
+It rests on two properties of Linux. As a *subreaper* it becomes the parent of every
 descendant whose own parent ended, so no double fork escapes, and the death of
 every orphan is an event. A pidfd of its parent reports the parent's death, even if
 the parent forked and its sockets live on in a child.
@@ -21,12 +21,12 @@ inner one ends everything. A stopped inner one is continued by the outer one, an
 one that a tracer holds is killed. The outer one waits for the runtime's end, too;
 at SIGCHLD it looks whether the inner one is held, because no event reports that.
 
-Whether anything is left of a tree whose leader has ended, the list of the guardian's
-own children says. Every living process of a tree has an ancestor among them. A child
+The list of the guardian's own children says whether anything is left of a tree whose
+leader has ended. Every living process of a tree has an ancestor among them. A child
 that has ended stays in the list until the guardian, which has one thread, reaps it. A
 new child is added at the end. So what the list does not show is gone, and what it
-shows ends with an event. Other users' processes do not matter, nor whether ``/proc``
-shows them. All of ``/proc`` is read only to find processes that carry a tree's variable
+shows ends with an event. Other users' processes do not matter, whether ``/proc``
+shows them or not. All of ``/proc`` is read only to find processes that carry a tree's variable
 and do not descend from it: at each stop, and once more when nothing else is left.
 
 Where there is no ``/proc`` of our own processes (macOS; a PID namespace that still

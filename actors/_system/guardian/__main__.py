@@ -38,12 +38,12 @@ _SURVIVED = (
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
-    """Do nothing on a signal. (Programs would inherit an ignored one, but not this.)"""
+    """Do nothing on a signal. (Programs inherit that a signal is ignored, but not this.)"""
 
 
 def _become_hard_to_hold() -> None:
-    # Not dumpable: only who may trace every process can trace us. And the death of
-    # our parent continues us, if somebody has stopped us before.
+    # Not dumpable: nobody can trace us who may not trace every process. And if somebody
+    # has stopped us, the death of our parent continues us.
     prctl(PR_SET_DUMPABLE, 0)
     prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
@@ -67,7 +67,7 @@ def main() -> None:
     parent, variable = int(sys.argv[1]), os.fsencode(sys.argv[2])
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in CATCHABLE:
-        # What our parent ignores we have inherited, and programs would inherit it too.
+        # We inherit what our parent ignores, and programs would inherit it from us.
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     for number in (*_SURVIVED, signal.SIGCHLD):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from .proc import all_pids, descendants_of, send_signal, signal_groups, variable_of
 
 _CHASES = 64
-"""Looks for new children before others have their turn."""
+"""How often to look for new children before other work has its turn."""
 
 
 def end_descendants(
@@ -20,7 +20,7 @@ def end_descendants(
 ) -> None:
     """Kill every descendant until no child is left.
 
-    Nothing else ends this: a look that fails, as for want of memory, is repeated.
+    It returns only then. A look that fails, for instance without memory, is repeated.
 
     Args:
         children: a `Children` that was opened early, while descriptors were free.

@@ -11,8 +11,8 @@ from .proc import Children, is_frozen, open_pidfd, send_signal
 from .serving import Poll, drain, open_wakeup
 
 _WATCH = 0.2
-"""Seconds between two looks at the inner one, once the runtime has ended, and after
-one that failed."""
+"""Seconds between two looks at the inner one, once the runtime has ended, and after a
+look that failed."""
 
 
 class Outer:
@@ -42,7 +42,7 @@ class Outer:
                 )
             except ChildProcessError:
                 return
-            except OSError:  # It says nothing of the inner one: look again.
+            except OSError:  # That says nothing about the inner one: look again.
                 time.sleep(_WATCH)
                 continue
             # The pidfd, too: the tracer of a traced child gets the exit first, and until

@@ -193,6 +193,7 @@ def adopted_by(guardian: int) -> list[int]:
 
 
 def _find_children(parent: int) -> list[int]:
+    # The oldest first, as in the kernel's list: `chase` begins with the newest.
     seen = [it for it in look_at_processes() if it.parent == parent]
     return [it.pid for it in sorted(seen, key=lambda it: it.started)]
 

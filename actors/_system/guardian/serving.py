@@ -338,7 +338,7 @@ class Server:
         self._trees.pop(tree.descriptor, None)
         self._attend(tree)
 
-    # What the runtime is told
+    # What the runtime hears
 
     def _tell(self, tree: Tree, line: str, descriptors: Sequence[int] = ()) -> None:
         tree.tell(line, descriptors)
@@ -355,7 +355,7 @@ class Server:
         self._attend(tree)
 
     def _attend(self, tree: Tree) -> None:
-        """Have `Poll` watch a channel for what is wanted of it now, or close it."""
+        """Watch a channel for the events that matter now, or close it."""
         events = 0
         if tree.descriptor in self._trees:
             events |= select.POLLIN
@@ -450,6 +450,8 @@ class Server:
             tree.next_sweep = time.monotonic() + tree.pause
             tree.pause = min(tree.pause * 2, 0.5)
         if self._doomed:
+            # At each event, due or not: in a chain that forks and ends, the end of one
+            # link brings us the next, and a pause would let it run on.
             self._members.chase(self._doomed)
         orphans = self._members.orphans()
         for tree in [*self._members.ended]:

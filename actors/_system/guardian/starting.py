@@ -8,8 +8,8 @@ The leader of a tree with a terminal does not lead its session: when the leader
 of a session ends, the kernel takes the terminal from everybody else in it. A
 holder leads it instead: a fork of the guardian that only waits until nothing else is
 left, so that a process in the background can still print its last words. The guardian
-keeps the terminal open for the same time: else the output would end as soon as nobody
-has the terminal open, although a process that is left may open it again.
+keeps the terminal open for the same time. Otherwise the output would end as soon as
+nobody has the terminal open, although a process that is left may open it again.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ CATCHABLE = tuple(
         - {signal.SIGKILL, signal.SIGSTOP}
     )
 )
+"""Signals that can be ignored. A program starts with none of them ignored, whatever
+its host ignores."""
 
 _FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
 _NO_MEMORY = f"failed {errno.ENOMEM} program\n".encode()
@@ -163,7 +165,8 @@ def _open_pipes(writable: bool, apart: bool) -> _Streams:
     pipes: list[tuple[int, int]] = []
     try:
         for _ in range(1 + writable + apart):
-            pipes.append(os.pipe())  # noqa: PERF401 - closed if one fails
+            # One by one: if the last fails, the others must be known and closed.
+            pipes.append(os.pipe())  # noqa: PERF401
     except OSError:
         for descriptor in itertools.chain(*pipes):
             os.close(descriptor)
@@ -272,6 +275,7 @@ def _fork(
     request: Request, env: dict[bytes, bytes], streams: _Streams
 ) -> tuple[int, int | None]:
     """Return the pids of the leader and of the holder of its terminal, if any."""
+    # Without /proc a tree is the group of its leader, which then leads its session, too.
     held = request.terminal is not None and HAS_PROC
     with _Failing("program"):
         reader, writer = os.pipe()
@@ -309,6 +313,8 @@ def _fork(
         lines = dict(line.rstrip(b"\n").split(b" ", 1) for line in report)
     if b"failed" in lines:
         if held:
+            # The child is the holder, which would wait for ever. Without one it is the
+            # leader, which has ended by itself.
             send_signal(child, signal.SIGKILL)
         number, what = lines[b"failed"].decode().split(" ", 1)
         raise OSError(int(number), os.strerror(int(number)), what)

@@ -21,7 +21,7 @@ _FOR_NOW = (
     errno.ENOMEM,
     errno.ETOOMANYREFS,  # Descriptors that nobody has received yet.
 )
-"""Errors that keep a line from being sent now, but not for good."""
+"""Errors that pass: the line can be sent later."""
 
 
 class Tree:

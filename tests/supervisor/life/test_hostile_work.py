@@ -390,6 +390,9 @@ async def test_what_is_no_exception_is_a_failure_of_one_task(
         failed = await (await runtime.launch(Job(panics))).wait()
         assert failed.status is TaskStatus.FAILED
         assert failed.error is not None
-        assert failed.error.message == "the actor raised what is no Exception, Panic"
+        assert (
+            failed.error.message
+            == "the actor raised a Panic, which is not an Exception"
+        )
         assert "out of bounds" in failed.error.traceback
         assert (await bystander.wait()).result == "fine"
