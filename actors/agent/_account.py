@@ -138,7 +138,7 @@ class Account:
         self._report.warn(_loss(calls, answers))
 
     def say_answer(self, text: str) -> None:
-        """The run has an answer. An empty one is none, so what was said before
+        """The run has an answer. An empty one does not count: what was said before
         stands. It is in the conversation, also if no message has said it."""
         self.pulse.last = trio.current_time()
         self.check_yielded()
@@ -201,7 +201,7 @@ class Account:
         self._say(call.name)
 
     def _completed(self, call: ToolCompleted) -> None:
-        """It was told of at its start."""
+        """Its start has told of it."""
 
     def _used(self, used: TokensUsed) -> None:
         tokens = used.input_tokens + used.output_tokens

@@ -107,7 +107,7 @@ class Inbox:
                 on record already, so there is always room for it.
 
         Raises:
-            TypeError: if ``message`` is no `UserMessage`.
+            TypeError: if ``message`` is not a `UserMessage`.
             InboxClosed: if nothing more is taken.
             InboxFull: if too many wait, or too long ones.
         """

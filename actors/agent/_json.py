@@ -19,10 +19,10 @@ _EVENT_TYPES = {kind.__name__: kind for kind in get_args(AgentEvent)}
 def to_data(event: AgentEvent) -> dict[str, Any]:
     """Return ``event`` as a dict that JSON can hold: its ``type``, which is the
     name of its class, and its fields. Of half a surrogate pair, which no UTF-8 can
-    hold, a question mark is left, and of a number that is none nothing.
+    hold, a question mark is left, and a number that is not one becomes null.
 
     Raises:
-        TypeError: if it is no event.
+        TypeError: if it is not an event.
     """
     data: dict[str, Any] = encodable_data(_data(event))
     return data
@@ -54,11 +54,11 @@ def from_data(data: object) -> AgentEvent:
     from ._converter import converter
 
     try:
-        # To cattrs a union is no class, and it has no other type for it.
+        # cattrs does not take a union for a class, and has no other type for it.
         event: AgentEvent = converter.structure(fields, cast("Any", AgentEvent))
     # The boundary: cattrs raises groups, and a group tells nobody what is wrong.
     except Exception as error:
-        raise ValueError(f"this is no {kind}: {_reason(error)}") from error
+        raise ValueError(f"this is not a valid {kind}: {_reason(error)}") from error
     return event
 
 
@@ -66,7 +66,7 @@ def to_json(event: AgentEvent) -> bytes:
     """Return ``event`` as a JSON object on one line.
 
     Raises:
-        TypeError: if it is no event, or holds what JSON cannot.
+        TypeError: if it is not an event, or holds what JSON cannot.
     """
     data = _data(event)
     try:

@@ -270,7 +270,7 @@ class _Running:
                 else:
                     hint = ": await it first" if inspect.iscoroutine(event) else ""
                     raise TypeError(
-                        f"{loop.name} yielded {event!r}, which is no event{hint}"
+                        f"{loop.name} yielded {event!r}, which is not an event{hint}"
                     )
                 # It may have swallowed what was to end it.
                 await trio.lowlevel.checkpoint_if_cancelled()

@@ -44,7 +44,7 @@ class Api:
     reply: Callable[[], PartialReply]
     """A reply that has not begun."""
     told: Callable[[Any], str]
-    """What the body of an error says, nothing if it is none."""
+    """What the body of an error says; empty if it says nothing."""
 
 
 @attrs.frozen

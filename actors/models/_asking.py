@@ -42,8 +42,8 @@ class PartialReply(Protocol):
 
         Raises:
             ModelFailed: if it is an error.
-            LookupError, TypeError, ValueError, AttributeError: if it is none of
-                the API's events.
+            LookupError, TypeError, ValueError, AttributeError: if it is not an
+                event of the API.
         """
         ...
 
@@ -65,7 +65,7 @@ async def ask(
 ) -> AsyncGenerator[Told, None]:
     """Make a request and tell the reply.
 
-    ``explain`` says what an error of the SDK means; None: it is none of those.
+    ``explain`` says what an error of the SDK means, and returns None for others.
 
     Raises:
         ModelFailed: if there is no whole message.
@@ -118,8 +118,8 @@ def _check_calls(message: AssistantMessage) -> None:
 
 
 def read_arguments(text: str) -> dict[str, Any] | None:
-    """Return the arguments of a tool call, or None if these are none. Without any
-    text there are no arguments."""
+    """Return the arguments of a tool call, or None if they cannot be read. An empty
+    text means no arguments."""
     if not text.strip():
         return {}
     try:
@@ -137,6 +137,6 @@ def unreadable(tool_use_id: str, *, cut: bool) -> ToolAnswer:
         "it was cut off at the limit of the tokens of one message. Make it again,"
         " with less in it"
         if cut
-        else "its arguments are no JSON object. Make it again"
+        else "its arguments are not a JSON object. Make it again"
     )
     return ToolAnswer(tool_use_id, f"This call was not made: {why}.", is_error=True)

@@ -52,7 +52,7 @@ class ModelFailed(ActorError):
     connection that broke, or a text cut at a limit.
 
     The program can try again later; what `partial` holds need not be thrown away,
-    but is no answer.
+    but it is not an answer.
     """
 
     message: str

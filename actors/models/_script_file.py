@@ -71,7 +71,7 @@ class Item:
         """Return what a mapping holds.
 
         Raises:
-            ScriptError: if it is none, or has a key that is not ``known``.
+            ScriptError: if it is not a mapping, or has a key that is not ``known``.
         """
         found = self.mapping()
         for key in found:
@@ -83,7 +83,7 @@ class Item:
         """Return what a mapping holds, whatever its keys are.
 
         Raises:
-            ScriptError: if it is none, or a key is no text.
+            ScriptError: if it is not a mapping, or a key is not a text.
         """
         inner: object = self.value
         if not isinstance(inner, dict):
@@ -99,7 +99,7 @@ class Item:
         """Return what a list holds.
 
         Raises:
-            ScriptError: if it is none.
+            ScriptError: if it is not a list.
         """
         inner: object = self.value
         if not isinstance(inner, list):
@@ -111,7 +111,7 @@ class Item:
         """Return a text that says something.
 
         Raises:
-            ScriptError: if it is none.
+            ScriptError: if it is not a text, or is empty.
         """
         if not isinstance(self.value, str):
             self.fail(f"this must be text, not {self._shown()}: put it in quotes")
@@ -123,7 +123,7 @@ class Item:
         """Return a number of seconds.
 
         Raises:
-            ScriptError: if it is none.
+            ScriptError: if it is not a number, 0 or more.
         """
         value = self.value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -228,7 +228,7 @@ def _read_yaml(text: str, source: _Source) -> Any:
             key = convert(key_node, path)
             if not isinstance(key, str | int | float | bool):
                 line = key_node.start_mark.line + 1
-                raise ScriptError(source.name, line, f"{key!r:.60} is no key")
+                raise ScriptError(source.name, line, f"{key!r:.60} is not a key")
             if key in found:
                 line = key_node.start_mark.line + 1
                 text = f"the key {key!r} stands there twice"

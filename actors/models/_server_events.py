@@ -26,7 +26,7 @@ async def read(
     """Yield the data of each event of a response, to the last one of the message.
 
     Raises:
-        ValueError: if something comes that is no JSON object in UTF-8.
+        ValueError: if something comes that is not a JSON object in UTF-8.
     """
     decoder = Decoder()
     is_over = False

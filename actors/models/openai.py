@@ -210,7 +210,7 @@ class _PartialReply:
             arguments = read_arguments(call.arguments)
             if cut or arguments is None:
                 refusals.append(unreadable(call.id, cut=is_cut))
-                # What is no JSON may make the API refuse the conversation.
+                # What is not JSON may make the API refuse the conversation.
                 arguments, call.arguments = {}, ""
             uses.append(ToolUse(call.id, call.name, arguments))
             calls.append(_call(call.id, call.name, call.arguments or "{}"))

@@ -173,7 +173,7 @@ class Script:
         script's.
 
         Raises:
-            ModelFailed: if it is none of these.
+            ModelFailed: if it is not.
         """
         provider, _, name = (context.model or "").partition("/")
         agent = self.agents.get(name)
@@ -295,7 +295,7 @@ def read_script(
             is any.
 
     Raises:
-        ScriptError: if it is none; it names the place and says what to do.
+        ScriptError: if it is not a script; it names the place and says what to do.
         TypeError: if ``text`` is not a str, but for instance the path of one.
     """
     check_type("text", text, str)

@@ -67,7 +67,7 @@ async def run_agent(
             arguments of the call by keyword and returns it.
 
     Raises:
-        TypeError: naming what is no agent or no tool; nothing has run.
+        TypeError: naming what is not an agent or a tool; nothing has run.
     """
     _check(agent, tools)
     report = RecordingReport()

@@ -29,7 +29,7 @@ class Unscripted(LookupError):
 
 
 def check_commands(commands: object) -> None:
-    """Refuse what are no `Commands`.
+    """Refuse what is not `Commands`.
 
     Raises:
         TypeError, ValueError: naming the key and the value.
@@ -37,7 +37,7 @@ def check_commands(commands: object) -> None:
     if isinstance(commands, Mapping):
         for line, answer in cast("Mapping[object, object]", commands).items():
             if not isinstance(line, str):
-                raise TypeError(f"commands has a key that is no str: {line!r}")
+                raise TypeError(f"commands has a key that is not a str: {line!r}")
             check_answer(line, answer)
     elif not callable(commands):
         raise TypeError(

@@ -124,8 +124,8 @@ class FakeProcesses(Processes):
 
         Raises:
             BaseException: the one that a script has raised, after everything is
-                closed, and only once; several in a group. A SystemExit is none: it
-                is the exit of its program.
+                closed, and only once; several in a group. A SystemExit is not raised:
+                it is the exit of its program.
         """
         with trio.CancelScope(shield=True):  # Each has its own deadline.
             async with trio.open_nursery() as nursery:

@@ -131,7 +131,7 @@ class Program:
         """Play ``script`` to its end, or until a signal; return its exit code.
 
         Raises:
-            TypeError, ValueError: if the script returns what is no exit code.
+            TypeError, ValueError: if the script returns something else.
         """
         code: object = None
         with self._scope:
@@ -147,7 +147,7 @@ class Program:
 
 
 def check_exit_code(what: str, code: int) -> None:
-    """Refuse a number that is no exit code.
+    """Refuse a number that is not an exit code.
 
     Raises:
         ValueError: naming ``what`` and the number.

@@ -4,8 +4,8 @@ Each agent has a file of its own, one line of JSON for each message, and beside 
 small file that says what else it takes to go on with the agent. One actor,
 `transcript_writer`, writes for all agents of a directory: what has come since its
 last write goes out together. Nobody who records waits for the disk, and a disk that
-fails stops no agent: it is told by a warning, and the messages are kept in memory
-for the next attempt, up to a limit.
+fails stops no agent: a warning says so, and the messages are kept in memory for the
+next attempt, up to a limit.
 
 `Runtime.transcripts` is a `TranscriptStore`. What the host of agents
 needs besides is in `actors.transcript.hosting`.
@@ -82,7 +82,7 @@ class _GivenUp(BaseException):
 
 def _write_all(jobs: list[LogJob | _MetaJob], files: Files, durable: bool) -> None:
     for job in jobs:
-        # The boundary: whatever is wrong here is told, and stops nobody.
+        # The boundary: whatever is wrong here is reported, and stops nobody.
         try:
             job.write(files, durable)
         except Exception as error:
@@ -161,7 +161,7 @@ class TranscriptStore:
         An agent has one log: if that is open already it is returned, changed.
 
         Raises:
-            ValueError: for an id that is none.
+            ValueError: for a bad id.
         """
         log = self._logs.get(agent_id)
         if log is None:
@@ -187,7 +187,7 @@ class TranscriptStore:
         Raises:
             OSError: if the file is there and cannot be read: a part of it is never
                 taken for all.
-            ValueError: for an id that is none, and for a file in which more than that
+            ValueError: for a bad id, and for a file in which more than that
                 was said since the last compaction.
         """
         if agent_id in self._logs:
@@ -207,7 +207,7 @@ class TranscriptStore:
 
         Raises:
             OSError: if the file is there and cannot be read.
-            ValueError: for an id that is none, or a count below 1.
+            ValueError: for a bad id, or a count below 1.
         """
         if count < 1:
             raise ValueError(f"count must be 1 or more, not {count!r}")
@@ -254,7 +254,7 @@ class TranscriptStore:
         """Return where the transcript of an agent is.
 
         Raises:
-            ValueError: for an id that is none.
+            ValueError: for a bad id.
         """
         return self.directory / f"agent-{_check(agent_id)}.jsonl"
 
@@ -264,19 +264,19 @@ class TranscriptStore:
         why.
 
         Raises:
-            ValueError: for an id that is none.
+            ValueError: for a bad id.
         """
         target = self.transcript_file(agent_id).name
         path = self.directory / f"{agent_id}.output"
         try:
             self.env.files.link(path, target)
         except OSError as error:
-            self.warn(agent_id, f"the output is no link: {error}")
+            self.warn(agent_id, f"the output is not a link: {error}")
             try:
                 self.env.files.remove(path)
                 self.env.files.reserve(path)
             except OSError:
-                pass  # it is told already
+                pass  # The warning has said it.
         return path
 
     # Metas
@@ -286,19 +286,19 @@ class TranscriptStore:
         of several, only the newest is sure to be written.
 
         Raises:
-            ValueError: if its agent's id is none.
+            ValueError: if its agent's id is bad.
         """
         self._metas[_check(meta.agent_id)] = meta
         self._wanted_metas[meta.agent_id] = meta
         self._wake_writer()
 
     def read_meta(self, agent_id: str) -> AgentMeta | None:
-        """Return the newest meta of an agent; None if there is none, or none that
-        makes sense, which is told by a warning.
+        """Return the newest meta of an agent; None if there is none, or if it makes
+        no sense, which a warning says.
 
         Raises:
             OSError: if its file is there and cannot be read.
-            ValueError: for an id that is none.
+            ValueError: for a bad id.
         """
         unwritten = self._metas.get(_check(agent_id))
         if unwritten is not None:
@@ -348,7 +348,7 @@ class TranscriptStore:
             if not contents and self.env.files.size(path) is None:
                 if not is_wanted:
                     return None
-                raise ValueError("it is no file")
+                raise ValueError("it is not a file")
             meta = decode_meta(contents)
             if meta.agent_id != agent_id:
                 raise ValueError(f"it is that of {meta.agent_id[:128]!r}")

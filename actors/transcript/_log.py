@@ -173,10 +173,10 @@ class TranscriptLog:
     def append(self, message: Message) -> None:
         """Record ``message``, as it is now. It never waits and never fails.
 
-        What is no part of a conversation, such as progress, is not recorded. Once
+        What is not part of a conversation, such as progress, is not recorded. Once
         `LOG_LIMIT` bytes wait for the disk, or too many of all agents, the messages
-        of this one are dropped until the disk has what waits. That is told by a
-        warning and, with their number, in their place in the file.
+        of this one are dropped until the disk has what waits. A warning says so,
+        and a record in their place says how many they are.
         """
         if self._closed:
             self._warn("closed", "a message came after the end of its transcript")

@@ -121,7 +121,7 @@ def decode_meta(contents: bytes) -> AgentMeta:
     """Return the meta in a file. What later versions have added is passed over.
 
     Raises:
-        ValueError: if it is none, or says what no program of ours would.
+        ValueError: if it is not one, or says what no program of ours would.
     """
     try:
         fields = json.loads(
@@ -182,7 +182,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _check(meta: AgentMeta) -> None:

@@ -39,7 +39,7 @@ READ_LIMIT: Final = 128 * 2**20
 """So much is read from the end of a file, at most: of a longer one what was said since
 the last compaction must be in that."""
 LINE_LIMIT: Final = 16 * 2**20
-"""What is longer is no line: it is neither written nor read."""
+"""A line that is longer is neither written nor read."""
 
 _PIECE: Final = 4 * 2**20
 # What stands for a line that is too long.
@@ -70,7 +70,7 @@ class Transcript:
     """How many lines could not be read."""
     missing: int = 0
     """How many messages are known to be missing between the others. Each such
-    place is told by a message."""
+    place has a message that says so."""
 
 
 @attrs.define(eq=False)
@@ -105,7 +105,7 @@ class TranscriptTooLarge(ValueError):
 
 
 class _Cut(Exception):
-    """What is wanted is in a part of the file that was not read."""
+    """The part that is needed lies before the part of the file that was read."""
 
 
 def _go_on() -> None:
@@ -218,7 +218,7 @@ def _timestamp(value: Any) -> bytes:
 
 def _id(value: Any) -> bytes:
     if type(value) is not str or len(value) > LONGEST_ID:
-        raise ValueError("an id is wanted")
+        raise ValueError(f"expected an id, got {value!r:.80}")
     return value.encode("utf-8", "surrogatepass")
 
 

@@ -53,7 +53,7 @@ def dump(value: object) -> bytes:
     except TypeError:
         pass
     # Half of a surrogate pair, which no UTF-8 can hold but an escape can; a very
-    # large number; a key that is no string.
+    # large number; a key that is not a string.
     try:
         return json.dumps(value, default=_plain, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -72,7 +72,7 @@ def parse(line: bytes) -> Any:
     """Return what ``line`` says.
 
     Raises:
-        ValueError: if it is no JSON.
+        ValueError: if it is not JSON.
     """
     try:
         return orjson.loads(line)
@@ -157,7 +157,7 @@ _WRITERS: Final[Mapping[type, Callable[[Any], bytes]]] = {
 
 
 def decode(record: Any) -> Recorded | None:
-    """Return what a record says; None for what is no part of the conversation.
+    """Return what a record says; None for what is not part of the conversation.
 
     Raises:
         ValueError: if it has not the form of a record.
@@ -197,7 +197,7 @@ def read_assistant(record: Any) -> AssistantMessage:
         elif kind == "tool_use":
             arguments = block["input"]
             if type(arguments) is not dict:
-                raise ValueError("the input of a tool call is no object")
+                raise ValueError("the input of a tool call is not an object")
             use = _new(ToolUse)
             _set_use_id(use, _text(block["id"]))
             _set_use_name(use, _text(block["name"]))
@@ -258,7 +258,7 @@ def _read_system(record: Any) -> CompactBoundary | Unrecorded | None:
 
 def _missing(value: Any) -> int:
     if type(value) is not int or not 0 < value <= _MISSING:
-        raise ValueError("a number of messages is wanted")
+        raise ValueError(f"expected a number of messages, got {value!r:.80}")
     return value
 
 
@@ -266,13 +266,13 @@ def _flag(value: Any) -> bool:
     if value is None:
         return False
     if type(value) is not bool:
-        raise ValueError(f"True or False is wanted, not a {type(value).__name__}")
+        raise ValueError(f"expected True or False, got a {type(value).__name__}")
     return value
 
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise ValueError(f"a text is wanted, not a {type(value).__name__}")
+        raise ValueError(f"expected a text, got a {type(value).__name__}")
     return value
 
 
@@ -325,7 +325,7 @@ def read_straight(
     this agent, with nothing missing, nothing to be skipped and no id used twice.
 
     Of the lines before a compaction only the heads are read. Again and again it calls
-    ``go_on``, which may raise what is none of the errors of a bad line.
+    ``go_on``, which may raise anything but the errors of a bad line.
     """
     try:
         return _read(lines, agent_id, go_on)
@@ -383,7 +383,7 @@ def _read(
 
 
 def _are_ids(ids: list[str]) -> bool:
-    # It is a TypeError where one is no text.
+    # A TypeError if one is not a text.
     "".join(ids)
     return len({*ids}) == len(ids) and max(map(len, ids)) <= LONGEST_ID
 
@@ -400,7 +400,7 @@ def _newest_before(
     lines: Sequence[bytes], agent_id: str, last: str, later: list[str]
 ) -> str | None:
     """Return the latest time in ``lines``, which end with the record ``last``; None
-    if they are no straight conversation as we write them."""
+    if they are not one straight conversation as we write it."""
     heads = [OWN_HEAD(line) for line in lines if line.endswith(b"}")]
     found = [head.groups() for head in heads if head is not None]
     if len(found) < len(lines):

@@ -55,7 +55,7 @@ REFUSALS: Final = {
 """What a host is told of a tool of which it has said nothing, and of one that it wants
 to be asked about."""
 
-# After these a call is no repetition of those before.
+# After these a call does not repeat those before.
 _NEWS = frozenset(("message", "notification", "prompt"))
 
 

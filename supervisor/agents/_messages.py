@@ -95,9 +95,9 @@ class Messages:
         """Put a message where a run will find it, and begin a new one if there is
         none; without a message only see that one is under way.
 
-        The directory has the message then, too, unless the disk is slow or fails,
-        which is told by a warning: if the host dies before a run has read it, the next
-        runtime's will.
+        The directory has the message then, too, or a warning says that the disk is slow
+        or fails. So if the host dies before a run has read it, a run of the next
+        runtime will.
 
         Raises:
             UnknownTask: if neither the table nor the directory knows it.
@@ -214,7 +214,7 @@ def _refusal(found: AgentTask | AgentMeta, run_id: str | None) -> Refusal | None
         now = found.run_id
         return (f"the message is for its run {run_id}, and the last one is {now}",)
     if is_one_shot:
-        return ("it was to give one answer only",)
+        return ("it is a one-shot agent",)
     if is_stopping:
         return ("it is being stopped",)
     if isinstance(found, AgentMeta) and status in UNFINISHED:

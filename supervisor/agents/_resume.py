@@ -153,7 +153,7 @@ class Resumes:
                 "another"
             )
         if task.ref is None:
-            # It waits for a place. How it begins is told by its end.
+            # It waits for a place. Its end reports how it has begun.
             revival.begun()
         if not revival.decided.is_set():
             with self._life.places.lent(self._life.current_task()):
@@ -206,7 +206,7 @@ class Resumes:
         known by, restricted to and bounded by."""
         agent = wanted.agent
         if meta.one_shot:
-            raise ResumeRefused(meta.agent_id, "it was to give one answer only")
+            raise ResumeRefused(meta.agent_id, "it is a one-shot agent")
         kept: dict[str, Any] = {name: getattr(meta, name) for name in _KEPT}
         given = (None, None) if agent is None else (agent.budget, agent.cwd)
         try:

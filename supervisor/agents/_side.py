@@ -107,7 +107,7 @@ class Agents:
         """Refuse an agent that cannot be, before it is entered.
 
         Raises:
-            ValueError: if its mode is none.
+            ValueError: if there is no such mode.
         """
         resolve_mode(getattr(work, "permission_mode", None), "bypass")
 

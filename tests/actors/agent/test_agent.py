@@ -227,7 +227,7 @@ async def test_what_is_no_event_fails_the_agent_by_its_name(nonsense):
     stage = Stage(babbles)
     with pytest.raises(TypeError) as raised:
         await stage.run()
-    assert f"yielded {nonsense!r}, which is no event" in str(raised.value)
+    assert f"yielded {nonsense!r}, which is not an event" in str(raised.value)
     assert stage.report.result == "so far"
 
 
@@ -239,7 +239,7 @@ async def test_a_coroutine_that_was_not_awaited_is_told_as_such():
         finally:
             answers.close()
 
-    with pytest.raises(TypeError, match="which is no event: await it first"):
+    with pytest.raises(TypeError, match="which is not an event: await it first"):
         await Stage(forgets).run()
 
 

@@ -246,7 +246,7 @@ async def test_a_failure_while_it_is_closed_hides_no_earlier_one():
             raise OSError("the connection would not close")
 
     stage = Stage(run)
-    with pytest.raises(TypeError, match="no event"):
+    with pytest.raises(TypeError, match="not an event"):
         await stage.run()
     (warning,) = stage.report.warnings
     assert "could not clean up: OSError('the connection would not close')" in warning

@@ -72,8 +72,8 @@ def test_what_a_later_version_says_besides_is_left_out():
         (b"{}", "unknown type of event: None; known are AssistantMessage, "),
         (b'{"type": "Gossip"}', "unknown type of event: 'Gossip'"),
         (b'{"type": ["Note"]}', "unknown type of event: ['Note']"),
-        (b'{"type": "Note"}', "this is no Note: 'text' is missing"),
-        (b'{"type": "TodoList", "items": 3}', "this is no TodoList: "),
+        (b'{"type": "Note"}', "this is not a valid Note: 'text' is missing"),
+        (b'{"type": "TodoList", "items": 3}', "this is not a valid TodoList: "),
         (b"{", ""),
     ],
 )

@@ -262,7 +262,7 @@ async def test_a_call_that_the_model_has_answered_itself_is_not_made() -> None:
 
 
 def _unreadable() -> Step:
-    refusal = ToolAnswer("a", "its arguments are no JSON object", is_error=True)
+    refusal = ToolAnswer("a", "its arguments are not a JSON object", is_error=True)
     return [refusal, AssistantMessage("", (A,))]
 
 
@@ -272,7 +272,7 @@ async def test_a_model_that_cannot_make_a_call_is_not_asked_for_ever() -> None:
     *_, last = await play(model, FakeContext())
     assert isinstance(last, FinalResult)
     assert last.terminate == "error"
-    assert "no JSON object" in (last.error or "")
+    assert "not a JSON object" in (last.error or "")
     assert len(model.asked) == 3
 
 

@@ -269,7 +269,7 @@ async def test_where_no_link_can_be_the_output_is_an_empty_file() -> None:
             assert r.store.link_output(ID) == path
             assert env.files.contents(path) == b""
         assert [told.partition(":")[0] for _, told in r.warnings] == [
-            "the output is no link"
+            "the output is not a link"
         ] * 2
     async with recorder(env=env) as r:
         env.files.write_error = None

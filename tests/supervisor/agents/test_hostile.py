@@ -291,7 +291,7 @@ async def test_the_mistakes_of_a_resumed_loop_are_told_by_its_name(
             again = await runtime.resume(task, agent=Agent(_yields_3, "go on"))
             done = await again.wait()
             assert done.error is not None
-            assert done.error.message == "_yields_3 yielded 3, which is no event"
+            assert done.error.message == "_yields_3 yielded 3, which is not an event"
 
 
 async def _yields_3(context: AgentContext) -> AsyncIterator[AgentEvent]:

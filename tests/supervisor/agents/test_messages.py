@@ -227,11 +227,11 @@ async def test_a_one_shot_agent_takes_no_message(tmp_path: Path) -> None:
         gate = trio.Event()
         task = await runtime.launch(Agent(waits_for(gate), "go", one_shot=True))
         await trio.testing.wait_all_tasks_blocked()
-        with pytest.raises(MessageRefused, match="to give one answer only"):
+        with pytest.raises(MessageRefused, match="it is a one-shot agent"):
             await runtime.send(task, "hello")
         gate.set()
         before = await task.wait()
-        with pytest.raises(MessageRefused, match="to give one answer only"):
+        with pytest.raises(MessageRefused, match="it is a one-shot agent"):
             await runtime.send(task, "hello")
         assert runtime.get(task.id) == before
 

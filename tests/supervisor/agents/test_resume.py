@@ -470,7 +470,7 @@ async def test_a_one_shot_agent_that_runs_is_waited_for_and_not_resumed(
             await trio.testing.wait_all_tasks_blocked()
             assert refused == []
             gate.set()
-        assert refused == ["it was to give one answer only"]
+        assert refused == ["it is a one-shot agent"]
 
 
 async def test_a_host_may_resume_what_failed_or_was_stopped(tmp_path: Path) -> None:
@@ -505,7 +505,7 @@ async def test_what_cannot_be_resumed_says_why_and_stays(tmp_path: Path) -> None
             await runtime.resume(job)
         once = await runtime.launch(Agent(answers, "go", one_shot=True))
         before = await once.wait()
-        with pytest.raises(ResumeRefused, match="to give one answer only"):
+        with pytest.raises(ResumeRefused, match="it is a one-shot agent"):
             await runtime.resume(once)
         assert runtime.get(once.id) == before
         with pytest.raises(UnknownTask):

@@ -356,7 +356,7 @@ async def test_an_agent_goes_on_where_nothing_can_be_recorded(tmp_path: Path) ->
                 for event in events.drain()
                 if isinstance(event, Warned) and event.task_id == task.id
             ]
-            for what in ("output is no link", "transcript could not", "meta could"):
+            for what in ("output is not a link", "transcript could not", "meta could"):
                 assert len([text for text in warned if what in text]) == 1, warned
             env.files.write_error = None
 
