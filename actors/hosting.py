@@ -5,6 +5,7 @@ It is for `supervisor` alone, so it has no ``__all__`` and no name of it is prom
 
 from __future__ import annotations
 
+from ._kernel.ref import ActorState as ActorState
 from .env import Process as Process
 from .env import ProcessExit as ProcessExit
 from .env import ProcessUsage as ProcessUsage

@@ -11,11 +11,9 @@ from __future__ import annotations
 from ._kernel.actor import Cell, Incarnation, StopRequest, current_actor
 from ._kernel.exit import StoppedBy, is_normal
 from ._kernel.public import publish
-from ._kernel.ref import ActorState
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
-    "ActorState",
     "Cell",
     "Incarnation",
     "StopRequest",

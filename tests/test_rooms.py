@@ -49,19 +49,6 @@ CLIMBS = {
 }
 """Which module imports which from above all the same, how, and why."""
 
-LOOKS = {
-    ("actors.agent", "actors.testing._agents"): "the fakes that `run_agent` runs on",
-    ("actors.output", "actors._system.files"): "only so /dev/full is an output file",
-    ("actors.transcript", "actors.agent._conversation"): "what is read is mended there",
-    ("supervisor.agents", "actors.transcript._reading"): "small pieces can each fail",
-    (
-        "supervisor.hooks",
-        "supervisor.permissions._judging",
-    ): "what hooks say is weighed",
-    ("supervisor.permissions", "supervisor.tools._arguments"): "a tool's fields",
-}
-"""What a test looks at in another room than its own all the same, and why."""
-
 SERVES = {"tests/actors/process_trees.py": "actors._system"}
 """The room of what several rooms of tests import, if it looks inside one."""
 
@@ -159,13 +146,8 @@ def test_every_folder_of_tests_is_a_room() -> None:
 
 
 def test_no_test_looks_into_another_room() -> None:
-    found = {path: looks(path, text) - {*LOOKS} for path, text in TESTS.items()}
+    found = {path: looks(path, text) for path, text in TESTS.items()}
     assert {path: modules for path, modules in found.items() if modules} == {}
-
-
-@pytest.mark.parametrize("look", LOOKS)
-def test_such_a_look_is_needed(look: tuple[str, str]) -> None:
-    assert any(look in looks(path, text) for path, text in TESTS.items())
 
 
 @pytest.mark.parametrize("path", SERVES)

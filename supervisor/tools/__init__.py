@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from actors.house import publish as _publish
 
+from ._arguments import Field
 from ._set import TOOL_NAMES
 from ._tool import Tool, ToolResult
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
     "TOOL_NAMES",
+    "Field",
     "Tool",
     "ToolResult",
 ]

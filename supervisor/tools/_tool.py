@@ -49,7 +49,8 @@ it is to be made instead, None for the same, and raises `Refused` if it may not 
 
 
 class Tool:
-    """One tool, for one owner. Made by `supervisor.runtime.Runtime.tools_for`."""
+    """One tool, for one owner. `supervisor.runtime.Runtime.tools_for` makes ours; those
+    that `supervisor.agents.AgentPolicy.tools` adds, a host makes itself."""
 
     def __init__(
         self,

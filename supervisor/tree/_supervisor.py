@@ -16,7 +16,7 @@ from trio.lowlevel import enable_ki_protection
 
 from actors import ActorRef, Exit, Failed, Stopped
 from actors.env import Env
-from actors.lowlevel import ActorState
+from actors.hosting import ActorState
 
 from ._block import Block
 from ._children import Child, Children, checked

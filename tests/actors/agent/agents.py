@@ -9,15 +9,18 @@ import trio
 
 from actors.agent import (
     Agent,
+    AgentEvent,
     AssistantMessage,
     Budget,
+    Message,
     ToolAnswer,
     ToolUse,
     UserMessage,
 )
+from actors.agent._alone import Alone
 from actors.agent._running import run_agent
-from actors.agent.hosting import Inbox
-from actors.testing._agents import FakeHost, RecordingReport
+from actors.agent.hosting import AgentReport, Inbox
+from actors.testing import fake_env
 
 
 def use(name: str = "tool", id: str = "1", **input: Any) -> ToolUse:
@@ -32,11 +35,27 @@ def ended(text: str) -> UserMessage:
     return UserMessage(text, origin="notification")
 
 
-class Host(FakeHost):
+class RecordingReport(AgentReport):
+    """A report that keeps what is told."""
+
+    def __init__(self) -> None:
+        super().__init__("agent", "agent-000001", fake_env())
+        self.events: list[AgentEvent] = []
+        self.warnings: list[str] = []
+
+    def on_agent_event(self, event: AgentEvent) -> None:
+        self.events.append(event)
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+class Host(Alone):
     """Own tasks are counted by the test, which calls `end_task`."""
 
     def __init__(self, agent: Agent, inbox: Inbox) -> None:
-        super().__init__(agent, {})
+        super().__init__(agent)
+        self.messages: list[Message] = []
         self.inbox = inbox
         self.unfinished = 0
         self.waits: list[str | None] = []
@@ -61,6 +80,9 @@ class Host(FakeHost):
             return "no answer"  # type: ignore[return-value]
         await trio.lowlevel.checkpoint()
         return ToolAnswer(use.id, f"{use.name} has run")
+
+    def record(self, message: Message) -> None:
+        self.messages.append(message)
 
     def own_tasks(self) -> int:
         return self.unfinished

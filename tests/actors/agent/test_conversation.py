@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.agent import (
@@ -155,3 +156,115 @@ def test_a_long_row_of_messages_is_joined_at_once() -> None:
     assert time.perf_counter() - started < 5
     assert isinstance(whole, UserMessage)
     assert whole.text.split("\n\n") == [message.text for message in said]
+
+
+# ---- What a model accepts ---------------------------------------------------------------
+
+USE = ToolUse("t1", "Bash", {})
+OTHER = ToolUse("t2", "Read", {})
+ONE = ToolAnswer("t1", "one")
+TWO = ToolAnswer("t2", "two")
+
+
+def tools(*answers: ToolAnswer, text: str = "") -> UserMessage:
+    return UserMessage(text, answers, origin="tools")
+
+
+GO = UserMessage("go")
+HINT = UserMessage("a hint", origin="message")
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        # Trailing messages that say nothing, and calls without an answer.
+        ([GO, AssistantMessage(" \n")], [GO]),
+        ([GO, AssistantMessage("a", (USE,))], [GO]),
+        ([GO, AssistantMessage("a", (USE, OTHER)), tools(ONE)], [GO]),
+        # What was said meanwhile is not lost with them.
+        ([GO, AssistantMessage("a", (USE,)), HINT], [GO, HINT]),
+        (
+            [GO, AssistantMessage("", (USE, OTHER)), tools(ONE, text="t")],
+            [GO, tools(text="t")],
+        ),
+        # The same in the middle.
+        (
+            [GO, AssistantMessage("a", (USE,)), HINT, AssistantMessage("b")],
+            [GO, HINT, AssistantMessage("b")],
+        ),
+        ([GO, AssistantMessage(""), HINT], [GO, HINT]),
+        # An answer to nothing.
+        ([GO, tools(ONE), AssistantMessage("b")], [GO, AssistantMessage("b")]),
+        ([tools(ONE), GO], [GO]),
+        # Answers that came one by one, late, twice, or in another order.
+        (
+            [GO, AssistantMessage("a", (USE, OTHER)), tools(TWO), HINT, tools(ONE)],
+            [GO, AssistantMessage("a", (USE, OTHER)), tools(ONE, TWO), HINT],
+        ),
+        (
+            [GO, AssistantMessage("a", (USE,)), tools(ONE), tools(ONE)],
+            [GO, AssistantMessage("a", (USE,)), tools(ONE)],
+        ),
+        # Nothing wrong: messages of different origin stay apart.
+        (
+            [GO, HINT, AssistantMessage("a", (USE,)), tools(ONE), HINT, GO],
+            [GO, HINT, AssistantMessage("a", (USE,)), tools(ONE), HINT, GO],
+        ),
+        ([], []),
+    ],
+)
+def test_a_conversation_is_mended(
+    said: Sequence[AssistantMessage | UserMessage], shown: Sequence[Message]
+) -> None:
+    """TR5, TR16."""
+    mended, needed = mend(said)
+    assert mended == shown
+    assert mend(mended)[0] == mended
+    assert mend(said[:needed])[0] == mended
+
+
+IDS = st.sampled_from(["t1", "t2", "t3"])
+SAID = st.lists(
+    st.one_of(
+        st.builds(
+            AssistantMessage,
+            st.sampled_from(["", " ", "words"]),
+            st.lists(
+                st.builds(ToolUse, IDS, st.just("Bash")),
+                max_size=3,
+                unique_by=lambda u: u.id,
+            ).map(tuple),
+        ),
+        st.builds(
+            UserMessage,
+            st.sampled_from(["", "words"]),
+            st.lists(st.builds(ToolAnswer, IDS, st.just("x")), max_size=3).map(tuple),
+        ),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(SAID)
+def test_any_conversation_is_mended_to_what_a_model_accepts(
+    said: list[AssistantMessage | UserMessage],
+) -> None:
+    """TR5: every call is answered at once, every answer has its call."""
+    mended, needed = mend(said)
+    open_calls: list[str] = []
+    for message in mended:
+        if isinstance(message, AssistantMessage):
+            assert not open_calls
+            assert message.text.strip() or message.tool_uses
+            open_calls = [use.id for use in message.tool_uses]
+        else:
+            assert isinstance(message, UserMessage)
+            assert [answer.tool_use_id for answer in message.tool_answers] == open_calls
+            assert message.text or message.tool_answers
+            open_calls = []
+    assert not open_calls
+    texts = [m.text for m in said if isinstance(m, UserMessage) and m.text]
+    assert [m.text for m in mended if isinstance(m, UserMessage) and m.text] == texts
+    assert mend(mended)[0] == mended
+    assert mend(said[:needed])[0] == mended

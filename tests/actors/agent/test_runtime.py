@@ -23,11 +23,11 @@ from actors.agent import (
     TextDelta,
     TokensUsed,
 )
+from actors.agent._alone import Alone
 from actors.agent._running import run_agent
 from actors.testing import fake_env
-from actors.testing._agents import FakeHost, RecordingReport
 from supervisor.runtime import Runtime, TaskHandle, open_runtime
-from tests.actors.agent.agents import use
+from tests.actors.agent.agents import RecordingReport, use
 
 
 async def envelope(runtime: Runtime) -> str:
@@ -255,7 +255,7 @@ async def test_an_agent_that_talks_for_ever_costs_bounded_memory() -> None:
 
     agent = Agent(run, "x")
     report = Deaf()
-    report.agent_host = FakeHost(agent, {})
+    report.agent_host = Alone(agent)
     tracemalloc.start()
     try:
         await run_agent(agent, report)

@@ -7,7 +7,6 @@ one character after the other.
 from __future__ import annotations
 
 import itertools
-import os
 import random
 import tracemalloc
 from collections.abc import Callable
@@ -19,14 +18,9 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors._system.files import AppendedFile
 from actors.env import real_env
 from actors.output import OutputLog, QuotaExceeded
 from actors.text import LINE_LIMIT, Cleaner, whole_characters
-
-needs_dev_full = pytest.mark.skipif(
-    not os.path.exists("/dev/full"), reason="/dev/full is Linux's"
-)
 
 # ---- The reference -----------------------------------------------------------
 
@@ -471,24 +465,6 @@ async def test_one_huge_write_warns_before_it_raises() -> None:
     with pytest.raises(QuotaExceeded):
         await log.write(b"x" * 1000)
     assert len(warnings) == 1
-
-
-@needs_dev_full
-async def test_a_full_disk_passes_on_and_the_tail_still_has_the_output() -> None:
-    """SH9"""
-    file = AppendedFile(Path("/dev/full"), os.open("/dev/full", os.O_WRONLY))
-    log = OutputLog(file, quota=1000)
-    for expected in (b"one\n", b"one\ntwo\n"):
-        with pytest.raises(OSError, match="No space left"):
-            await log.write(expected[-4:])
-        assert log.tail() == (expected, False)
-    assert log.bytes_written == 0
-    await log.write(b"rest")
-    with pytest.raises(OSError, match="No space left"):
-        await log.aclose()
-    await log.aclose()
-    with pytest.raises(trio.ClosedResourceError):
-        await file.append(b"x")
 
 
 async def test_closing_in_a_cancelled_scope_closes_the_file() -> None:

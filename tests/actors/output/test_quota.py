@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors import TaskStatus
-from actors._system.files import AppendedFile
 from actors.env import real_env
 from actors.hosting import DiskQuota, older_file
 from actors.output import DirectoryQuotaExceeded, OutputLog, QuotaExceeded, cut_at_lines
@@ -20,9 +19,6 @@ from actors.shell import Shell
 from supervisor.runtime import Warned, open_runtime
 
 FILES = real_env().files
-needs_dev_full = pytest.mark.skipif(
-    not os.path.exists("/dev/full"), reason="/dev/full is Linux's"
-)
 
 
 def log_in(
@@ -199,19 +195,6 @@ async def test_a_line_that_shrinks_gives_back_what_it_had_taken(tmp_path: Path) 
     await log.aclose()
     assert (tmp_path / "a.output").read_bytes() == b"xxx"
     assert disk.used == 100
-
-
-@needs_dev_full
-async def test_what_the_disk_refused_is_given_back(tmp_path: Path) -> None:
-    """SH9"""
-    disk = DiskQuota(100)
-    file = AppendedFile(Path("/dev/full"), os.open("/dev/full", os.O_WRONLY))
-    log = OutputLog(file, quota=1000, disk=disk)
-    with pytest.raises(OSError, match="No space"):
-        await log.write(b"line\nrest")
-    with pytest.raises(OSError, match="No space"):
-        await log.aclose()
-    assert disk.used == 0
 
 
 @settings(max_examples=200, deadline=None)

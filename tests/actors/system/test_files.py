@@ -23,6 +23,8 @@ from hypothesis import strategies as st
 from actors._system import files as _files
 from actors._system.files import AppendedFile, PosixFiles
 from actors.env import Files
+from actors.hosting import DiskQuota
+from actors.output import OutputLog
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX modes and links")
 needs_dev_full = pytest.mark.skipif(
@@ -748,3 +750,34 @@ def test_removing_is_fine_twice(files: Files, tmp_path: Path) -> None:
     files.remove(path)
     files.remove(path)
     assert not path.exists()
+
+
+@needs_dev_full
+async def test_a_full_disk_passes_on_and_the_tail_still_has_the_output() -> None:
+    """SH9"""
+    file = AppendedFile(Path("/dev/full"), os.open("/dev/full", os.O_WRONLY))
+    log = OutputLog(file, quota=1000)
+    for expected in (b"one\n", b"one\ntwo\n"):
+        with pytest.raises(OSError, match="No space left"):
+            await log.write(expected[-4:])
+        assert log.tail() == (expected, False)
+    assert log.bytes_written == 0
+    await log.write(b"rest")
+    with pytest.raises(OSError, match="No space left"):
+        await log.aclose()
+    await log.aclose()
+    with pytest.raises(trio.ClosedResourceError):
+        await file.append(b"x")
+
+
+@needs_dev_full
+async def test_what_the_disk_refused_is_given_back(tmp_path: Path) -> None:
+    """SH9"""
+    disk = DiskQuota(100)
+    file = AppendedFile(Path("/dev/full"), os.open("/dev/full", os.O_WRONLY))
+    log = OutputLog(file, quota=1000, disk=disk)
+    with pytest.raises(OSError, match="No space"):
+        await log.write(b"line\nrest")
+    with pytest.raises(OSError, match="No space"):
+        await log.aclose()
+    assert disk.used == 0

@@ -28,9 +28,8 @@ from supervisor.hooks import Hook, Hooks
 from supervisor.permissions import Permissions, Rule, ToolRequest, Verdict
 from supervisor.permissions._tool_names import is_listed
 from supervisor.runtime import Runtime, open_runtime
-from supervisor.tools import Tool
+from supervisor.tools import Field, Tool
 from supervisor.tools import ToolResult as Answer
-from supervisor.tools._arguments import Field
 
 Calls = Sequence[tuple[str, dict[str, Any]]]
 

@@ -1019,3 +1019,31 @@ def test_a_command_that_is_too_long_is_read_by_no_rule() -> None:
     assert not allows("*", "a" * len(command))
     assert denies("rm *", command)
     assert time.perf_counter() - started < 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_a_hook_says_weighs_as_a_rule_about_that_call(mode: Mode) -> None:
+    """PM1: deny beats ask beats allow, whoever says it; every pair, in every mode."""
+
+    class Nobody:
+        async def wait(self, request: ToolRequest) -> Verdict:
+            await trio.lowlevel.checkpoint()
+            return Verdict(False, "the person says no")
+
+    nobody: Any = Nobody()
+    asked = request(mode=mode, command="make")
+    for size in range(3):
+        for effects in itertools.product(("allow", "ask", "deny"), repeat=size):
+            rules = [Rule(effect, "Bash(make)") for effect in effects]
+            for said in ("allow", "ask", "deny", None):
+                more = [] if said is None else [Rule(said, "Bash(make)")]
+                wanted = decide([*rules, *more], mode, asked)
+                word = None if said is None else Decision(said, "the hook says so")
+                verdict = await Permissions(rules=rules, mode=mode).judge(
+                    asked,
+                    nobody,
+                    said=word,
+                )
+                assert verdict.allowed == (wanted.effect == "allow")
+                if said == "deny":
+                    assert "the hook says so" in verdict.reason
