@@ -1,7 +1,7 @@
 """Write an agent of your own: any model loop that yields what happens.
 
-This one asks a model that only knows a little script, uses a tool of the runtime,
-and answers. Put your own model's call in place of `model`; `actors.models` has
+This one asks a model that knows only a little script, uses a tool of the runtime,
+and answers. Replace `model` by a call of your own model; `actors.models` has
 loops for real ones.
 """
 
@@ -30,8 +30,8 @@ async def model(conversation: Sequence[Message]) -> AssistantMessage:
     await trio.sleep(0.01)  # in place of what takes long
     last = conversation[-1]
     if isinstance(last, UserMessage) and last.tool_answers:
-        return AssistantMessage(f"There is: {last.tool_answers[0].text}")
-    return AssistantMessage("I look.", (ToolUse("call-1", "TaskList"),))
+        return AssistantMessage(f"I found: {last.tool_answers[0].text}")
+    return AssistantMessage("Let me look.", (ToolUse("call-1", "TaskList"),))
 
 
 async def run(context: AgentContext) -> AsyncIterator[AgentEvent]:

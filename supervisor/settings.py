@@ -108,7 +108,7 @@ def read_limits(environ: Mapping[str, str], limits: Limits | None = None) -> Lim
 
     Args:
         environ: the environment.
-        limits: None is no limits.
+        limits: None means no limits.
 
     Raises:
         ValueError: naming the variable and its value.

@@ -170,7 +170,7 @@ def _parse(source: Path) -> Mapping[str, Any]:
     what = ""
     try:
         text = read_text(source)
-        what = "this is no JSON object (no comments, no comma after the last): "
+        what = "this is not a JSON object (no comments, no comma after the last): "
         return read_json(text)
     except BadText as error:
         place = "" if error.line is None else f"line {error.line}"
@@ -303,7 +303,7 @@ class _SettingsReader(HookReader):
         if key in _SILENT or key.startswith(("_", "//")):
             return
         if key in EVENTS:
-            text = f'it belongs into hooks: write {{"hooks": {{"{key}": [...]}}}}'
+            text = f'it belongs in hooks: write {{"hooks": {{"{key}": [...]}}}}'
             self._refuse(key, text)
         elif key in ("permissionMode", "permission_mode", "mode"):
             self._refuse(key, "write it as permissions.defaultMode")
@@ -312,7 +312,7 @@ class _SettingsReader(HookReader):
                 key, f'write {{"permissions": {{"{key}": ...}}}}: it belongs there'
             )
         elif key in (*_PERMISSIONS, *_ELSEWHERE):
-            text = "it belongs into permissions, as a list deny, ask or allow of rules"
+            text = "it belongs in permissions, as a list deny, ask or allow of rules"
             self._refuse(key, text)
         elif hint := near(key, _OURS):
             self._refuse(key, f"there is no such key{hint}")

@@ -152,7 +152,7 @@ def test_the_agent_in_the_readme_runs_and_is_short(tmp_path: Path) -> None:
     example = tmp_path / "example.py"
     example.write_text(code)
     shown = run(example, tmp_path)
-    assert "There is:" in shown
+    assert "I found:" in shown
     assert "example.py" in shown
 
 

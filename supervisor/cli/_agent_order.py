@@ -186,7 +186,7 @@ def _read_script(name: str) -> Script:
             _WHAT,
         ) from error
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "no text in UTF-8"
+        why = error.strerror if isinstance(error, OSError) else "not text in UTF-8"
         raise refusal(f"{name!r}: {why}.", _WHAT) from error
     with refusing(ScriptError):
         return read_script(text, name, tools=TOOL_NAMES)

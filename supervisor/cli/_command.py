@@ -37,7 +37,7 @@ def command(arguments: Sequence[str]) -> int:
 class _Run(click.Command):
     """A command that leaves alone what stands after ``--``."""
 
-    # After a program without its --, its own options are no options of ours.
+    # Behind a program that stands without --, options are the program's.
     allow_interspersed_args = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -119,15 +119,15 @@ _directory = click.option(
     "--intensity",
     metavar="N/SECONDS",
     type=values.option(values.intensity),
-    help="How many restarts in how many seconds until a command has failed for good."
-    "  [default: 1/5]",
+    help="How many restarts in how many seconds are allowed; after more the command has"
+    " failed for good.  [default: 1/5]",
 )
 @click.option(
     "--backoff",
     metavar="MIN:MAX[:JITTER]",
     type=values.option(values.backoff),
-    help="Seconds before a restart: MIN, then twice as long each time, MAX at most; each longer"
-    " by up to JITTER of itself at random.",
+    help="Seconds before a restart: MIN, then twice as long each time, at most MAX."
+    " Each is longer by a random part of itself, up to JITTER.",
 )
 @click.option(
     "--grace",
@@ -135,13 +135,13 @@ _directory = click.option(
     default="5",
     show_default=True,
     type=values.option(values.seconds),
-    help="Between SIGTERM and SIGKILL, for a command that is stopped.",
+    help="The time between SIGTERM and SIGKILL, when a command is stopped.",
 )
 @click.option(
     "--deadline",
     metavar="SECONDS",
     type=values.option(values.deadline),
-    help="After which a command is stopped and has failed.",
+    help="The time after which a command is stopped, and has failed.",
 )
 @_directory
 @click.argument("words", nargs=-1, metavar="")
@@ -162,15 +162,15 @@ def run(
     """Supervise some commands until all of them have ended.
 
     The words after -- are one program and its arguments; -c takes a line for the
-    shell. On a terminal a table shows how things are, elsewhere there is a line
-    for each change. The output of each command is kept, in a file of its own in
-    the directory that is named at the start and by the table at the end.
+    shell. A terminal shows a table of the commands; elsewhere each change is a
+    line. The output of each command is kept in a file of its own, in the directory
+    that is named at the start and by the table at the end.
 
-    The exit code is 0 if every command completed, else 1, and 2 for a mistake in
-    the call. Ctrl+C, SIGTERM and SIGHUP stop every command, SIGKILL following
-    after the grace, but after 2 seconds at most; a second one kills at once. The
-    exit code is then 128 and the number of the signal. When whoever read this output
-    has gone, as in "| head -1", every command is stopped likewise, and the exit code is 141.
+    The exit code is 0 if every command completed, 2 for a mistake in the call, and
+    else 1. Ctrl+C, SIGTERM and SIGHUP stop every command. SIGKILL follows after the
+    grace, but at most 2 seconds later; a second signal kills at once. The exit code
+    is then 128 plus the number of the signal. If the reader of the output has gone,
+    as in "| head -1", every command is stopped too, and the exit code is 141.
 
     TRIO_SUPERVISOR_MAX_TASKS and TRIO_SUPERVISOR_MAX_SHELLS say how many commands
     may run at once.
@@ -233,8 +233,8 @@ def run(
     "mode",
     metavar=f"[{'|'.join(MODES)}]",
     type=values.option(read_mode),
-    help="What agents may do of which no rule and no hook speaks.  [default: what the"
-    " --settings say; else bypass for a script, and for a model bubble, which asks, on a"
+    help="What agents may do where no rule and no hook decides.  [default: that of"
+    " --settings; else bypass for a script, and for a model bubble, which asks, on a"
     " terminal, and default elsewhere]",
 )
 @click.option(
@@ -242,32 +242,32 @@ def run(
     metavar="RULE",
     multiple=True,
     type=values.option(partial(Rule, "allow")),
-    help="A tool, or calls of one, such as 'Bash(git log *)', that need no question."
-    " Any number of times.",
+    help="Allow a tool, or some calls of it, such as 'Bash(git log *)', without a"
+    " question. Any number of times.",
 )
 @click.option(
     "--deny",
     metavar="RULE",
     multiple=True,
     type=values.option(partial(Rule, "deny")),
-    help="Likewise, what is refused, whatever else allows it.",
+    help="Refuse them, whatever else allows them. Any number of times.",
 )
 @click.option(
     "--settings",
     metavar="FILE",
-    help="Rules, mode and hooks, as the settings files of Claude Code have them.",
+    help="Take rules, mode and hooks from a settings file of Claude Code.",
 )
 @click.option(
     "--wait",
     metavar="SECONDS",
     type=values.option(values.seconds),
-    help="How long an agent that has answered waits for what it has left running,"
-    " which is stopped then.  [default: until that ends]",
+    help="How long an agent that has answered waits for its own tasks, before they"
+    " are stopped.  [default: until they end]",
 )
 @click.option(
     "--agents",
     metavar="DIRECTORY",
-    help="Agents that a model may start: the .md files there.",
+    help="Where the .md files of agents are that a model may start.",
 )
 @_json
 @_directory
@@ -277,36 +277,35 @@ def agent(**options: Any) -> int:
 
     A SCRIPT is a file in YAML or JSON that says what the models of some agents say
     and call, and what their host does: it starts agents, moves them to the
-    background, sends them messages, stops and resumes them. All but the models is
-    real: the commands, the agents they start, the transcripts. The module
+    background, sends them messages, stops and resumes them. Everything but the
+    models is real: the commands, the agents they start, the transcripts. The module
     actors.models.scripted describes the format.
 
     With --model the argument is a PROMPT, for one agent with a real model. The key
     is in the environment: ANTHROPIC_API_KEY or OPENAI_API_KEY.
 
-    On a terminal a model's calls are shown and asked for, one by one, but for those
-    that a rule, of --allow, --deny or the --settings, or a hook decides; elsewhere
-    what none of them allows is refused. --permission-mode bypass allows all of which
-    no rule and no hook speaks. With --json and --permission-mode bubble a question is
-    an event of the kind ApprovalRequested, and the answer to it a line of JSON on
-    standard input:
+    Rules (--allow, --deny, --settings) and hooks decide first. What they leave open
+    of a real model's calls is shown on a terminal, and you are asked; elsewhere it
+    is refused. --permission-mode bypass allows it instead. With --json and
+    --permission-mode bubble a question is an event of the kind ApprovalRequested,
+    and its answer is a line of JSON on standard input:
 
     \b
         {"approval_id": "...", "allow": false, "reason": "not now"}
 
     An agent does not end before the commands and agents that it has started in the
-    background. What it waits for is told after 5 seconds and then every 30.
+    background. After 5 seconds, and then every 30, a line says what it waits for.
 
-    The exit code is 0 if every agent that the host started has completed, or was
-    stopped by the script; else 1, and 2 for a mistake in the call or the script.
-    Ctrl+C, SIGTERM and SIGHUP stop everything, within 2 seconds where it lies in
-    the tasks; a second one leaves nothing time to end by itself. The exit code is then
-    128 and the number of the signal. When whoever read this output has gone, as in
-    "| head -1", everything is stopped likewise, and the exit code is 141.
+    The exit code is 0 if every agent that the host started has completed or was
+    stopped by the script, 2 for a mistake in the call or the script, and else 1.
+    Ctrl+C, SIGTERM and SIGHUP stop everything, and leave the tasks at most 2 seconds
+    to end; a second signal leaves them none. The exit code is then 128 plus the
+    number of the signal. If the reader of the output has gone, as in "| head -1",
+    everything is stopped too, and the exit code is 141.
 
-    How many may run at once is said by TRIO_SUPERVISOR_MAX_TASKS, _MAX_SHELLS and
-    _MAX_AGENTS, and by model and provider, as in opus=2,haiku=8, by
-    TRIO_SUPERVISOR_MODEL_LIMITS and _PROVIDER_LIMITS.
+    TRIO_SUPERVISOR_MAX_TASKS, _MAX_SHELLS and _MAX_AGENTS say how many may run at
+    once. TRIO_SUPERVISOR_MODEL_LIMITS and _PROVIDER_LIMITS say so by model and
+    provider, as in opus=2,haiku=8.
     """
     from ._agent_order import read_order
     from .agent import agent as do
@@ -317,7 +316,7 @@ def agent(**options: Any) -> int:
 @_main.command(short_help="See it work on real commands, and check what it claims.")
 def demo() -> int:
     """Run some real commands that do their worst, show the envelopes that a parent
-    agent gets, and check every claim by facts measured from outside.
+    agent gets, and check every claim against facts that were measured from outside.
 
     It takes less than 15 seconds. The exit code is 0 if every claim holds.
     """

@@ -35,7 +35,7 @@ def make_streams_patient() -> None:
 
 
 def say_aside(text: str) -> None:
-    """Say on standard error what is no output."""
+    """Say on standard error what is not output."""
     print(f"trio-supervisor: {text}", file=sys.stderr)
 
 

@@ -43,7 +43,7 @@ class Stdout:
 
     @property
     def width(self) -> int | None:
-        """The columns of the terminal; None if it is none."""
+        """The columns of the terminal; None if it is not a terminal."""
         return shutil.get_terminal_size().columns if self.is_terminal else None
 
     async def write(self, text: str) -> None:

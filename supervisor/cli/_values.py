@@ -108,7 +108,7 @@ def limits(most: int | None = None) -> Limits:
 def place(directory: str | None) -> Path:
     """Make the directory that was asked for, or one of our own."""
     if directory == "":
-        raise refusal("'' is no directory.", "--directory")
+        raise refusal("'' is not a directory.", "--directory")
     try:
         if directory is None:
             return Path(tempfile.mkdtemp(prefix="trio-supervisor-"))

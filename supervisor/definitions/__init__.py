@@ -352,7 +352,7 @@ def _faults_of_unknown(field: HeadField) -> Iterator[Fault]:
         yield from _faults_of_unhonoured(field, _ANOTHER)
     if normal in (_MERGE, *_ANOTHER, *_LESS, *_MEANINGLESS):
         return
-    # Without a name or a description it is no agent anyway.
+    # Without a name or a description it is not an agent anyway.
     known = [key for key in (*_FIELDS, *_ANOTHER, *_LESS) if key not in _REQUIRED]
     restricts = _SUSPICIOUS.search(normal) is not None
     cutoff = 0.6 if restricts else 0.8

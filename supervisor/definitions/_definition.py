@@ -53,7 +53,7 @@ class DefinitionError(Exception):
         place = "agent definition" if self.source is None else os.fspath(self.source)
         if line is not None:
             place += f":{line}"
-        # A name of a file that is no UTF-8 cannot be told.
+        # A file name that is not UTF-8 cannot be shown.
         return clean_text(f"{place}: {text}")
 
 
@@ -178,7 +178,7 @@ class AgentDefinition:
     max_turns: int | None = attrs.field(
         default=None, validator=_by(check_whole, 1, optional=True)
     )
-    """How many rounds of tool calls it has; None is no limit."""
+    """How many rounds of tool calls it has; None means no limit."""
     hooks: Hooks | None = attrs.field(default=None, validator=of(Hooks | None))
     """What is called round its runs and its calls, besides the hooks of all agents."""
     source: Path | None = None

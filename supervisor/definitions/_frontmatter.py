@@ -2,7 +2,7 @@
 
 The head is YAML, as people write it: where YAML refuses it, for a bare colon, a
 tab or an open quote, it is read line by line. All values are text or lists of
-text: ``no`` is no False, and ``1.0`` no number; only within a mapping they are what
+text: ``no`` is not False, and ``1.0`` is not a number; only within a mapping they are what
 JSON would have.
 """
 
@@ -41,7 +41,7 @@ _QUOTES: Final = ("'", '"')
 _WHOLE: Final = re.compile("-?[0-9]{1,15}")
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,15}\.[0-9]{1,15}")
 _DEPTH: Final = 8
-"""How deep a field may be that is no text, and how large."""
+"""How deep, and how large, a field may be that is not text."""
 _NODES: Final = 10_000
 
 
@@ -153,21 +153,21 @@ def _by_yaml(head: list[str], first: int) -> list[HeadField] | str:
         # there, and an alias stays one node.
         root = yaml.compose("\n".join(head), Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
-        return error.problem or "it is no YAML"
+        return error.problem or "it is not YAML"
     # The boundary: a foreign parser on a foreign text, which besides its own
     # errors raises those of int() and chr(), and RecursionError.
     except Exception as error:
-        return f"it is no YAML: {type(error).__name__}"
+        return f"it is not YAML: {type(error).__name__}"
     if root is None:
         return []
     if not isinstance(root, yaml.MappingNode):
-        return "it is no list of fields"
+        return "it is not a list of fields"
     fields: list[HeadField] = []
     # Many aliases may stand for one node.
     known: dict[int, tuple[Value, object]] = {}
     for key, value in root.value:
         if not isinstance(key, yaml.ScalarNode):
-            return "a key is no text"
+            return "a key is not text"
         if id(value) not in known:
             begin, end = value.start_mark.line, value.end_mark.line
             if (
@@ -282,9 +282,8 @@ def _by_line(head: list[str], first: int, why: str) -> list[HeadField]:
         elif found and (line[:1] in (" ", "\t", "") or _is_item(stripped)):
             found[-1].more.append(stripped)
         elif stripped and not stripped.startswith("#"):
-            raise BadText(
-                number, f"this is no field: write it as 'key: value' (YAML says: {why})"
-            )
+            text = f"this is not a field: write it as 'key: value' (YAML says: {why})"
+            raise BadText(number, text)
     return [field.field() for field in found]
 
 

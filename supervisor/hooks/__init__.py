@@ -58,7 +58,7 @@ say. ``systemMessage`` goes to the people. ``async``, ``suppressOutput``,
 ``terminalSequence`` and ``classifierContext`` change nothing: each hook is waited for.
 
 An answer that is not understood, for a key, a value, a type or a place that is
-unknown, or since it is no JSON, is warned of and decides nothing; only what can mean
+unknown, or because it is not JSON, causes a warning and decides nothing; only what can mean
 nothing but a denial is one all the same.
 
 What hooks before a call say weighs as a rule about that call would: one that denies

@@ -49,9 +49,9 @@ def understood(event: Event, said: object) -> Answer:
             )
         if isinstance(said, Decision):
             return Answer(effect=said.effect, reason=said.reason)
-        return Answer(faults=(f"it returned {said!r}, no Verdict",))
+        return Answer(faults=(f"it returned {said!r}, which is not a Verdict",))
     if not isinstance(said, str):
-        return Answer(faults=(f"it returned {said!r}, no text",))
+        return Answer(faults=(f"it returned {said!r}, which is not text",))
     if event in ("SubagentStop", "Stop"):
         return Answer(effect="deny", reason=said) if said else Answer()
     return Answer(context=said)

@@ -103,7 +103,7 @@ class Hook:
 
 
 def is_for_all(matcher: str) -> bool:
-    """Tell whether it is no matcher, and matches whatever there is."""
+    """Tell whether it matches everything."""
     return matcher.strip() in ("", "*")
 
 

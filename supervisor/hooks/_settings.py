@@ -246,7 +246,7 @@ class HookReader:
             return None
         if _LISTS[event] not in TOOL_LISTS:
             self._refuse(
-                place, f"a {event} is no tool call, of which a rule could speak"
+                place, f"a {event} is not a tool call, so no rule can match it"
             )
             return None
         try:

@@ -37,7 +37,7 @@ def read_text(path: Path) -> str:
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise BadText(None, "it is no regular file")
+                raise BadText(None, "it is not a regular file")
             data = file.read(FILE_LIMIT + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
@@ -49,7 +49,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadText(
-            line, "this is no UTF-8: save the file in that encoding"
+            line, "this is not UTF-8: save the file in that encoding"
         ) from None
 
 
@@ -98,4 +98,4 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")

@@ -64,7 +64,7 @@ runtime takes them with its policy::
     )
     policy = AgentPolicy(permissions=permissions)  # open_runtime(directory, agents=policy)
 
-What is no rule or no mode is refused where it is made, with a TypeError or ValueError
+What is not a rule or a mode is refused where it is made, with a TypeError or ValueError
 that names it; a function of `Permissions.ask` that raises fails its agent
 (`AskFailed`).
 """
@@ -114,7 +114,7 @@ class Desk(Protocol):
 
 
 def as_tuple(values: Iterable[T]) -> tuple[T, ...]:
-    """Return what a list holds. What is none, or a str, is left for a validator,
+    """Return what a list holds. What is not a list, or is a str, is left for a check
     which knows what it is to be."""
     if isinstance(values, Iterable) and not isinstance(values, str | Mapping):
         return tuple(values)
@@ -144,8 +144,7 @@ def is_async_function(function: object) -> bool:
 def check_list(
     name: str, values: object, kind: type, suggest: Callable[[object], str]
 ) -> None:
-    """Refuse what is no list of these; ``suggest`` returns what to write in the place
-    of something else."""
+    """Refuse what is not a list of these; ``suggest`` returns what to write instead."""
     what = f"{kind.__name__} objects"
     if not isinstance(values, tuple):
         inner = repr(values) if isinstance(values, kind) else suggest(values)

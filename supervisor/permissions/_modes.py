@@ -79,7 +79,7 @@ def resolve_mode(own: str | None, parent: Mode) -> Mode:
     it allows beyond that a person has allowed.
 
     Raises:
-        ValueError: if ``own`` is no mode.
+        ValueError: if ``own`` is not a mode.
     """
     if own is None:
         return parent

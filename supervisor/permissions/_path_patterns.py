@@ -108,7 +108,7 @@ def check_pattern(pattern: str) -> None:
         raise BadPattern("an absolute path is written //PATH, with slashes")
     if re.search(r"(?<!\\)\{[^}]*,", pattern):
         raise BadPattern(
-            "braces are no alternatives here: write a rule for each, or \\{ for the"
+            "braces do not mean alternatives here: write a rule for each, or \\{ for the"
             " character"
         )
     if len(pattern) > PATH_LIMIT or "\0" in pattern:

@@ -110,7 +110,7 @@ def _read(text: str) -> ParsedRule:
 
 
 def _what_shape(text: str) -> str:
-    """Return what to write in the place of a text that is no rule."""
+    """Return what to write in the place of a text that is not a rule."""
     general = "a rule is TOOL or TOOL(PATTERN), such as Bash(git status*)"
     tight = re.sub(r"\A\s*([A-Za-z0-9_.*-]+)\s*\(", r"\1(", text).strip()
     if tight != text and _SHAPE.fullmatch(tight):
@@ -256,7 +256,7 @@ def _check_allows(parsed: ParsedRule) -> None:
         example = pattern.removesuffix(":*").replace("*", "x")
         if not is_simple_command(example):
             raise BadPattern(
-                "with `*` a rule allows one simple command, and this is none (see"
+                "with `*` a rule allows one simple command, and this is not one (see"
                 " Rule); write a rule for each command in it, or the whole command"
                 " without `*`"
             )

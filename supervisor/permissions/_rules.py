@@ -76,7 +76,7 @@ class Rule:
     ``mcp__SERVER__*``
     ``mcp__SERVER__TOOL``     this one
     ``TOOL(NAME=PATTERN)``    the argument of this name  of which nothing is known,
-                                                         since it is no text
+                                                         since it is not text
     ``TOOL(NAME:VALUE)``      refused                    the argument of this name,
                                                          as it stands in JSON
     ========================  =========================  ============================
@@ -120,7 +120,7 @@ class Rule:
     not for what it then finds there. Of a tool for files with an argument that is
     not among those of Claude Code nothing is allowed by a pattern.
 
-    Of an argument that is no text, or not there, nothing is known: a rule that
+    Of an argument that is not text, or is missing, nothing is known: a rule that
     allows does not match then, and one that denies or asks does if it is there.
     Arguments are looked at with what holds where a call leaves them out.
 
@@ -128,7 +128,7 @@ class Rule:
         effect: ``allow``, ``deny`` or ``ask``.
         text: see above. What is none of these, or could never match, is refused
             with what to write: wrong capitals, blanks, ``:*`` in the middle, a
-            command with ``*`` that is no simple one, ``!``, braces, several rules
+            command with ``*`` that is not a simple one, ``!``, braces, several rules
             in one text ... A name that no known tool has may be that of one of the
             program's own: if it is none there when an agent begins, and like that
             of a tool, a warning says so.

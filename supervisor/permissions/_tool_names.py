@@ -167,7 +167,7 @@ def in_both(one: Iterable[str], other: Iterable[str]) -> tuple[str, ...]:
     return (*mine, *theirs)
 
 
-# ---- Names that are no tool's ---------------------------------------------------
+# ---- Names that no tool has ---------------------------------------------------
 
 _IN_OTHER_WORDS: Final = {
     **dict.fromkeys(
@@ -187,7 +187,7 @@ _RULE: Final = re.compile(r"\s*([A-Za-z]+)\s*\(.*\)\s*", re.DOTALL)
 
 
 def meant_tool(name: str, there: Iterable[str] = ()) -> str | None:
-    """Return the tool whose name is nearest to one that is no tool's, of those that
+    """Return the tool whose name is nearest to one that no tool has, of those that
     are known and those that are ``there``; None if none is near."""
     plain = plain_name(name)
     if plain.startswith("mcp"):

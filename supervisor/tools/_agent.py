@@ -43,7 +43,7 @@ _DESCRIPTION: Final = """\
 Starts an agent that works on a task by itself, with a conversation of its own, and returns its answer.
 
 - The agent sees nothing of this conversation: write into prompt all that it must know, and what it is to answer with. Its answer comes to you only; tell the user what matters of it.
-- To run several agents at the same time, make several calls in one message. Calls of which one needs the answer of another belong into separate messages.
+- To run several agents at the same time, make several calls in one message. Calls of which one needs the answer of another belong in separate messages.
 - The first line of the answer says how the agent ended and what it has used; all that follows is the agent's own answer. If it failed or was stopped that is what it had so far.
 - When an agent ends, its own commands and agents have ended, too.
 - With resume, the id of an agent that has ended, that agent goes on, with all it remembers and prompt as the next message; its type and model stay the same. For one that still runs use SendMessage.
@@ -255,7 +255,7 @@ class _Agent:
         except UnknownTask:
             raise unknown(self._runtime, self._owner, agent_id) from None
         if not self._in_background(definition, arguments):
-            # Cancelled, it goes on in the background: it is no new task.
+            # Cancelled, it goes on in the background: it is not a new task.
             await task.wait()
         return self._answer(task.snapshot(), call, "request")
 

@@ -33,7 +33,7 @@ _REFUSAL_SHOWN: Final = 300
 _PATH_SHOWN: Final = 4096
 _NO_DIRECTORY: Final = {
     "FileNotFoundError": "the directory '{}' does not exist",
-    "NotADirectoryError": "'{}' is no directory",
+    "NotADirectoryError": "'{}' is not a directory",
 }
 _HOSTS: Final = ("python", "python3", "trio-supervisor")
 
@@ -253,7 +253,7 @@ class _Bash:
 
     def _moved(self, snapshot: TaskSnapshot, by: _Moved) -> ToolResult:
         id = snapshot.id
-        # A name that is no UTF-8 cannot be told.
+        # A name that is not UTF-8 cannot be shown.
         file = clean_text(str(snapshot.output_file))
         if by == "request":
             text = f"The command runs in the background as task {id}."

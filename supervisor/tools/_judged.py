@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..runtime import Runtime
 
 _TYPE: Final = "main"
-"""What the type of an owner is called that is no agent, and who has no name."""
+"""The type of an owner that is not an agent, and its name if it has none."""
 _ID_DIGITS: Final = 16
 
 

@@ -23,7 +23,7 @@ def ends_host(command: str, programs: Iterable[str]) -> str | None:
     processes of, or None.
 
     It finds the plain ``pkill`` and ``killall``, which a model writes to end
-    what it has started; it is no protection against malice.
+    what it has started; it does not protect against malice.
     """
     if not any(killer in command for killer in _KILLERS):
         return None

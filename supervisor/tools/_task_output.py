@@ -87,7 +87,7 @@ def task_output(runtime: Runtime, owner: str | None, settings: Settings) -> Tool
     )
     description = _DESCRIPTION.format(length=settings.max_output_length)
     # What a task has printed is cleaned and not escaped, as a program's output should
-    # be read as it is; it comes last, so what it says of a task is no word of ours.
+    # be read as it is; it comes last, so what it says of a task is not our words.
     return Tool("TaskOutput", description, fields, act)
 
 

@@ -109,7 +109,7 @@ class Tool:
                 task that it starts.
 
         Raises:
-            TypeError: if ``tool_use_id`` is no text.
+            TypeError: if ``tool_use_id`` is not text.
             AskFailed: if calls are judged, and who was asked has failed.
         """
         check_type("tool_use_id", tool_use_id, str | None)

@@ -345,10 +345,10 @@ def test_a_name_that_is_a_path_or_a_trick_is_refused(name: str) -> None:
         (page("name: a"), 1, "there is no description"),
         (page("description: a"), 1, "there is no name"),
         (page(HEAD, "  \n"), None, "there is no prompt: write it below"),
-        (page("just text"), 2, "this is no field: write it as 'key: value'"),
-        (page("- a\n- b"), 2, "this is no field"),
-        (page("name: a\nb: c: d\nwhat is this"), 4, "this is no field"),
-        (page("name:a\ndescription:b"), 2, "this is no field"),
+        (page("just text"), 2, "this is not a field: write it as 'key: value'"),
+        (page("- a\n- b"), 2, "this is not a field"),
+        (page("name: a\nb: c: d\nwhat is this"), 4, "this is not a field"),
+        (page("name:a\ndescription:b"), 2, "this is not a field"),
         (page(HEAD + "name: b"), 4, "name is given twice, first in line 2"),
         (page("name: a\nx: y: z\nname: b"), 4, "name is given twice, first in line 2"),
         (page(HEAD + "tools: A\nallowed-tools: B"), 5, "given twice, first in line 4"),
@@ -378,7 +378,7 @@ def test_a_name_that_is_a_path_or_a_trick_is_refused(name: str) -> None:
         (page(HEAD + 'model: "a\\nb"'), 4, "model must be one word"),
         (page("name: a\ndescription: " + "x" * 16_385), 3, "at most 16384 characters"),
         (page("x" * 65_537), 1, "more than 65536 characters"),
-        ("---\n" + "- [" * 20_000 + "\n---\nx", 2, "this is no field"),
+        ("---\n" + "- [" * 20_000 + "\n---\nx", 2, "this is not a field"),
     ],
 )
 def test_an_error_names_file_and_line_and_what_to_do(
@@ -522,10 +522,10 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match="it cannot be read"):
         read_definition("a\0b")
     (tmp_path / "16.md").write_text(page(HEAD), encoding="utf-16")
-    with pytest.raises(DefinitionError, match=r"16\.md:1: this is no UTF-8: save the"):
+    with pytest.raises(DefinitionError, match=r"16\.md:1: this is not UTF-8: save the"):
         read_definition(tmp_path / "16.md")
     (tmp_path / "latin.md").write_bytes(page(HEAD, "one\ntw\u00f6").encode("latin-1"))
-    with pytest.raises(DefinitionError, match=r"latin\.md:7: this is no UTF-8"):
+    with pytest.raises(DefinitionError, match=r"latin\.md:7: this is not UTF-8"):
         read_definition(tmp_path / "latin.md")
     (tmp_path / "large.md").write_bytes(b"x" * 1_000_001)
     with pytest.raises(DefinitionError, match="more than 1000000 bytes"):
@@ -535,7 +535,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_pipe_that_nobody_writes_to_holds_up_nobody(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.md")
-    with pytest.raises(DefinitionError, match="it is no regular file"):
+    with pytest.raises(DefinitionError, match="it is not a regular file"):
         read_definition(tmp_path / "pipe.md")
 
 

@@ -144,7 +144,8 @@ async def test_a_directory_that_is_not_there_is_a_failed_command(
     assert result.is_error and result.data["exitCode"] is None
     assert result.data["status"] == "failed"
     assert (
-        plain.text.splitlines()[0] == f"'{__file__}' is no directory: nothing was run"
+        plain.text.splitlines()[0]
+        == f"'{__file__}' is not a directory: nothing was run"
     )
 
 
