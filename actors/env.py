@@ -117,7 +117,7 @@ class Process(Protocol):
         ...
 
     async def receive_stderr(self, max_bytes: int = 262_144) -> bytes:
-        """Return the next bytes of a stderr apart, as `receive` does of stdout.
+        """Return the next bytes of a separate stderr, as `receive` does of stdout.
 
         Raises:
             trio.ClosedResourceError: after `aclose`, and if the tree was started
@@ -139,7 +139,7 @@ class Process(Protocol):
         ...
 
     async def send_eof(self) -> None:
-        """End the standard input, after what `send` has to write yet.
+        """End the standard input, after everything that `send` still has to write.
 
         A pipe is closed. On a terminal its end-of-file character is typed, once: a
         program that reads on after that end sees no other one. Idempotent.
@@ -154,7 +154,7 @@ class Process(Protocol):
     def usage(self) -> ProcessUsage | None:
         """Return what the tree uses now; None when that cannot be known.
 
-        Never blocks, and costs no more than the tree is large. Processes that
+        Never blocks, and costs only as much as the tree is large. Processes that
         left the tree's lineage may be missing until the next `members` or stop.
         """
         ...
@@ -241,8 +241,8 @@ class Processes(Protocol):
                 ``cwd``, ``argv[0]``, ``"terminal"``, ``"nice"`` or ``"rlimit NAME"``.
             ValueError: if ``argv`` is empty, a string cannot be given to any
                 program (a NUL, a variable without a name), a limit has no such
-                name here, a number is out of range, or there is a terminal and
-                stderr is to be apart.
+                name here, a number is out of range, or a terminal comes with a
+                separate stderr.
         """
         ...
 

@@ -29,7 +29,7 @@ class ActorError(Exception):
 
 
 # Without the repr of attrs: an error is shown in the very step in which an end is
-# recorded, and Python's own repr cannot fail there for want of memory or stack.
+# recorded, and Python's own repr cannot fail there for lack of memory or stack.
 @attrs.define(slots=False, repr=False)
 class MailboxFull(ActorError):
     """Raised when a bounded mailbox has no room and the caller will not wait.

@@ -23,7 +23,7 @@ class Completed(Generic[V_co]):
 
 @attrs.frozen
 class Failed:
-    """The actor's function raised an exception, be it before or after a stop."""
+    """The actor's function raised an exception, before or after a stop."""
 
     error: Exception
     """What it raised; a group never holds a cancellation."""

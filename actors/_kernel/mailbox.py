@@ -57,7 +57,7 @@ class MailboxStatistics:
 
 
 class _WaitingSender(Generic[T]):
-    """A message that waits for room, and whose it is."""
+    """A message that waits for room, and its sender."""
 
     __slots__ = ("message", "on_put", "refusal", "task")
 

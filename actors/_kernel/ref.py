@@ -45,8 +45,8 @@ ActorState: TypeAlias = Literal[
 class Reply(Generic[R]):
     """Where the answer to one question goes. Put it into the message.
 
-    The first answer counts. A later one is dropped, and so is one that comes
-    when the asker waits no more.
+    The first answer counts. Later answers are dropped, and so is one that comes after
+    the asker has stopped waiting.
     """
 
     __slots__ = ("_answer", "_state", "_task")

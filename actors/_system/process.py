@@ -34,7 +34,7 @@ class Guardian(Protocol):
     """What a tree needs of its guardian."""
 
     inner: int
-    """The process that starts trees, and adopts what of them has lost its parent."""
+    """The process that starts trees and adopts their orphans."""
 
     def wake(self) -> object:
         """Let it go on if it was stopped."""
@@ -45,7 +45,7 @@ class Guardian(Protocol):
         ...
 
     async def wait_ended(self) -> None:
-        """Wait until no process is left of it, nor of what it started."""
+        """Wait until it has ended, and everything that it started."""
         ...
 
 
@@ -217,15 +217,15 @@ class PosixProcess(Process):
     async def members(self) -> tuple[int, ...]:
         if self._gone or self._lost:
             await trio.lowlevel.checkpoint()
-        if not self._gone and not self._lost:
+        else:
             self._questions += 1
             question = self._questions
             self._guardian.wake()
             self.ask(b"m")
             await self._wait_until(lambda: self._answers >= question or self._lost)
-        if self._lost and not self._gone:
-            return tuple(sorted(self._find_lost()))
-        return () if self._gone else self._members
+        if self._gone:
+            return ()
+        return tuple(self._find_lost()) if self._lost else self._members
 
     async def aclose(self) -> None:
         try:

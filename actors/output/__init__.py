@@ -52,7 +52,7 @@ class Growth:
         self._waiting = trio.lowlevel.ParkingLot()
 
     def grew(self) -> None:
-        """There is more, or there will be no more: wake all who wait."""
+        """Wake all who wait: there is more, or nothing more will come."""
         self._waiting.unpark_all()
 
     async def wait(self) -> None:

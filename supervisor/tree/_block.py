@@ -32,7 +32,7 @@ _TRIES = 10
 class Block(Generic[S]):
     """What the two context managers share: the block around a supervisor.
 
-    Any call may fail before it has done anything, for want of memory or of stack,
+    Any call may fail before it has done anything, for lack of memory or stack,
     and trio falls with a nursery that nobody leaves. So `_leave` remembers what it
     has done, and is called until all is: by `__aexit__`, whose frame has no other
     work, and through it by `__aenter__` when that fails.

@@ -10,7 +10,7 @@ This file does what somebody asks for: it starts a child, stops it, and deals wi
 an end that was asked for. `_supervision` deals with every other end; its class
 derives from this one. The two are cut where they share least: from here only
 `Children.follow`, `Children.leave_group` and `Children.check_ended_early` lead there.
-`_block` does what happens once: it starts those of the list, and stops all.
+`_block` does what happens once: it starts the children of the list, and stops all.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Intent: TypeAlias = Literal["terminate", "group"]
 Watcher: TypeAlias = Callable[[ActorRef[Any], Exit[object]], None]
 
 # A child that only has to unwind needs a few steps for that, even without a
-# budget; whoever is not through by then is stuck.
+# budget. One that needs longer is stuck.
 _SHORTEST_BUDGET = 0.1
 
 # Children that are stopped together are asked in batches. While one batch ends
@@ -113,8 +113,8 @@ class Child(Cell[M]):
         self.home = home
         self.spec = spec
         self.args = args
-        # Of whoever asked for it: a new incarnation must not inherit what the
-        # one before, or the sibling that failed, has put there.
+        # The context of whoever asked for it. A new incarnation must not inherit what
+        # the previous one, or the sibling that failed, has set in theirs.
         self.context = (
             None if spec.restart == "temporary" else contextvars.copy_context()
         )
@@ -204,7 +204,7 @@ class Child(Cell[M]):
         assert request is not None
         home = self.home
         if self.spec.wait_started:
-            # From now on its end is waited for, and no more its start.
+            # From now on somebody waits for its end, and no longer for its start.
             home.slow_starts.watched.pop(self.incarnation, None)
         home.events.emit(StopRequested, home.path, self.id, request.by, request.reason)
 
@@ -307,7 +307,7 @@ class Children:
             actor = actor.home.actor
 
     def knows(self, child: Child[Any]) -> bool:
-        """Whether it is, still, one of ours."""
+        """Whether it is (still) one of ours."""
         return self.by_key.get(child if self.dynamic else child.id) is child
 
     def forget(self, child: Child[Any]) -> None:

@@ -340,12 +340,12 @@ class EventStream:
                 reader.offer(event)
 
     def ended(self, agent_id: str) -> None:
-        """An agent will say no more."""
+        """End the iterations of those who read only this agent: it has ended."""
         for reader in self._listeners.get(agent_id, ()):
             reader.close()
 
     def forget(self, reader: Subscription) -> None:
-        """Tell this reader no more."""
+        """Stop telling this reader."""
         self._readers = tuple(r for r in self._readers if r is not reader)
         self.has_readers = bool(self._readers)
         others = self._listeners.pop(reader.agent_id, ())

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from trio.lowlevel import checkpoint
 
-# All of it, so that a protocol may ask for what `async def` makes.
+# The whole type of a function, so that a protocol may ask for what `async def` makes.
 F = TypeVar("F", bound=Callable[..., Coroutine[Any, Any, Any]])
 
 

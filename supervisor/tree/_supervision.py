@@ -103,13 +103,13 @@ class Supervision(Children):
             self._follow_now(child, exit)
         else:
             child.await_restart()
-            # Its group is that of now: siblings may be terminated, or forgotten,
+            # Its group is decided now: siblings may be terminated, or forgotten,
             # before its turn comes.
             group.defer(Failure(child, incarnation, exit, self.group_of(child)))
 
     def _end_start(self, child: Child[Any], exit: Exit[object]) -> Exit[object] | None:
         """Deal with an incarnation that ended before its start was acknowledged.
-        Return the end that is to be followed like any other, or None."""
+        Return the end to follow like any other, or None if nothing is left to do."""
         if child.awaited:
             self.finish(child, _start_error(child, exit))
         elif isinstance(exit, Stopped) and not needs_restart(child.spec, exit):
@@ -254,8 +254,8 @@ class Supervision(Children):
     ) -> None:
         with retry:
             await trio.sleep(delay)
-            # Who ends the child in the tick in which this wakes comes too late to
-            # cancel it; and by now the child may wait for another restart.
+            # Whoever ends the child in the tick in which this wakes comes too late to
+            # cancel it. By now the child may also wait for another restart.
             if child.retry is retry and not self.closing:
                 child.retry = None
                 child.begin_next(self.nursery, child.incarnation.number + 1)
@@ -263,16 +263,15 @@ class Supervision(Children):
     # Restarting a group
 
     def group_of(self, child: Child[Any]) -> dict[Child[Any], None]:
-        """Return the children that are restarted with ``child``, in start order:
-        not those that somebody is terminating."""
+        """Return the children that are restarted with ``child``, in start order,
+        except those that somebody is terminating."""
         members = (c for c in self.by_key.values() if c.intent != "terminate")
         if restart_scope(self.flags) == "rest":
             return dict.fromkeys(dropwhile(lambda c: c is not child, members))
         return dict.fromkeys(members)
 
     def _restart_group(self, members: dict[Child[Any], None], delay: float) -> None:
-        # There is one group at a time. Who comes here while there is one finds that
-        # it waits: see follow().
+        # There is one group at a time. If there is one already, it waits: see follow().
         if self.group is not None:
             self.group.widen(members, delay)
         else:
@@ -284,7 +283,7 @@ class Supervision(Children):
             self.group.leave(child)
 
     def group_restarted(self, deferred: Iterable[Failure]) -> None:
-        """The group runs; ``deferred`` is what has come meanwhile."""
+        """The members run again; ``deferred`` has the failures that came meanwhile."""
         self.group = None
         for failure in deferred:
             # The first that needs a restart begins a group; the rest waits for that.
@@ -336,7 +335,8 @@ class GroupRestart:
         self._supervision = supervision
         self._members = members
         self._delay = delay
-        # When the wait that was widened would have ended, and the present one.
+        # When a wait that was widened would have ended, which still counts, and when the
+        # present one ends.
         self._not_before = -math.inf
         self._until = -math.inf
         self._scope = trio.CancelScope()
@@ -368,10 +368,10 @@ class GroupRestart:
             self._nap.cancel()  # it would wait for nobody
 
     def widen(self, members: dict[Child[Any], None], delay: float) -> None:
-        """Take the group of another failure in, which came while this one waits.
+        """Add the group of another failure, which came while this one waits.
 
-        One that has all of these members replaces it, and is held up by its own
-        delay only if it has one; then both delays are waited out."""
+        If the new group has all members of this one and no delay, it begins at once.
+        Otherwise both delays are waited out."""
         if delay > 0 or not members.keys() >= self._members.keys():
             self._not_before = max(self._not_before, self._until)
         else:
@@ -409,14 +409,14 @@ class GroupRestart:
                 await self._wait()
                 if not self._was_widened and await self._start():
                     break
-        if not supervision.closing:  # which ends whatever was put off, too
+        if not supervision.closing:  # closing ends whatever was put off, too
             supervision.group_restarted(self._deferred)
 
     async def _stop(self) -> None:
         supervision = self._supervision
         for member in reversed(list(self._members)):
             if supervision.closing:
-                return  # it may have begun to since the last checkpoint
+                return  # it may have begun to close since the last checkpoint
             if member in self._members and member.is_live:
                 incarnation = member.incarnation
                 supervision.ask_to_stop(
@@ -455,7 +455,7 @@ class GroupRestart:
     async def _start_one(self, member: Child[Any]) -> SupervisorError | None:
         """Start a member; return what went wrong, unless that is dealt with."""
         awaited = member.awaited
-        # Somebody may wait for its first start already, and is told by this one.
+        # A caller may wait for its first start already: this one answers that.
         if member.outcome is None:
             member.outcome = trio.Event()
         outcome = member.outcome  # it leaves the member when it is set
@@ -463,7 +463,7 @@ class GroupRestart:
         incarnation = member.incarnation
         await outcome.wait()
         if incarnation.started_by is not None or awaited:
-            return None  # whoever waits for its first start was told
+            return None  # the caller who waits for its first start has the error
         error, member.start_error = member.start_error, None
         if member not in self._members:
             return None
@@ -480,8 +480,8 @@ class GroupRestart:
         self._members = {m: None for m in self._members if m in again}
         self._not_before = -math.inf
         self._until = trio.current_time()
-        # As in OTP others are served between two attempts, and the attempt counts
-        # when the next one is due: not if a wider restart has replaced that.
+        # As in OTP, others are served between two attempts. An attempt counts only when
+        # the next one is due, and not if a wider restart has replaced that.
         self._follow_deferred()
         self.is_waiting = False
         if self._was_widened or supervision.closing:
@@ -496,7 +496,7 @@ class GroupRestart:
             supervision.give_up(failed, exit)
 
     def _follow_deferred(self) -> None:
-        """Follow what was put off, but for members, who are restarted anyhow."""
+        """Follow what was put off, except for members: they are restarted anyway."""
         # What is followed now widens this group, and is not put off again.
         self.is_waiting = True
         deferred, self._deferred = self._deferred, []

@@ -119,7 +119,7 @@ class _Supervisor:
         children = self._children
         if children.closing and key not in children.by_key:
             await trio.lowlevel.checkpoint()
-            return  # it may have been one of those that went
+            return  # it may have been one of the children that are gone
         child = await checked(self._find, key)
         await checked(children.refuse_deadlock, child)
         await children.terminate(child)
@@ -279,7 +279,7 @@ class DynamicSupervisor(_Supervisor):
         that it was started with.
 
         Raises:
-            ChildNotFound: if it is not a child of this supervisor, or no more.
+            ChildNotFound: if it is not, or no longer, a child of this supervisor.
         """
         child = self._find(ref)
         if child.args == child.spec.args and child.id == child.spec.id:
@@ -348,7 +348,7 @@ class DynamicSupervisor(_Supervisor):
         """Stop the child of this ref, wait for its end and forget it.
 
         Raises:
-            ChildNotFound: if it is not a child of this supervisor, or no more.
+            ChildNotFound: if it is not, or no longer, a child of this supervisor.
             StillRunning, WouldDeadlock: as for a static supervisor.
         """
         await self._terminate(ref)

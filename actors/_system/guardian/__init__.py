@@ -38,7 +38,7 @@ tree's socket. On that socket the runtime first writes a request (see
 `requests`), then one letter per wish: ``t`` terminate, ``k`` kill, ``m``
 members. The end of the stream means: kill the tree and forget it. The guardian
 writes lines: ``started PID SESSION GUARDIAN``, with the descriptors of the output, of
-an input to write to, and of a stderr apart; or ``failed ERRNO WHAT``, where WHAT is
+an input to write to, and of a separate stderr; or ``failed ERRNO WHAT``, where WHAT is
 ``cwd``, ``program``, ``terminal``, ``nice`` or ``rlimit NAME``;
 ``exit CODE SIGNAL AFTER_STOP CPU_SECONDS``; ``used CPU_SECONDS``, the sum so far
 of what orphans used that have ended; ``members PID...``; ``lost``: the guardian

@@ -100,7 +100,7 @@ class Server:
         self._wishing: set[Tree] = set()
         """Trees with a wish that failed and is tried again."""
         self._failed = False
-        """Whether something failed that is to be tried again."""
+        """Whether something failed and must be tried again."""
         self._doomed: set[Tree] = set()
         """Trees to be killed of which something may be left."""
         self._child_ended = False
@@ -231,7 +231,7 @@ class Server:
     def _hear(self, tree: Tree) -> None:
         try:
             self._listen(tree)
-        except OSError:  # Our own work failed. What is to be read is still there.
+        except OSError:  # Our own work failed. The data is still there to read.
             self._failed = True
 
     def _listen(self, tree: Tree) -> None:

@@ -49,8 +49,7 @@ class Started(NamedTuple):
     holder: int | None
     """The process that leads the session in its place."""
     streams: list[int]
-    """Of the output, of the input if there is something to write to, and of a stderr
-    apart."""
+    """Of the output, of an input to write to, if any, and of a separate stderr."""
     terminal: int | None
     """The programs' side of a terminal. While it is open here the output does not end,
     even if every program has closed it: one may open it again."""
