@@ -5,7 +5,6 @@ from __future__ import annotations
 import attrs
 import orjson
 
-from .._kernel.checks import check_whole
 from ._events import ToolUse
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -26,22 +25,15 @@ class Breaker:
             the same as an empty one; input that JSON cannot hold is like none
             other.
         calls: how many calls there may be in all, whatever `repeats` is.
-
-    Raises:
-        TypeError, ValueError: naming the argument and its value.
     """
 
     _repeats: int | None = 20
-    _calls: int = 4_000
+    _calls: int = attrs.field(default=4_000, alias="calls")
     count: int = attrs.field(default=0, init=False)
     """The calls so far."""
     _ids: set[str] = attrs.field(factory=set[str], init=False)
     _last: tuple[str, bytes] | None = attrs.field(default=None, init=False)
     _in_a_row: int = attrs.field(default=0, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        check_whole("repeats", self._repeats, 1, none=True)
-        check_whole("calls", self._calls, 1)
 
     def begin_anew(self) -> None:
         """The agent was told something that it did not know: what it calls next is the

@@ -11,7 +11,7 @@ import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from .._kernel.checks import check_type, check_whole
+from .._kernel.checks import check_type
 from ._errors import InboxClosed, InboxFull
 from ._events import UserMessage
 
@@ -48,15 +48,14 @@ class Inbox:
     is either handed out, left for whoever closes the inbox, or refused.
 
     Args:
-        limit: how many messages may wait.
         messages: whether those with the origin ``message`` are taken; a one-shot
             agent takes none.
-        on_change: called when other messages of that origin wait than before.
+        on_change: called when other messages of that origin wait than before, with how
+            many wait in all.
     """
 
-    _limit: int = INBOX_LIMIT
     _takes_messages: bool = attrs.field(default=True, alias="messages", kw_only=True)
-    on_change: Callable[[], None] | None = attrs.field(default=None, kw_only=True)
+    on_change: Callable[[int], None] | None = attrs.field(default=None, kw_only=True)
     """As it was given."""
     closed: bool = attrs.field(default=False, init=False)
     """Whether it takes nothing more."""
@@ -75,9 +74,6 @@ class Inbox:
     _wait_by: WaitBy = attrs.field(default=_wait, init=False)
     # The characters of those that count for the limit.
     _size: int = attrs.field(default=0, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        check_whole("limit", self._limit, 1, wrong=ValueError)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -118,8 +114,8 @@ class Inbox:
         if message.origin == "message" and not self._takes_messages:
             raise InboxClosed("the agent takes no messages while it runs")
         if on_take is None:
-            if len(self._entries) >= self._limit:
-                raise InboxFull(self._limit)
+            if len(self._entries) >= INBOX_LIMIT:
+                raise InboxFull(INBOX_LIMIT)
             if self._size + _size(message) > INBOX_SIZE:
                 raise InboxFull(INBOX_SIZE, "characters")
         self._add(_Entry(message, key, on_take))
@@ -231,7 +227,7 @@ class Inbox:
 
     def _tell_change(self) -> None:
         if self.on_change is not None:
-            self.on_change()
+            self.on_change(len(self._entries))
 
     def _wake(self) -> None:
         if self._arrival is not None:

@@ -89,6 +89,10 @@ def _write_all(jobs: list[LogJob | _MetaJob], files: Files, durable: bool) -> No
             job.error = error
 
 
+def _nobody() -> None:
+    """Nobody wants to know. A writer that begins looks for itself."""
+
+
 @attrs.define(eq=False, repr=False, slots=False)
 class TranscriptStore:
     """The transcripts and metas of all agents of a directory.
@@ -103,8 +107,6 @@ class TranscriptStore:
         env: The seam to the world.
         on_warning: Called with the id of an agent and a sentence when something
             could not be recorded or read.
-        on_written: Called with the id of an agent when there is more in its
-            transcript.
         on_kept: Called with the id of an agent when its newest meta is written.
         durable: Whether what was written must survive a crash of the machine, not
             only of the program. It then waits for the disk with each write.
@@ -113,9 +115,6 @@ class TranscriptStore:
     directory: Path
     env: Env
     _on_warning: Callable[[str, str], None]
-    on_written: Callable[[str], None] = attrs.field(
-        default=lambda _: None, kw_only=True
-    )
     _on_kept: Callable[[str], None] | None = attrs.field(
         default=None, kw_only=True, alias="on_kept"
     )
@@ -152,8 +151,10 @@ class TranscriptStore:
         cwd: str | None = None,
         session: str | None = None,
         after: Transcript | None = None,
+        on_written: Callable[[], None] = _nobody,
     ) -> TranscriptLog:
         """Return the log of an agent, to add to it. It does not touch the disk.
+        ``on_written`` is called when there is more in its file.
 
         What is appended follows the last record that `load` has found, if ``after``
         is what that has returned. Otherwise it follows the last one that was
@@ -170,7 +171,7 @@ class TranscriptStore:
             name = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:]}"
             log = TranscriptLog(self, path, agent_id, name)
             self._logs[agent_id] = log
-        log.reopen(cwd, session, after)
+        log.reopen(cwd, session, after, on_written)
         return log
 
     async def load(self, agent_id: str) -> Transcript | None:
@@ -289,8 +290,11 @@ class TranscriptStore:
             ValueError: if its agent's id is bad.
         """
         self._metas[_check(meta.agent_id)] = meta
+        # A writer that has something to do goes on until there is nothing.
+        is_awake = self.is_wanted
         self._wanted_metas[meta.agent_id] = meta
-        self._wake_writer()
+        if not is_awake:
+            self._wake_writer()
 
     def read_meta(self, agent_id: str) -> AgentMeta | None:
         """Return the newest meta of an agent; None if there is none, or if it makes
@@ -413,8 +417,10 @@ class TranscriptStore:
     def want(self, log: TranscriptLog) -> None:
         """Have ``log`` written."""
         if log.agent_id not in self._wanted_logs:
+            is_awake = self.is_wanted
             self._wanted_logs[log.agent_id] = log
-            self._wake_writer()
+            if not is_awake:
+                self._wake_writer()
 
     def forget(self, log: TranscriptLog) -> None:
         """Nothing more will come of ``log``."""
@@ -517,10 +523,6 @@ def _check(agent_id: str) -> str:
             f" not {agent_id!r}"
         )
     return agent_id
-
-
-def _nobody() -> None:
-    """There is no writer yet, or no more; a new one looks for itself."""
 
 
 # ---- The writer -------------------------------------------------------------------

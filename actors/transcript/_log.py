@@ -30,8 +30,6 @@ class Queue(Protocol):
     """The bytes of all logs that wait for the disk."""
     is_stopped: bool
     """Whether nobody will ever write."""
-    on_written: Callable[[str], None]
-    """Called with the id of an agent when there is more in its file."""
 
     def time(self) -> str:
         """Return the time as records have it, to the millisecond or better."""
@@ -138,6 +136,7 @@ class TranscriptLog:
     # The first part of each record's id, and what is the same in all records.
     _name: str
     _whose: str = attrs.field(init=False)
+    _on_written: Callable[[], None] = attrs.field(init=False)
     _tail: bytes = attrs.field(default=b"}\n", init=False)
     lines: deque[bytes] = attrs.field(factory=deque[bytes], init=False)
     """Not yet in the file, oldest first."""
@@ -237,10 +236,15 @@ class TranscriptLog:
     # For the store and its writer
 
     def reopen(
-        self, cwd: str | None, session: str | None, after: Transcript | None
+        self,
+        cwd: str | None,
+        session: str | None,
+        after: Transcript | None,
+        on_written: Callable[[], None],
     ) -> None:
         """Begin a run, whose records follow ``after``, or without it the last one."""
         self._closed = False
+        self._on_written = on_written
         self._tail = b',"cwd":%b,"session":%b}\n' % (_fact(cwd), _fact(session))
         if after is not None:
             self._parent = _fact(after.leaf).decode()
@@ -255,7 +259,7 @@ class TranscriptLog:
         interrupted."""
         if job.after is not None and job.after.count > self.written.count:
             self._advance(job.after)
-            self._store.on_written(self.agent_id)
+            self._on_written()
         self._drop_written()
         if job.error is not None:
             self._failures += 1

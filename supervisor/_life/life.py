@@ -174,6 +174,7 @@ class Life:
         Raises:
             RuntimeStopping, BacklogFull: as `enter`; nothing was changed.
         """
+        self.check_open()
         meta, current = revival.meta, self.current_task()
         named = None if order.owner is None else self.table.live.get(order.owner)
         parent = None if named is None else parent_of(named, order.owner)

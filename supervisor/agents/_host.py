@@ -304,7 +304,8 @@ class RuntimeHost:
     # Its record
 
     def record(self, message: Message) -> None:
-        self._hooks.went_on()
+        if not self._hooks.owes_stop:
+            self._hooks.went_on()
         if (
             isinstance(message, UserMessage)
             and message.origin in _NEWS

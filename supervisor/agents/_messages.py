@@ -165,9 +165,10 @@ class Messages:
         lock = self._locks.setdefault(task_id, trio.Lock())
         try:
             # Whoever has it may be waiting for a place.
-            with self._life.places.lent(
-                self._life.current_task() if lock.locked() else None
-            ):
+            if lock.locked():
+                with self._life.places.lent(self._life.current_task()):
+                    await lock.acquire()
+            else:
                 await lock.acquire()
             try:
                 yield

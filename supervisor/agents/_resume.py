@@ -143,8 +143,6 @@ class Resumes:
         transcript = await self._load(agent_id)
         revival = Revival(meta, transcript)
         history = _history(meta, transcript)
-        # Much may have happened meanwhile.
-        self._life.check_open()
         task = self._exchange(revival, before, recipe, history, wanted.message)
         if wanted.cwd is None and recipe.cwd != meta.cwd:
             task.warn(
@@ -156,7 +154,7 @@ class Resumes:
             # It waits for a place. Its end reports how it has begun.
             revival.begun()
         if not revival.decided.is_set():
-            with self._life.places.lent(self._life.current_task()):
+            with self._life.places.lent(task.launched_by):
                 await revival.decided.wait()
         if revival.is_undone:
             why = "its new run failed at once"

@@ -57,7 +57,6 @@ class Agents:
             life.directory,
             life.env,
             self._warn,
-            on_written=self._written,
             on_kept=self.let_go,
         )
         # Those of which a new run is about to begin.
@@ -69,11 +68,6 @@ class Agents:
 
     def _warn(self, agent_id: str, text: str) -> None:
         self._life.on_warning(self._life.table.find(agent_id), text)
-
-    def _written(self, agent_id: str) -> None:
-        task = self._life.table.find(agent_id)
-        if task is not None:
-            task.output_changed()
 
     def let_go(self, agent_id: str) -> None:
         """Let other runtimes go on with an agent, if it does not run here and all that
@@ -124,7 +118,7 @@ class Agents:
         parent = task.parent
         if task.inbox is None:
             task.inbox = Inbox(messages=task.takes_messages)
-        task.inbox.on_change = partial(self._inbox_changed, task, task.inbox)
+        task.inbox.on_change = partial(self._inbox_changed, task)
         self._claim(task)
         task.budget = agent.budget
         if parent is not None and parent.budget is not None:
@@ -180,7 +174,11 @@ class Agents:
         elif revival is not None:
             read, revival.transcript = revival.transcript, None
         log = task.transcript = self.transcripts.open_log(
-            task.task_id, cwd=agent.cwd, session=agent.session, after=read
+            task.task_id,
+            cwd=agent.cwd,
+            session=agent.session,
+            after=read,
+            on_written=task.output_changed,
         )
         if is_restart:
             # It has another run.
@@ -272,9 +270,9 @@ class Agents:
         _warn_of_unread(task)
         inbox.on_change = None
 
-    def _inbox_changed(self, task: AgentTask, inbox: Inbox) -> None:
+    def _inbox_changed(self, task: AgentTask, waiting: int) -> None:
         # What a revival holds counts as unread, so to read the last of them is no news.
-        if len(inbox) or task.revival is None or task.revival.decided.is_set():
+        if waiting or task.revival is None or task.revival.decided.is_set():
             self.write_meta(task)
 
     def write_meta(self, task: AgentTask) -> None:

@@ -114,7 +114,7 @@ class AgentHooks:
     )
     time_left: Callable[[], float] = attrs.field(default=lambda: math.inf, kw_only=True)
     _started: bool = attrs.field(default=False, init=False)
-    _owes_stop: bool = attrs.field(default=False, init=False)
+    owes_stop: bool = attrs.field(default=False, init=False)
     _blocks: int = attrs.field(default=0, init=False)
     """How many times in a row stop hooks have made it go on."""
     was_killed: bool = attrs.field(default=False, init=False)
@@ -126,7 +126,7 @@ class AgentHooks:
 
         To be called in the block, before the first prompt.
         """
-        self._started = self._owes_stop = True
+        self._started = self.owes_stop = True
         answers = await self._ask("SubagentStart", self._of_type(self.hooks.start))
         return _joined(answer.context for answer in answers)
 
@@ -137,7 +137,7 @@ class AgentHooks:
         After it has gone on `STOP_BLOCKS` times in a row it may end whatever they
         say, which is warned of.
         """
-        self._owes_stop = True
+        self.owes_stop = True
         reasons = await self._ask_stop("running", answer)
         if reasons and self._blocks >= STOP_BLOCKS:
             self.on_warning(
@@ -149,12 +149,12 @@ class AgentHooks:
             self._blocks += 1
             return reasons
         self._blocks = 0
-        self._owes_stop = False
+        self.owes_stop = False
         return None
 
     def went_on(self) -> None:
         """The agent goes on although `on_stop` has let it end: a message came."""
-        self._owes_stop = self._started
+        self.owes_stop = self._started
 
     async def before_tool(self, request: ToolRequest) -> Advice:
         """Call the hooks before a tool call, whatever will allow or deny it."""
@@ -242,9 +242,9 @@ class AgentHooks:
         traceback: TracebackType | None,
     ) -> None:
         """Call the stop hooks if they are still owed."""
-        if not self._owes_stop or not any(self._stop_hooks()):
+        if not self.owes_stop or not any(self._stop_hooks()):
             return
-        self._owes_stop = False
+        self.owes_stop = False
         budget = min(END_BUDGET, self.time_left())
         with trio.move_on_after(budget, shield=True):
             await self._ask_stop(self._status(exc), self.last_words(), budget)

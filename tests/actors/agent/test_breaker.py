@@ -96,34 +96,3 @@ def test_the_cap_of_all_calls_applies_with_the_rest_turned_off():
         4001,
         4002,
     ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "named"),
-    [
-        (
-            {"repeats": 0},
-            ValueError,
-            "repeats must be a whole number, 1 or more, or None, not 0",
-        ),
-        (
-            {"repeats": "x"},
-            TypeError,
-            "repeats must be a whole number, 1 or more, or None, not 'x'",
-        ),
-        (
-            {"calls": None},
-            TypeError,
-            "calls must be a whole number, 1 or more, not None",
-        ),
-        (
-            {"calls": True},
-            TypeError,
-            "calls must be a whole number, 1 or more, not True",
-        ),
-    ],
-)
-def test_a_bad_argument_is_refused_by_its_name_and_value(arguments, error, named):
-    with pytest.raises(error) as raised:
-        Breaker(**arguments)
-    assert str(raised.value) == named

@@ -41,12 +41,6 @@ def test_no_more_than_its_limit_may_wait():
     inbox.put(told("now"))
 
 
-@pytest.mark.parametrize("limit", [0, -1, True, 1.5, None])
-def test_a_bad_limit_is_refused(limit):
-    with pytest.raises(ValueError, match=f"limit must be .* not {limit!r}"):
-        Inbox(limit)
-
-
 def test_what_is_no_message_is_refused():
     inbox = Inbox()
     with pytest.raises(TypeError, match="message must be a UserMessage, not 'hello'"):
