@@ -331,17 +331,8 @@ class Runtime:
         """Move every foreground task to the background, those of ``owner`` or,
         with None, all but the agents' own, and return their ids in the order of
         launch."""
-        foreground = self._foreground(owner)
+        foreground = self._life.table.foreground(as_text("owner", owner))
         return [task.task_id for task in foreground if self._life.move(task)]
-
-    def _foreground(self, owner: str | None) -> list[Task]:
-        owner = as_text("owner", owner)
-        return [
-            task
-            for task in self._life.table.live.values()
-            if not task.background
-            and (task.parent is None if owner is None else task.owner == owner)
-        ]
 
     def consume(self, task: TaskHandle | str) -> bool:
         """Say that the result of an ended task, given by its handle or id, was
@@ -395,7 +386,7 @@ class Runtime:
         agent_id = self._id_of(agent)
         text = check_message(text)
         run_id = as_text("run_id", run_id)
-        sender = as_text("sender", sender) or self._calling_agent()
+        sender = as_text("sender", sender) or self._life.calling_agent()
         return await self._messages.send(agent_id, text, sender=sender, run_id=run_id)
 
     @fair
@@ -445,7 +436,7 @@ class Runtime:
         check_type("agent", agent, Agent | None)
         said = None
         if message is not None:
-            text, sender = check_message(message), self._calling_agent()
+            text, sender = check_message(message), self._life.calling_agent()
             said = UserMessage(text, origin="message", sender=sender)
         if cwd is not None and not isinstance(cwd, str | os.PathLike):
             raise TypeError(f"cwd must be a path or None, not {cwd!r}")
@@ -456,11 +447,6 @@ class Runtime:
     def _id_of(self, task: TaskHandle | str) -> str:
         # Not its record: another may have taken its place.
         return task if isinstance(task, str) else member(self._life, task).task_id
-
-    def _calling_agent(self) -> str | None:
-        task = self._life.current_task()
-        agent = None if task is None else task.as_agent or task.parent
-        return None if agent is None else agent.task_id
 
     def unfinished_agents(self) -> list[AgentMeta]:
         """Return what the directory tells of agents that an earlier runtime left
@@ -629,7 +615,7 @@ class Runtime:
         task = self._life.current_task()
         if task is not None:
             raise WouldDeadlock(f"task {task.task_id} would wait for its own end")
-        await self._life.wait_idle()
+        await self._life.table.wait_empty()
 
     def turn(self, owner: str | None = None) -> Turn:
         """Say, for the length of an ``async with`` block, that the parent is
@@ -801,8 +787,7 @@ class Runtime:
         owner = as_text("owner", owner)
         reason = as_text("reason", reason)
         check_type("now", now, bool)
-        live = self._life.table.live.values()
-        tasks = [t for t in live if owner is None or t.owner == owner]
+        tasks = self._life.table.unfinished(owner)
         return await stop(self._life, tasks, reason, now=now)
 
     @fair
@@ -814,7 +799,7 @@ class Runtime:
         Raises:
             WouldDeadlock: if one of them asks.
         """
-        tasks = self._foreground(owner)
+        tasks = self._life.table.foreground(as_text("owner", owner))
         return await stop(self._life, tasks, "the foreground was cleared")
 
 
@@ -894,7 +879,7 @@ class open_runtime:
             self._share.close()
             raise
         if not self._share.is_alone():
-            life.on_warning(None, _SHARED.format(directory))
+            life.delivery.warn(None, _SHARED.format(directory))
         return runtime
 
     @enable_ki_protection

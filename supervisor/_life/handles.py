@@ -167,9 +167,9 @@ class TaskHandle:
         """Iterate over the output from the byte ``offset`` on, as it comes. It
         ends with the task, after its last byte. Cancelling it loses nothing:
         begin again."""
-        from .._tasks.reading import follow
+        from .._tasks.reading import Follower
 
-        return follow(self._task, offset)
+        return Follower(self._task, offset, self._life.wait_for)
 
     @fair
     async def wait_output(self, pattern: str | re.Pattern[str]) -> re.Match[str]:
@@ -189,7 +189,7 @@ class TaskHandle:
         """
         from .._tasks.reading import wait_output
 
-        return await wait_output(self._task, pattern)
+        return await wait_output(self._task, pattern, self._life.wait_for)
 
 
 def known(life: Life, task: object) -> Task | None:

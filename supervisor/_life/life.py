@@ -22,7 +22,6 @@ from actors import ActorRef, Completed, Context, Exit, Stopped, TaskStatus
 from actors.env import Env
 from actors.hosting import DiskQuota
 from actors.lowlevel import current_actor
-from actors.text import one_line
 from actors.transcript.hosting import MOST_RESUMES
 
 from .._delivery.outbox import Notify
@@ -33,10 +32,8 @@ from .._tasks.orders import Order, depth_below, parent_of
 from .._tasks.places import Limits, Places
 from .._tasks.record import Table, Task
 from .._tasks.task_events import (
-    AgentSaid,
     TaskBackgrounded,
     TaskEnded,
-    TaskPrompted,
     TaskStarted,
     TaskStopRequested,
     Warned,
@@ -44,14 +41,14 @@ from .._tasks.task_events import (
 from ..tree._children import Child
 from ..tree._errors import SupervisorError, SupervisorStopping, WouldDeadlock
 from ..tree._events import EventStream
-from ..tree._log import LINE, log
+from ..tree._log import log
 from ..tree._spec import ChildSpec
 from ..tree._supervisor import DynamicSupervisor
 from .runs import Runs
 from .telling import Delivery, describe, describe_error, outcome_of
 
 if TYPE_CHECKING:
-    from actors.agent import AgentEvent, Message
+    from actors.agent import Message
     from actors.agent.hosting import Inbox
 
     from .._tasks.revival import Revival
@@ -88,16 +85,15 @@ class Life:
         self.places = Places(limits, self.table, self._start_waiting)
         self.slots = self.places.slots
         self.runs = Runs(self)
-        self.delivery = Delivery(self.table, events, self.on_warning)
+        self.delivery = Delivery(self.table, events)
         self.delivery.outbox.wait_by = self.wait_for
         self.is_stopping = False
         self._runs_begun = 0
         self._disk = (
             None
             if limits.disk is None
-            else DiskQuota(limits.disk, partial(self.on_warning, None))
+            else DiskQuota(limits.disk, partial(self.delivery.warn, None))
         )
-        self._idle: trio.Event | None = None
         # Bound once: there may be 100,000 tasks.
         self._watcher = self._on_end
         self._specs: dict[float | None, ChildSpec[Any]] = {}
@@ -117,6 +113,12 @@ class Life:
                 return task
             actor = actor.home.actor
         return None
+
+    def calling_agent(self) -> str | None:
+        """Return the id of the agent from whose run the call comes, if any."""
+        task = self.current_task()
+        agent = None if task is None else task.as_agent or task.parent
+        return None if agent is None else agent.task_id
 
     # The entry
 
@@ -261,7 +263,7 @@ class Life:
             notify=order.notify,
             policy=order.policy,
             launched_by=current,
-            host=self,
+            teller=self.delivery,
             parent=parent,
         )
         if parent is not None:
@@ -300,7 +302,7 @@ class Life:
             # An interrupt in a task ends its pool before the runtime knows, or
             # somebody ended the pool by hand.
             self.slots.give_back(task)
-            self.each_part(task, [partial(self.on_warning, task, str(error))])
+            self.each_part(task, [partial(self.delivery.warn, task, str(error))])
             self.conclude(task, TaskStatus.KILLED, None)
             return
         # The boundary: it has its id, and whoever has made its place goes on.
@@ -548,8 +550,6 @@ class Life:
         parts += (task.tell_end, partial(self.places.ended, task))
         if parent is not None:
             parts.append(partial(parent.own_ended, task))
-        if self._idle is not None:
-            parts.append(self._tell_idle)
         self.each_part(task, parts)
         parts = []
         if was_running and self.slots.waiting:
@@ -635,6 +635,11 @@ class Life:
             log(logging.CRITICAL, "task %s: %s", task.task_id, text, error=failure)
             self.events.emit(Warned, task.task_id, text)
 
+    def _tell_progress(self, task: Task) -> None:
+        # What a task says is told in the order in which it says it.
+        if self.delivery.latest:
+            self.delivery.tell_latest(task.task_id)
+
     def _tell_end(self, task: Task) -> None:
         self._tell_progress(task)
         # As they lie there: most tasks have neither.
@@ -647,11 +652,6 @@ class Life:
             rare.get("signal"),
             None if task.error is None else task.error.message,
         )
-
-    def _tell_idle(self) -> None:
-        if self._idle is not None and not self.table.live:
-            self._idle.set()
-            self._idle = None
 
     def _put_back(self, revival: Revival) -> None:
         """A resumed agent has failed at once: let it be as it was before."""
@@ -666,41 +666,6 @@ class Life:
             revival.may_go = True
         if revival.may_go:
             self.delivery.let_go(ended)
-
-    async def wait_idle(self) -> None:
-        """Wait until no task is unfinished."""
-        while self.table.live:
-            if self._idle is None:
-                self._idle = trio.Event()
-            await self._idle.wait()
-
-    # What tasks say: see `_tasks.record.Host`
-
-    def on_progress(self, task: Task) -> None:
-        self.delivery.progressed(task)
-
-    def _tell_progress(self, task: Task) -> None:
-        # What a task says is told in the order in which it says it.
-        if self.delivery.latest:
-            self.delivery.tell_latest(task.task_id)
-
-    def on_warning(self, task: Task | None, text: str) -> None:
-        text = one_line(text, LINE)
-        if task is None:
-            log(logging.WARNING, "%s", text)
-        else:
-            log(logging.WARNING, "task %s: %s", task.task_id, text)
-            self._tell_progress(task)
-        self.events.emit(Warned, None if task is None else task.task_id, text)
-
-    def on_prompt(self, task: Task) -> None:
-        assert task.prompt is not None
-        self._tell_progress(task)
-        self.events.emit(TaskPrompted, task.task_id, task.prompt)
-
-    def on_said(self, task: Task, event: AgentEvent) -> None:
-        self._tell_progress(task)
-        self.events.emit_to(task.task_id, AgentSaid, task.task_id, task.run_id, event)
 
 
 def _name(part: Callable[[], object]) -> str:

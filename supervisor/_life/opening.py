@@ -121,6 +121,6 @@ class RuntimeTree:
         with trio.move_on_after(_CLOSE_BUDGET, shield=True) as scope:
             await self._life.env.processes.aclose()
         if scope.cancelled_caught:
-            self._life.on_warning(
+            self._life.delivery.warn(
                 None, f"the processes were not closed in {_CLOSE_BUDGET:g} s"
             )

@@ -58,7 +58,7 @@ class ProgressNotes:
             return progress_line(snapshot, before, snapshot.progress)
         # The boundary: a work may have written anything into its report.
         except Exception as error:
-            task.host.on_warning(task, f"progress cannot be told: {type(error)!r}")
+            task.warn(f"progress cannot be told: {type(error)!r}")
             return None
 
     def _words(self, task: Task) -> Words | None:

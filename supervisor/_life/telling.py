@@ -7,10 +7,11 @@ has raised or returned is a stranger's: none of its methods can cost the task it
 
 from __future__ import annotations
 
+import logging
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors import (
     ActorRef,
@@ -31,9 +32,20 @@ from .._tasks.agent_task import AgentTask
 from .._tasks.kinds import KINDS
 from .._tasks.record import Table, Task
 from .._tasks.snapshot import TaskError
-from .._tasks.task_events import Acked, Notified, TaskProgress
+from .._tasks.task_events import (
+    Acked,
+    AgentSaid,
+    Notified,
+    TaskProgress,
+    TaskPrompted,
+    Warned,
+)
 from ..tree._errors import RestartIntensityExceeded
 from ..tree._events import EventStream
+from ..tree._log import LINE, log
+
+if TYPE_CHECKING:
+    from actors.agent import AgentEvent
 
 # ---- What an end means, and what is told of it ----
 
@@ -218,19 +230,13 @@ class Delivery:
     # Set when the tree stands.
     notifier: ActorRef[Progressed | Ended]
 
-    def __init__(
-        self,
-        table: Table,
-        events: EventStream,
-        on_warning: Callable[[Task | None, str], None],
-    ) -> None:
+    def __init__(self, table: Table, events: EventStream) -> None:
         self._table = table
         self._events = events
-        self._on_warning = on_warning
         self._notes = 0
         # The id of the last that was told to have been made.
         self._told = ""
-        self.outbox = Outbox(self._on_ack, partial(on_warning, None))
+        self.outbox = Outbox(self._on_ack, partial(self.warn, None))
         self.latest: dict[str, Progressed] = {}
         """How far tasks have come, of each the latest that nobody was told."""
         # The tasks of which a `Progressed` waits in the mailbox of the notifier.
@@ -295,6 +301,28 @@ class Delivery:
             self.notifier.tell(message)
             self._queued.add(message.task_id)
 
+    def warn(self, task: Task | None, text: str) -> None:
+        """Warn of something about ``task``, or about none, in one line."""
+        text, task_id = one_line(text, LINE), None if task is None else task.task_id
+        if task_id is None:
+            log(logging.WARNING, "%s", text)
+        else:
+            log(logging.WARNING, "task %s: %s", task_id, text)
+            self.tell_latest(task_id)
+        self._events.emit(Warned, task_id, text)
+
+    def prompted(self, task: Task) -> None:
+        """Tell that ``task`` probably waits for an answer."""
+        assert task.prompt is not None
+        self.tell_latest(task.task_id)
+        self._events.emit(TaskPrompted, task.task_id, task.prompt)
+
+    def said(self, task: Task, event: AgentEvent) -> None:
+        """Tell what the agent of ``task`` has said."""
+        task_id = task.task_id
+        self.tell_latest(task_id)
+        self._events.emit_to(task_id, AgentSaid, task_id, task.run_id, event)
+
     def tell_progress(self, message: Progressed | None) -> None:
         """Tell how far the task of ``message`` has come by now. None is for all tasks:
         an incarnation of the notifier has crashed, and may have had their messages."""
@@ -329,7 +357,7 @@ class Delivery:
         # The boundary: whatever the work has written into its report, its end
         # is told. See `describe`.
         except BaseException as error:  # noqa: ASYNC103
-            self._on_warning(task, f"told without its details: {type(error)!r}")
+            self.warn(task, f"told without its details: {type(error)!r}")
             facts = bare(task, note_id, remaining)
         return facts
 

@@ -164,7 +164,7 @@ class AgentTask(Task, AgentReport):
     # What it says
 
     def on_agent_event(self, event: AgentEvent) -> None:
-        self.host.on_said(self, event)
+        self.teller.said(self, event)
 
     def let_go(self) -> None:
         self.agent_host = None

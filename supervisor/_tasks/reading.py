@@ -20,9 +20,9 @@ from __future__ import annotations
 import codecs
 import contextlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 import attrs
 import trio
@@ -33,6 +33,12 @@ from actors.text import whole_characters
 
 from .record import Task
 from .snapshot import OutputEnded
+
+WaitFor: TypeAlias = Callable[
+    [Callable[[], Awaitable[object]], Task], Awaitable[object]
+]
+"""How a reader waits for the growth of a task's output, who may be a task with a place
+to lend: `supervisor._life.life.Life.wait_for`."""
 
 CHUNK: Final = 65_536
 """Bytes that are read at once."""
@@ -149,8 +155,10 @@ def output_size(task: Task) -> int:
 
 
 class Follower(AsyncIterator[str]):
-    """The output of a task as it comes; made by `follow`.
+    """The output of a task from the byte ``offset`` on, as it comes.
 
+    Any number may follow one task, also one that is pending or has ended.
+    Output that was dropped by a rotation before it was read is told in a line.
     What was shown of an unfinished line is not repeated. If it is replaced then,
     by a carriage return, the line that is kept in its place comes after a
     newline, once it is complete; so all pieces together are the file, but for
@@ -158,12 +166,17 @@ class Follower(AsyncIterator[str]):
 
     Cancelling the wait for the next piece loses nothing, and the iteration can
     be gone on with. It ends after the task's last byte.
+
+    Raises:
+        TypeError, ValueError: for bad arguments.
     """
 
-    def __init__(self, task: Task, offset: int) -> None:
+    def __init__(self, task: Task, offset: int, wait_for: WaitFor) -> None:
+        check_whole("offset", offset)
         self.offset = offset
         """Where in the output the next piece of the file begins."""
         self._task = task
+        self._wait_for = wait_for
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._shown = ""  # of the unfinished line
         self._in_line = False  # whether the last piece ended inside of a line
@@ -181,7 +194,7 @@ class Follower(AsyncIterator[str]):
                 return text
             if self._task.status.is_terminal:
                 raise StopAsyncIteration
-            await self._task.wait_growth()
+            await self._wait_for(self._task.growth.wait, self._task)
 
     def _next(self) -> str:
         """Return what there is; nothing only if there is nothing yet."""
@@ -222,21 +235,9 @@ class Follower(AsyncIterator[str]):
         return more
 
 
-def follow(task: Task, offset: int = 0) -> Follower:
-    """Return the output from the byte ``offset`` on, as an async iterator that
-    ends with the task: see `Follower`.
-
-    Any number may follow one task, also one that is pending or has ended.
-    Output that was dropped by a rotation before it was read is told in a line.
-
-    Raises:
-        TypeError, ValueError: for bad arguments.
-    """
-    check_whole("offset", offset)
-    return Follower(task, offset)
-
-
-async def wait_output(task: Task, pattern: str | re.Pattern[str]) -> re.Match[str]:
+async def wait_output(
+    task: Task, pattern: str | re.Pattern[str], wait_for: WaitFor
+) -> re.Match[str]:
     """Wait until the output holds ``pattern`` and return the first match.
 
     Output of before the call counts, as far as it is kept, and so does the
@@ -281,7 +282,7 @@ async def wait_output(task: Task, pattern: str | re.Pattern[str]) -> re.Match[st
         elif ended:
             raise OutputEnded(task.snapshot())
         else:
-            await task.wait_growth()
+            await wait_for(task.growth.wait, task)
 
 
 def _compile(pattern: str | re.Pattern[str]) -> tuple[re.Pattern[str], int]:

@@ -8,7 +8,7 @@ the same however much has happened.
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
 from heapq import heapify, heappop, heappush
@@ -56,31 +56,23 @@ class RestartPolicy:
     backoff: Backoff | None
 
 
-class Host(Protocol):
-    """Whom a task tells of what its work says."""
+class Teller(Protocol):
+    """Who tells what the work of a task says."""
 
-    def on_progress(self, task: Task) -> None:
+    def progressed(self, task: Task) -> None:
         """The progress of ``task`` is worth telling."""
         ...
 
-    def on_warning(self, task: Task | None, text: str) -> None:
+    def warn(self, task: Task | None, text: str) -> None:
         """Something about ``task`` is not as it should be."""
         ...
 
-    def on_prompt(self, task: Task) -> None:
+    def prompted(self, task: Task) -> None:
         """``task`` probably waits for an answer."""
         ...
 
-    def on_said(self, task: Task, event: AgentEvent) -> None:
+    def said(self, task: Task, event: AgentEvent) -> None:
         """The agent of ``task`` has said something."""
-        ...
-
-    async def wait_for(
-        self, wait: Callable[[], Awaitable[object]], *sources: Hashable
-    ) -> None:
-        """Wait by calling ``wait``. The place of a task that calls this is free
-        meanwhile; it goes on when it has one again. The end of one of ``sources``
-        ends the wait."""
         ...
 
 
@@ -98,7 +90,6 @@ class Task(Report):
         "end_number",
         "ended_at",
         "error",
-        "host",
         "launched_by",
         "note",
         "notify",
@@ -112,6 +103,7 @@ class Task(Report):
         "started_at",
         "stopping",
         "task_type",
+        "teller",
         "work",
         "writes_output",
     )
@@ -134,7 +126,7 @@ class Task(Report):
         notify: Notify = "wake",
         policy: RestartPolicy | None,
         launched_by: Task | None,
-        host: Host,
+        teller: Teller,
         parent: AgentTask | None = None,
     ) -> None:
         super().__init__(task_id, run_id, env)
@@ -153,7 +145,7 @@ class Task(Report):
         # The record of its end, until that is acknowledged.
         self.note: Notification | None = None
         self.policy = policy
-        self.host = host
+        self.teller = teller
         self.launched_by = launched_by
         # The agent whose own task it is, until it has ended.
         self.parent = parent
@@ -193,13 +185,13 @@ class Task(Report):
         return None if self.output_lost else self.output_file
 
     def on_progress(self) -> None:
-        self.host.on_progress(self)
+        self.teller.progressed(self)
 
     def on_prompt(self) -> None:
-        self.host.on_prompt(self)
+        self.teller.prompted(self)
 
     def warn(self, text: str) -> None:
-        self.host.on_warning(self, text)
+        self.teller.warn(self, text)
 
     def report_survivors(self, pids: tuple[int, ...]) -> None:
         super().report_survivors(pids)
@@ -239,10 +231,6 @@ class Task(Report):
         """Wait for its end."""
         while self.ended_at is None:
             await self.wait_changed()
-
-    async def wait_growth(self) -> None:
-        """Wait for more output, or for the end."""
-        await self.host.wait_for(self.growth.wait, self)
 
     def begin_run(self, ctx: Context[object]) -> Awaitable[object]:
         """Begin what the work does.
@@ -369,6 +357,8 @@ class Table:
         # Those of the ended that may go, by type and apart those of which nobody
         # was to hear, which would drive out the others, as heaps: the first to end
         # goes first, whatever was heard of first.
+        # Made by the first who waits until none is live.
+        self._empty: trio.Event | None = None
         self._evictable: dict[tuple[str, bool], list[tuple[int, str]]] = {}
         self._ends = 0
         # The ids of background tasks, by owner; nobody has none.
@@ -387,6 +377,20 @@ class Table:
     def all(self) -> list[Task]:
         """Return every task: those that ended first, then the live ones."""
         return [*self.ended.values(), *self.live.values()]
+
+    def unfinished(self, owner: str | None) -> list[Task]:
+        """Return those that have not ended, of ``owner`` or, with None, of all."""
+        live = self.live.values()
+        return [task for task in live if owner is None or task.owner == owner]
+
+    def foreground(self, owner: str | None) -> list[Task]:
+        """Return those of them in the foreground; with None the agents' own are left
+        out."""
+        return [
+            task
+            for task in self.unfinished(owner)
+            if not task.background and (owner is not None or task.parent is None)
+        ]
 
     def add(self, task: Task) -> None:
         """Enter a new task."""
@@ -438,7 +442,17 @@ class Table:
             if not unfinished:
                 self._unfinished.pop(task.owner, None)
         self.live.pop(task.task_id, None)
+        if self._empty is not None and not self.live:
+            self._empty.set()
+            self._empty = None
         return 0 if unfinished is None else len(unfinished)
+
+    async def wait_empty(self) -> None:
+        """Wait until no task is unfinished."""
+        while self.live:
+            if self._empty is None:
+                self._empty = trio.Event()
+            await self._empty.wait()
 
     def put_back(self, ended: Task) -> None:
         """Enter the record of a task that has ended, where it was before

@@ -67,7 +67,7 @@ class Agents:
         self._life = life
 
     def _warn(self, agent_id: str, text: str) -> None:
-        self._life.on_warning(self._life.table.find(agent_id), text)
+        self._life.delivery.warn(self._life.table.find(agent_id), text)
 
     def let_go(self, agent_id: str) -> None:
         """Let other runtimes go on with an agent, if it does not run here and all that

@@ -35,7 +35,7 @@ def guard_of(runtime: Runtime, owner: str | None, permissions: Permissions) -> G
     for text in idle_guards(permissions.rules, Hooks(), tuple):
         if text not in told:
             told.add(text)
-            life.on_warning(None, text)
+            life.delivery.warn(None, text)
 
     async def guard(
         tool: Tool, arguments: Mapping[str, Any], tool_use_id: str | None

@@ -27,15 +27,14 @@ from actors.hosting import older_file
 from actors.output import OutputLog
 from actors.shell import Shell
 from actors.work import Report
+from supervisor._tasks import reading
 from supervisor._tasks.reading import (
     CHUNK,
     WINDOW,
     Follower,
     OutputPart,
-    follow,
     read_from,
     read_tail,
-    wait_output,
 )
 from supervisor._tasks.record import Task
 from supervisor._tasks.snapshot import OutputEnded
@@ -63,18 +62,25 @@ class Idle:
 class Deaf:
     """A host that does not listen."""
 
-    def on_progress(self, task: Task) -> None: ...
+    def progressed(self, task: Task) -> None: ...
 
-    def on_prompt(self, task: Task) -> None: ...
+    def prompted(self, task: Task) -> None: ...
 
-    def on_said(self, task: Task, event: object) -> None: ...
+    def said(self, task: Task, event: object) -> None: ...
 
-    def on_warning(self, task: Task | None, text: str) -> None: ...
+    def warn(self, task: Task | None, text: str) -> None: ...
 
-    async def wait_for(
-        self, wait: Callable[[], Awaitable[object]], *sources: Hashable
-    ) -> None:
-        await wait()
+
+async def wait_for(wait: Callable[[], Awaitable[object]], source: Hashable) -> None:
+    await wait()
+
+
+def follow(task: Task, offset: int = 0) -> Follower:
+    return Follower(task, offset, wait_for)
+
+
+async def wait_output(task: Task, pattern: str | re.Pattern[str]) -> re.Match[str]:
+    return await reading.wait_output(task, pattern, wait_for)
 
 
 def end(task: Task, status: TaskStatus) -> None:
@@ -102,7 +108,7 @@ def pending(directory: Path) -> Task:
         background=True,
         policy=None,
         launched_by=None,
-        host=Deaf(),
+        teller=Deaf(),
     )
     task.output_file = directory / f"{task_id}.output"
     ENV.files.reserve(task.output_file)

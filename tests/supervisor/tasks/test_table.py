@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
 from actors.env import real_env
@@ -12,16 +11,10 @@ from supervisor._tasks.record import HISTORY, Table, Task
 class Deaf:
     """Is told and does nothing."""
 
-    def on_progress(self, task: Task) -> None: ...
-    def on_warning(self, task: Task | None, text: str) -> None: ...
-    def on_prompt(self, task: Task) -> None: ...
-
-    def on_said(self, task: Task, event: object) -> None: ...
-
-    async def wait_for(
-        self, wait: Callable[[], Awaitable[object]], *sources: Hashable
-    ) -> None:
-        await wait()
+    def progressed(self, task: Task) -> None: ...
+    def prompted(self, task: Task) -> None: ...
+    def warn(self, task: Task | None, text: str) -> None: ...
+    def said(self, task: Task, event: object) -> None: ...
 
 
 def make(task_id: str, *, background: bool = True, owner: str | None = None) -> Task:
@@ -40,7 +33,7 @@ def make(task_id: str, *, background: bool = True, owner: str | None = None) -> 
         background=background,
         policy=None,
         launched_by=None,
-        host=Deaf(),
+        teller=Deaf(),
     )
 
 
