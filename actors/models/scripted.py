@@ -178,7 +178,11 @@ class Script:
         provider, _, name = (context.model or "").partition("/")
         agent = self.agents.get(name)
         if provider != PROVIDER or agent is None:
-            raise ModelFailed(f"{self.source}: it has no model {context.model!r}")
+            models = ", ".join(f"{PROVIDER}/{name}" for name in self.agents) or "none"
+            raise ModelFailed(
+                f"{self.source}: it has no model {context.model!r}; its models are"
+                f" {models}"
+            )
         model = _ScriptedModel(self.source, agent, context)
         async with aclosing(loop(model)(context)) as events:
             async for event in events:

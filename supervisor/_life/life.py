@@ -125,7 +125,8 @@ class Life:
     def check_open(self) -> None:
         """Raise RuntimeStopping if nothing can be started any more."""
         if self.is_stopping:
-            raise RuntimeStopping("the runtime is stopping and starts no task")
+            state = "has ended" if self.delivery.outbox.closed else "is stopping"
+            raise RuntimeStopping(f"the runtime {state} and starts no task")
 
     # An interrupt must leave no file without its task, nor a task half entered.
     @enable_ki_protection

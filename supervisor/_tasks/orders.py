@@ -16,6 +16,7 @@ from actors.house import check_one_of
 from actors.work import Work
 
 from .._delivery.outbox import NOTIFY, Notify
+from ..tree._errors import InvalidChildSpec
 from ..tree._spec import Backoff, ChildSpec, Restart
 from ..tree._supervisor import open_supervisor
 from .agent_task import AgentTask
@@ -129,7 +130,11 @@ def check_policy(
     """
     if intensity is not True and (restart, intensity, period, backoff) == _RUN_ONCE:
         return None
-    ChildSpec("run", trio.sleep_forever, restart=restart, backoff=backoff)
+    try:
+        ChildSpec("run", trio.sleep_forever, restart=restart, backoff=backoff)
+    except InvalidChildSpec as error:
+        # Whoever launches a task has named no child.
+        raise InvalidChildSpec(str(error).removeprefix("child 'run': ")) from None
     open_supervisor(intensity=intensity, period=period)
     if restart == "temporary":
         return None
@@ -188,6 +193,8 @@ def depth_below(parent: AgentTask | None, max_depth: int) -> int:
 
 
 def _refusal(work: object, why: str) -> TypeError:
+    if isinstance(work, str):
+        why = f"{why}; a command is launched as Shell({work!r})"
     if callable(work) and not isinstance(work, type):
         why = f'{why}; the loop of an agent is launched as Agent(run, "prompt")'
     return TypeError(f"expected a work such as Shell(...), got {work!r}: {why}")

@@ -49,7 +49,8 @@ def understood(event: Event, said: object) -> Answer:
             )
         if isinstance(said, Decision):
             return Answer(effect=said.effect, reason=said.reason)
-        return Answer(faults=(f"it returned {said!r}, which is not a Verdict",))
+        better = "write Verdict(False, reason) to deny the call"
+        return Answer(faults=(f"it returned {said!r}, not a Verdict: {better}",))
     if not isinstance(said, str):
         return Answer(faults=(f"it returned {said!r}, which is not text",))
     if event in ("SubagentStop", "Stop"):

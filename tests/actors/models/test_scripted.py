@@ -411,8 +411,9 @@ async def test_a_wait_for_an_end_that_cannot_come_fails_and_says_where(
 @pytest.mark.parametrize("model", [None, "lead", "scripted/other", "gpt/lead"])
 async def test_a_model_that_is_not_in_it_is_an_error(model: str | None) -> None:
     text = "agents: {lead: {prompt: p, turns: [{text: One.}]}}"
-    with pytest.raises(Exception, match=r"a\.yaml: it has no model"):
+    with pytest.raises(Exception, match=r"a\.yaml: it has no model") as caught:
         await play(text, FakeContext(model))
+    assert str(caught.value).endswith("; its models are scripted/lead")
 
 
 def test_a_path_is_not_a_script() -> None:

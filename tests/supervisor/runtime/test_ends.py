@@ -209,7 +209,7 @@ async def test_a_stop_in_the_tick_of_the_launch_ends_in_one_killed_task(
     async with open_runtime(tmp_path) as runtime:
         task = await runtime.launch(Job(body))
         life_of(runtime).close()
-        with pytest.raises(RuntimeStopping):
+        with pytest.raises(RuntimeStopping, match="is stopping"):
             await runtime.launch(Job(body))
         await runtime.stop(task.id)
         # It may have had its first step already; whichever came first counts.
