@@ -75,8 +75,7 @@ class Block(Generic[S]):
     @enable_ki_protection
     async def __aenter__(self) -> S:
         require_trio(type(self).__name__)
-        children = await checked(self._make)
-        supervisor = await checked(self._prepare, children)
+        children, supervisor = await checked(self._make)
         self._entered = True
         self._children = children
         self._nursery_block = trio.open_nursery()
@@ -104,10 +103,11 @@ class Block(Generic[S]):
             raise
         return supervisor
 
-    def _make(self) -> Supervision:
+    def _make(self) -> tuple[Supervision, S]:
         if self._entered:
             raise SupervisorError("a supervisor's block can be entered only once")
-        return self._make_children()
+        children = self._make_children()
+        return children, self._prepare(children)
 
     async def _start_list(self) -> None:
         """Start the children of the list one after the other.
