@@ -27,9 +27,6 @@ from ._events import AgentEvent, Message
 from ._report import AgentReport
 from ._running import run_agent
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = ["Agent", "Run"]
-
 Run: TypeAlias = Callable[[AgentContext], AsyncIterator[AgentEvent]]
 """A model loop: an async generator function, or whatever else returns an async
 iterator of events."""

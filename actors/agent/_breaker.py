@@ -7,9 +7,6 @@ import orjson
 
 from ._events import ToolUse
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = ["Breaker"]
-
 
 @attrs.define(eq=False, repr=False)
 class Breaker:

@@ -7,9 +7,6 @@ from trio.lowlevel import ParkingLot, enable_ki_protection
 
 from .._kernel.checks import check_number, check_type, check_whole
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = ["Budget"]
-
 
 @attrs.define(eq=False, repr=False)
 class Budget:

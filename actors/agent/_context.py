@@ -31,9 +31,6 @@ from ._inbox import Inbox
 if TYPE_CHECKING:
     from ._agent import Agent
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = ["AgentContext"]
-
 
 @attrs.frozen
 class ShownTool:

@@ -14,9 +14,6 @@ import attrs
 
 from ._events import AssistantMessage, Message, ToolAnswer, ToolUse, UserMessage
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = ["mend", "settled"]
-
 
 def mend(messages: Sequence[Message]) -> tuple[list[Message], int]:
     """Return the messages that a model accepts, and the length of the prefix of

@@ -17,9 +17,6 @@ import attrs
 from ..work import WorkFailed
 from ._events import Terminate
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = ["AgentError", "AgentFailed", "ForkRefused", "InboxClosed", "InboxFull"]
-
 
 @attrs.define(slots=False, repr=False)
 class AgentFailed(WorkFailed):

@@ -14,28 +14,6 @@ import attrs
 
 from .._kernel.checks import by, check_all, check_number, check_one_of, check_whole, of
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = [
-    "TERMINATE_MODES",
-    "AgentEvent",
-    "ApprovalRequested",
-    "AssistantMessage",
-    "CompactBoundary",
-    "FinalResult",
-    "Message",
-    "Note",
-    "Terminate",
-    "TextDelta",
-    "TodoItem",
-    "TodoList",
-    "TokensUsed",
-    "ToolAnswer",
-    "ToolCompleted",
-    "ToolStarted",
-    "ToolUse",
-    "UserMessage",
-]
-
 Terminate: TypeAlias = Literal[
     "goal", "error", "max_turns", "timeout", "stalled", "budget", "cancelled"
 ]

@@ -21,9 +21,6 @@ from ._events import Message
 if TYPE_CHECKING:
     from ._agent import Agent
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = ["enter_fork", "fork", "in_fork"]
-
 _in_fork: ContextVar[bool] = ContextVar("in_fork", default=False)
 
 

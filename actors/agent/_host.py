@@ -12,9 +12,6 @@ from ..work import Work
 from ._budget import Budget
 from ._events import Message, ToolAnswer, ToolUse
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = ["AgentHost", "AgentTool", "OwnTask"]
-
 
 class AgentTool(Protocol):
     """A tool that the agent may show to its model."""

@@ -15,9 +15,6 @@ from .._kernel.checks import check_type
 from ._errors import InboxClosed, InboxFull
 from ._events import UserMessage
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = ["INBOX_LIMIT", "INBOX_SIZE", "Inbox"]
-
 INBOX_LIMIT = 1_000
 """Messages that may wait for one agent."""
 INBOX_SIZE = 1_000_000

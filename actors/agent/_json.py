@@ -10,9 +10,6 @@ import orjson
 from ..text import encodable_data
 from ._events import AgentEvent
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = ["from_data", "from_json", "to_data", "to_json"]
-
 _EVENT_TYPES = {kind.__name__: kind for kind in get_args(AgentEvent)}
 
 

@@ -363,7 +363,8 @@ class _Running:
         if account.plan_changes > self._plan_changes:
             self._plan_changes = account.plan_changes
             self._reminded = 0
-        # First, for it may put something into the inbox.
+        plan_open = bool(self._open_items())
+        # Before the inbox is looked at, for it may put something into that.
         own_tasks = host.own_tasks()
         return Standing(
             returned=returned,
@@ -371,7 +372,7 @@ class _Running:
             one_shot=self._agent.one_shot,
             messages=len(inbox) > 0,
             asks=inbox.asks(),
-            plan_open=bool(self._open_items()),
+            plan_open=plan_open,
             may_remind=self._reminded < self._agent.reminders,
             own_tasks=own_tasks,
             has_answer=account.answer is not None,

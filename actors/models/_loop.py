@@ -19,9 +19,6 @@ from ..agent import (
 )
 from ._model import Model, ModelFailed
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = ["loop"]
-
 ModelLoop: TypeAlias = Callable[[AgentContext], AsyncGenerator[AgentEvent, None]]
 """A ``run`` of `actors.agent.Agent`."""
 

@@ -17,9 +17,6 @@ from ..agent import (
     ToolAnswer,
 )
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = ["Model", "ModelFailed", "Told"]
-
 Told: TypeAlias = TextDelta | TokensUsed | ToolAnswer | AssistantMessage
 """What a model tells while it replies."""
 

@@ -11,9 +11,6 @@ import attrs
 
 from .._kernel.errors import ActorError
 
-# For help(), which shows only what a module defines itself or lists here.
-__all__ = ["Item", "ScriptError", "read_file"]
-
 _NODES = 100_000
 """The most that a file may hold, aliases counted as often as they are used."""
 

@@ -26,7 +26,7 @@ from .._life.foreground import run_in_foreground
 from .._life.handles import TaskHandle
 from .._tasks.agent_task import AgentTask
 from .._tasks.errors import RuntimeStopping
-from .._tasks.orders import check_order
+from .._tasks.orders import Order, check_order
 from .._tasks.places import Wait
 from ..hooks import Advice
 from ..hooks._calls import AgentHooks
@@ -275,19 +275,22 @@ class RuntimeHost:
         description: str | None = None,
         tool_use_id: str | None = None,
     ) -> TaskHandle:
+        order = await self._order(work, description, tool_use_id)
+        return TaskHandle(self._life, self._life.enter(order, background=True))
+
+    async def run(self, work: Work, *, description: str | None = None) -> TaskSnapshot:
+        order = await self._order(work, description, None)
+        return await run_in_foreground(self._life, order)
+
+    async def _order(
+        self, work: Work, description: str | None, tool_use_id: str | None
+    ) -> Order:
         self._check_runs()
         owner = self._task.task_id
         order = check_order(work, description, owner, tool_use_id, None, "wake")
         await trio.lowlevel.checkpoint()
         self._life.check_open()
-        return TaskHandle(self._life, self._life.enter(order, background=True))
-
-    async def run(self, work: Work, *, description: str | None = None) -> TaskSnapshot:
-        self._check_runs()
-        order = check_order(work, description, self._task.task_id, None, None, "wake")
-        await trio.lowlevel.checkpoint()
-        self._life.check_open()
-        return await run_in_foreground(self._life, order)
+        return order
 
     def own_tasks(self) -> int:
         self._read_ends()
