@@ -5,7 +5,6 @@ It is for `supervisor` alone, so it has no ``__all__`` and no name of it is prom
 
 from __future__ import annotations
 
-from . import transcript_writer as transcript_writer
 from ._log import STORE_LIMIT as STORE_LIMIT
 from ._log import TranscriptLog as TranscriptLog
 from ._meta import META_LIMIT as META_LIMIT
@@ -13,3 +12,4 @@ from ._meta import MOST_RESUMES as MOST_RESUMES
 from ._meta import keeps as keeps
 from ._reading import READ_LIMIT as READ_LIMIT
 from ._reading import Transcript as Transcript
+from ._writer import transcript_writer as transcript_writer

@@ -337,9 +337,8 @@ class Crash(Exception):
 
 
 WRITER = {
-    "actors.transcript": {
-        *("transcript_writer", "begin", "want_all", "write", "_settle", "settle_meta"),
-    },
+    "actors.transcript._writer": {"transcript_writer"},
+    "actors.transcript": {"begin", "want_all", "write", "_settle", "settle_meta"},
     "actors.transcript._log": {"settle", "_advance"},
 }
 
