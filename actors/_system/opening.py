@@ -21,9 +21,9 @@ def create(path: Path, how: int = CREATE) -> int:
     """Open ``path``, which is made if it is missing: for its owner alone, who can read
     and write it again whatever the umask is."""
     fd = os.open(path, how, 0o600)
-    if sys.platform != "win32" and os.fstat(fd).st_mode & 0o600 != 0o600:
-        try:
+    try:
+        if sys.platform != "win32" and os.fstat(fd).st_mode & 0o600 != 0o600:
             os.fchmod(fd, 0o600)
-        except OSError:  # The file system gives all files the same mode.
-            pass
+    except OSError:  # For instance, the file system gives all files the same mode.
+        pass
     return fd

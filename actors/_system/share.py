@@ -97,7 +97,7 @@ class SharedDirectory(Share):
         # Where files cannot be locked at all, nobody can know.
         if number is None or number in _NEVER_LOCKED:
             return None
-        return f"who else has the directory open cannot be told: {os.strerror(number)}"
+        return f"nobody can say now who has the directory open: {os.strerror(number)}"
 
     def _open(self) -> None:
         """Use the directory that is at the path now, and claim all names there:

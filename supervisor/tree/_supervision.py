@@ -466,7 +466,7 @@ class GroupRestart:
             return None  # the caller who waits for its first start has the error
         error, member.start_error = member.start_error, None
         if member not in self._members:
-            return None
+            return None  # whoever has ended it meanwhile deals with that
         if isinstance(error, ChildIgnored):
             self._supervision.finish(member, None)
             return None
