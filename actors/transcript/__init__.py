@@ -283,11 +283,8 @@ class TranscriptStore:
             ValueError: if its agent's id is bad.
         """
         self._metas[_check(meta.agent_id)] = meta
-        # A writer that has something to do goes on until there is nothing.
-        is_awake = self.is_wanted
+        self._wake_if_idle()
         self._wanted_metas[meta.agent_id] = meta
-        if not is_awake:
-            self._wake_writer()
 
     def read_meta(self, agent_id: str) -> AgentMeta | None:
         """Return the newest meta of an agent; None if there is none, or if it makes
@@ -410,10 +407,13 @@ class TranscriptStore:
     def want(self, log: TranscriptLog) -> None:
         """Have ``log`` written."""
         if log.agent_id not in self._wanted_logs:
-            is_awake = self.is_wanted
+            self._wake_if_idle()
             self._wanted_logs[log.agent_id] = log
-            if not is_awake:
-                self._wake_writer()
+
+    def _wake_if_idle(self) -> None:
+        # A writer that is at work looks again before it waits.
+        if not self._jobs and not self.is_wanted:
+            self._wake_writer()
 
     def forget(self, log: TranscriptLog) -> None:
         """Nothing more will come of ``log``."""

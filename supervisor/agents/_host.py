@@ -28,7 +28,7 @@ from .._tasks.agent_task import AgentTask
 from .._tasks.errors import RuntimeStopping
 from .._tasks.orders import Order, check_order
 from .._tasks.places import Wait
-from ..hooks import Advice
+from ..hooks import Advice, Hooks
 from ..hooks._calls import AgentHooks
 from ..hooks._idle_guards import idle_guards
 from ..permissions import AskFailed, ToolRequest
@@ -55,6 +55,7 @@ REFUSALS: Final = {
 """What a host is told of a tool of which it has said nothing, and of one that it wants
 to be asked about."""
 
+_NO_HOOKS: Final = Hooks()
 # After these a call does not repeat those before.
 _NEWS = frozenset(("message", "notification", "prompt"))
 
@@ -244,7 +245,10 @@ class RuntimeHost:
 
     def _tell_idle_guards(self) -> None:
         rules, told = self._agents.policy.permissions.rules, self._agents.told_idle
-        for text in idle_guards(rules, self._hooks.hooks, self._there):
+        hooks = self._hooks.hooks
+        if not rules and hooks == _NO_HOOKS:
+            return
+        for text in idle_guards(rules, hooks, self._there):
             # Not by each of the agents that have them in common.
             if text not in told:
                 told.add(text)

@@ -185,17 +185,15 @@ def _checked(wanted: Continuation, task: Task) -> AgentTask:
     Raises:
         MessageRefused, ResumeRefused: if none can.
     """
-    agent = task.as_agent
-    if wanted.is_resume:
-        if agent is None:
+    if not isinstance(task, AgentTask):
+        if wanted.is_resume:
             raise ResumeRefused(wanted.agent_id, "it is not an agent")
-        return agent
-    if agent is None:
         is_shell = task.task_type == "local_bash"
         why = "it is a shell" if is_shell else "it is not an agent"
         raise MessageRefused(wanted.agent_id, why)
-    _refuse(wanted, _refusal(agent, wanted.run_id))
-    return agent
+    if not wanted.is_resume:
+        _refuse(wanted, _refusal(task, wanted.run_id))
+    return task
 
 
 def _refuse(wanted: Continuation, refusal: Refusal | None) -> None:

@@ -440,8 +440,7 @@ class open_supervisor(Block[Supervisor]):
 
     def _prepare(self, children: Children) -> Supervisor:
         seen: set[str] = set()
-        for spec in self._specs:
-            _check_spec(spec)
+        for spec in [_check_spec(spec) for spec in self._specs]:
             children.flags.check_child(spec)
             if spec.id in seen:
                 raise InvalidChildSpec(
