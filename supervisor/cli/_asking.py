@@ -130,8 +130,8 @@ class JsonAsker:
 
         {"approval_id": TEXT, "allow": true or false, "reason": TEXT}
 
-    The reason may be left out. A line that answers nothing is told of by an
-    `AnswerRefused`. When the input has ended, what is still asked is refused.
+    The reason may be left out. The event `AnswerRefused` reports a line that answers
+    nothing. When the input has ended, what is still asked is refused.
     """
 
     def __init__(self, runtime: Runtime) -> None:

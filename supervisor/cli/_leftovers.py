@@ -1,5 +1,5 @@
-"""What an agent still waits for after it has answered: it is told of, again and
-again, and ended when its time is over."""
+"""What an agent still waits for after it has answered: it is reported again and again,
+and stopped when its time is over."""
 
 from __future__ import annotations
 

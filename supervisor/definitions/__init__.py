@@ -1,7 +1,7 @@
 """Agents that are defined in Markdown files: a head of fields, then the prompt.
 
-Whoever starts an agent of that kind says what it is to do; what stands below the
-head is its system prompt, which its loop gets as `actors.agent.AgentContext.system`::
+Whoever starts such an agent says what it is to do. The text below the head is its
+system prompt, which its loop gets as `actors.agent.AgentContext.system`::
 
     ---
     name: reviewer
@@ -12,8 +12,8 @@ head is its system prompt, which its loop gets as `actors.agent.AgentContext.sys
     ---
     You review code. ...
 
-A policy takes what a directory defines; then agents can start these by the tool
-Agent::
+A policy takes the definitions of a directory; then agents can start these agents by
+the tool Agent::
 
     from pathlib import Path
     from actors.models import loop
@@ -26,8 +26,8 @@ Agent::
             print(problem)  # agents/reviewer.md:3: model must be one word, ...
         return AgentPolicy(definitions=definitions, run=loop(model))
 
-`DefinitionError` names the file, and each thing that is wrong in it with its line.
-Reading needs PyYAML, the extra ``agents``; without it there is an ImportError.
+`DefinitionError` names the file, and everything that is wrong in it with its line.
+Reading needs PyYAML, the extra ``agents``; without it an ImportError is raised.
 
 The fields:
 
@@ -47,15 +47,15 @@ The fields:
   file: see `supervisor.settings_file`. Its ``Stop`` is ``SubagentStop``; what it
   calls before tool calls is called before those of the agents that it starts, too.
 
-A field may be written as ``max-turns``, ``max_turns`` or ``maxTurns``. What else
-Claude Code has is not there, and is a problem: ``isolation`` and ``forkContext``,
-without which an agent would be another one, so that it is none; ``skills``,
-``mcpServers``, ``memory`` and ``effort``, without which it merely can less, so that
-`read_definitions` gives it all the same. ``color`` and ``initialPrompt`` mean nothing
-here. Any other field is ignored, since other programs read the same files, unless it
-looks as if one of these was meant, or as if it was to restrict the agent. YAML that
-is broken in one of the usual ways is read all the same; what could mean two things
-is an error.
+A field may be written as ``max-turns``, ``max_turns`` or ``maxTurns``. Other fields of
+Claude Code are not supported, and are a problem. Without ``isolation`` or
+``forkContext`` it would be another agent, so the file defines none. Without
+``skills``, ``mcpServers``, ``memory`` or ``effort`` it can only do less, so
+`read_definitions` returns it all the same. ``color`` and ``initialPrompt`` mean nothing
+here. Any other field is ignored, because other programs read the same files. But it is
+an error if it looks like one of these fields, or as if it was to restrict the agent.
+YAML that is broken in one of the usual ways is read all the same; what could mean two
+things is an error.
 """
 
 from __future__ import annotations
@@ -207,13 +207,12 @@ _ANOTHER: Final[Mapping[str, str]] = {
     "isolation": "isolation is not there: give the agent a directory (cwd)",
     "forkcontext": "forks are not started by definitions: remove the line",
 }
-"""What other programs have, without which the agent would be another one; and what
-to do."""
+"""Fields of other programs without which it would be another agent; and what to do."""
 _LESS: Final[Mapping[str, str]] = {
     "skills": "skills are not there: write them into the prompt",
     "mcpservers": "servers are not started: AgentPolicy.tools adds tools",
-    "memory": "there is no memory of its own",
-    "effort": "no model is told of an effort",
+    "memory": "an agent has no memory of its own",
+    "effort": "models are given no effort",
 }
 """Likewise, without which it can less."""
 _NOTHING: Final = ("", "none", "false", "no", "off", "inherit", "default")

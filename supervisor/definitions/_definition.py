@@ -152,7 +152,7 @@ class AgentDefinition:
     description: str = attrs.field(validator=_by(_check_description))
     """When to use it, for the model that may."""
     prompt: str = attrs.field(validator=_by(_check_words), repr=False)
-    """What the agent is told of its work: its system prompt."""
+    """Its system prompt."""
     tools: tuple[str, ...] | None = attrs.field(
         default=None, validator=_by(_check_tools, optional=True)
     )

@@ -1,8 +1,8 @@
 """Hooks: commands and functions of the program that are called round an agent's life.
 
-They are called as those of Claude Code are, so that a script that was written for it
-does here what it does there; `supervisor.settings_file` reads its settings files. A
-hook is a command or an async function.
+They are called as Claude Code calls its hooks, so a script that was written for it
+works here, too; `supervisor.settings_file` reads its settings files. A hook is a
+command or an async function.
 
 ========================  ========================================================
 list of `Hooks`           called
@@ -15,7 +15,7 @@ list of `Hooks`           called
 ``post_tool``             after a call that has succeeded (``PostToolUse``)
 ``post_tool_failure``     after one that has failed (``PostToolUseFailure``)
 ``stop``                  when a run ends (``SubagentStop``)
-``main_stop``             when a run of an agent ends that the program itself has
+``main_stop``             when a run ends of an agent that the program itself has
                           started (``Stop``)
 ========================  ========================================================
 
@@ -26,8 +26,8 @@ A **command** runs under ``bash -c`` in the agent's directory, with the host's a
     agent_id  agent_type  session  mode
 
 ``permission_mode`` is the mode in the words of Claude Code, ``mode`` the same in
-ours; ``transcript_path`` is that of the outermost agent, after whom ``session_id`` is
-called if no session has a name. Hooks round tool calls have also ``tool_name``,
+ours. ``transcript_path`` is that of the outermost agent, whose id is the
+``session_id`` if the session has no name. Hooks round tool calls have also ``tool_name``,
 ``tool_input``, in which the path of a tool for files is absolute, and
 ``tool_use_id``; after it ``duration_ms`` and ``tool_response`` or
 ``error``. Stop hooks have ``stop_hook_active`` (whether the agent goes on because of
@@ -57,27 +57,25 @@ fails the agent, with ``stopReason``; at a stop it lets it end, whatever other h
 say. ``systemMessage`` goes to the people. ``async``, ``suppressOutput``,
 ``terminalSequence`` and ``classifierContext`` change nothing: each hook is waited for.
 
-An answer that is not understood, for a key, a value, a type or a place that is
-unknown, or because it is not JSON, causes a warning and decides nothing; only what can mean
-nothing but a denial is one all the same.
+An answer is not understood if a key, a value, a type or a place in it is unknown, or
+if it is not JSON. It causes a warning and decides nothing, unless it can only mean a
+denial: then the call is denied.
 
-What hooks before a call say weighs as a rule about that call would: one that denies
-beats one that asks, which beats one that allows. So no hook allows what a rule
-denies, or what a rule asks about, and none lets an agent edit in the mode ``plan``.
-What a hook changes in a call is judged in the place of what the model has asked for.
+What hooks before a call say counts as a rule about that call: deny beats ask, and ask
+beats allow. So no hook allows what a rule denies or asks about, and no hook lets an
+agent edit in the mode ``plan``. If a hook changes a call, the changed call is judged.
 
-A **function** gets the same as a mapping, which is its own. It returns what a command
-would print, as a mapping; or, before a call, a `Verdict` or a `Decision`; at the start and after a
-call, the text for the agent; at the stop, the reason to go on; and None if it has
-nothing to say.
+A **function** gets the same as a mapping of its own. It returns what a command would
+print, as a mapping, or None if it has nothing to say. Before a call it may also return
+a `Verdict` or a `Decision`; at the start and after a call, a text for the agent; at
+the stop, the reason to go on.
 
 All hooks of an event run at the same time; what they say is put together in their
-order. One that raises, takes longer than its time or cannot be started is told of in
-a warning and has said nothing: it stops no agent, and it allows and denies nothing.
-The processes of a command are killed with their whole tree when it has ended, at its
-timeout, and when the agent is stopped.
+order. A hook that raises, takes too long or cannot be started causes a warning and has
+said nothing: it stops no agent, and it allows and denies nothing. All processes of a
+command are killed when it has ended, at its timeout, and when the agent is stopped.
 
-An agent that is not let go before the tests pass, and a function that says no::
+An agent may only end when the tests pass, and a function says no::
 
     from supervisor.agents import AgentPolicy
     from supervisor.hooks import Hook, Hooks
@@ -93,8 +91,8 @@ An agent that is not let go before the tests pass, and a function that says no::
     )
     policy = AgentPolicy(hooks=hooks)  # open_runtime(directory, agents=policy)
 
-What cannot be a hook is refused where it is made, with a TypeError or ValueError
-that names the argument.
+A bad hook is refused where it is made, with a TypeError or ValueError that names the
+argument.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Rules and hooks that guard nothing, for naming no tool that there is: pure.
 
-A name that is like no other is let be: the tools of an MCP server, and those that a
-host gives to one agent and not to another, may be there later. What is told of is a
-name that is nearly that of a tool, since that tool is what goes unguarded.
+A name that is like no other causes no warning: the tools of an MCP server, and those
+that a host gives to one agent and not to another, may come later. A name that is nearly
+that of a tool causes one, because that tool is what goes unguarded.
 """
 
 from __future__ import annotations

@@ -108,9 +108,8 @@ class HookReader:
         for event, groups in self._object(value, place).items():
             where = f"{place}.{event}"
             if event in _NEVER:
-                self._note(
-                    where, "these hooks are never called: there is no such event"
-                )
+                text = "these hooks are never called: there is no such event here"
+                self._note(where, text)
             elif event not in _LISTS:
                 known = (*_LISTS, *_NEVER)
                 self._refuse(where, f"there is no such event{near(event, known)}")

@@ -1,55 +1,54 @@
 """Which tool calls an agent may make.
 
-First the hooks before tool calls are called, whoever will decide; they can also
-change the call. Then four things are asked in order, and the first that knows an
-answer decides:
+First the hooks before tool calls are called; they can also change the call. Then
+four things are asked in order, and the first that has an answer decides:
 
-1. the rules, and what these hooks have said, which weighs as much: one that denies
-   beats one that asks, which beats one that allows;
+1. the rules, and what these hooks have said, which counts as a rule: deny beats ask,
+   and ask beats allow;
 2. the agent's mode;
 3. the functions of `Permissions.ask`, and then the hooks of permission requests;
 4. in the mode ``bubble`` the host itself, through ``runtime.approvals``.
 
 What nobody has allowed is denied, and by default nobody has allowed Bash. Nothing
-that a task prints, answers or sends is ever asked.
+that a task prints, answers or sends can allow a call.
 
-What a mode allows of which no rule speaks, from the least on:
+What each mode allows where no rule decides, from the least on:
 
 ================  ================================================================
-``deny``          only tools that look at tasks or talk, and nobody is asked
+``deny``          only tools that look at tasks or talk; nobody is asked
 ``plan``          also reading in the agent's directory; no editing, whatever the
-                  rules allow; nobody is asked but where a rule asks
-``default``       as much without a rule, and functions and hooks are asked
+                  rules allow; somebody is asked only where a rule asks
+``default``       reading as in ``plan``; functions and hooks are asked about the rest
 ``bubble``        the same, and then the host
 ``accept_edits``  as ``default``, and also editing in the agent's directory, but not
                   below the runtime's own, and nothing that is protected
-``bypass``        everything, and as the only one also editing below the runtime's
-                  directory, where transcripts and what agents may do are kept
+``bypass``        everything; only this mode edits below the runtime's directory,
+                  where transcripts and what agents may do are kept
 ================  ================================================================
 
-*Protected* is what is run, or says what may be done: everything below ``.git``,
-``.claude``, ``.vscode``, ``.idea``, ``.husky``, ``.devcontainer`` and the like, and
-files such as ``.mcp.json``, ``.gitconfig``, ``.npmrc`` and those that shells read when
-they start. Only the mode ``bypass`` edits it without being asked, and no rule that
-allows speaks of it, not even by its path, but ``Rule("allow", "*")``.
+A path is *protected* if what it holds is run, or says what may be done: everything
+below ``.git``, ``.claude``, ``.vscode``, ``.idea``, ``.husky``, ``.devcontainer`` and
+the like, and files such as ``.mcp.json``, ``.gitconfig``, ``.npmrc`` and those that
+shells read when they start. Only the mode ``bypass`` edits it without being asked. No
+rule allows that, not even by the path, except ``Rule("allow", "*")``.
 
-The names of Claude Code's modes mean these: ``acceptEdits`` is ``accept_edits``,
+The modes of Claude Code have these names here: ``acceptEdits`` is ``accept_edits``,
 ``bypassPermissions`` is ``bypass``, ``dontAsk`` is ``deny``, ``manual`` is
-``default``. It has others that nothing here is like, and they are refused.
+``default``. Its other modes have no counterpart here and are refused.
 
-*In the agent's directory* is a path by its name and also by where it leads when links
-are followed, both absolute; an agent without a directory has that of the program. A
-call that names a path in an argument of which nobody knows what it means, or in a
-form of which tools may make several things (``~``, a pattern with ``..``), is none of
-these. So is a call that names more than 32 paths or more than 16,384 characters of
-them, the alternatives of a search among them, and every rule that denies or asks about
-a path speaks of it. Where links lead is seen before the judgement, once, and in the
-loop: who can change them between that and the call can change what is reached, and a
-file system that hangs holds up the loop as long as it does.
+A path is *in the agent's directory* if it is by its name, and also by where it leads
+when links are followed. Both are absolute; an agent without a directory has that of
+the program. A call is not known to stay there if it names a path in an argument of
+unknown meaning, or in a form that tools read in several ways (``~``, a pattern with
+``..``). The same holds for a call that names more than 32 paths or more than 16,384
+characters of them, the alternatives of a search included; every rule that denies or
+asks about a path matches it. Where links lead is looked up once, before the judgement,
+in the loop. Whoever changes a link between that and the call changes what is reached,
+and a file system that hangs holds up the loop.
 
 An agent has the mode of `Permissions`, or a lesser one that its
-`actors.agent.Agent.permission_mode` names, and never more than the agent above it. A
-runtime takes them with its policy::
+`actors.agent.Agent.permission_mode` names. It never has more than the agent above it.
+A runtime takes both with its policy::
 
     from supervisor.agents import AgentPolicy
     from supervisor.permissions import Permissions, Rule
@@ -64,9 +63,8 @@ runtime takes them with its policy::
     )
     policy = AgentPolicy(permissions=permissions)  # open_runtime(directory, agents=policy)
 
-What is not a rule or a mode is refused where it is made, with a TypeError or ValueError
-that names it; a function of `Permissions.ask` that raises fails its agent
-(`AskFailed`).
+A bad rule or mode is refused where it is made, with a TypeError or ValueError that
+names it. A function of `Permissions.ask` that raises fails its agent (`AskFailed`).
 """
 
 from __future__ import annotations

@@ -38,9 +38,9 @@ Effect: TypeAlias = Literal["allow", "deny", "ask"]
 class Rule:
     """One rule about tool calls, such as ``Rule("allow", "Bash(git status*)")``.
 
-    ``text`` is what settings files of Claude Code hold: the name of a tool, and
-    after it in parentheses, if the rule is not for all calls, what it speaks of.
-    Allowing is strict, denying and asking are wide:
+    ``text`` is what settings files of Claude Code hold: the name of a tool and, if
+    the rule is not about all of its calls, a pattern in parentheses.
+    Allowing is strict; denying and asking are wide:
 
     ========================  =========================  ============================
     text                      to allow                   to deny or to ask, also
@@ -75,65 +75,64 @@ class Rule:
     ``mcp__SERVER``,          all tools of this server
     ``mcp__SERVER__*``
     ``mcp__SERVER__TOOL``     this one
-    ``TOOL(NAME=PATTERN)``    the argument of this name  of which nothing is known,
-                                                         since it is not text
+    ``TOOL(NAME=PATTERN)``    the argument of this name  any value that is not text
     ``TOOL(NAME:VALUE)``      refused                    the argument of this name,
                                                          as it stands in JSON
     ========================  =========================  ============================
 
-    A rule for ``Read`` speaks of all tools that read (``Grep``, ``Glob``, ``LS``,
-    ``NotebookRead``), one for ``Edit`` of all that change files (``MultiEdit``,
-    ``Write``, ``NotebookEdit``); others speak of the tool that they name, under its
-    older and newer names: ``Task`` is ``Agent``; ``KillShell`` and ``KillBash`` are
-    ``TaskStop``; ``BashOutput`` and ``AgentOutputTool`` are ``TaskOutput``. With a
-    path, what denies or asks for one tool that changes files speaks of all of them,
-    and what does for one that reads, of all that read and all that change: ``Read``
-    with ``.env`` also denies writing it. In a name and in all patterns but those for
-    paths ``*`` stands for any characters. A name that allows may hold it behind
-    ``mcp__SERVER__`` only, or before an argument; ``Rule("allow", "*")`` allows
-    everything and is for programs: `supervisor.settings_file` reads no such rule.
+    A rule for ``Read`` is about all tools that read (``Grep``, ``Glob``, ``LS``,
+    ``NotebookRead``), and one for ``Edit`` about all that change files
+    (``MultiEdit``, ``Write``, ``NotebookEdit``). Others are about the tool that they
+    name, under its older and newer names: ``Task`` is ``Agent``; ``KillShell`` and
+    ``KillBash`` are ``TaskStop``; ``BashOutput`` and ``AgentOutputTool`` are
+    ``TaskOutput``. A rule with a path that denies or asks reaches further: one for a
+    tool that changes files is about all of these, and one for a tool that reads is
+    about all that read and all that change. So ``Read(.env)`` also denies writing it.
+    ``*`` stands for any characters, in a name and in all patterns but those for
+    paths. A name that allows may hold it only behind ``mcp__SERVER__``, or before an
+    argument. ``Rule("allow", "*")`` allows everything. It is for programs:
+    `supervisor.settings_file` reads no such rule.
 
     **Commands.** With ``*`` in it, a pattern allows *one simple command* only: words,
-    and quotes round them, on one line, and nothing that a shell could make more of.
+    perhaps in quotes, on one line, which a shell takes as they are.
     So no ``;``, ``&``, ``|``, ``<``, ``>``, ``$``, backquote, backslash (but between
     single quotes), ``(``, ``)``, ``{``, ``}`` or ``#`` outside of quotes, no ``$``,
     backquote or backslash between double quotes, no line break or other control
     character anywhere, no variable set before the program, and no ``*``, ``?``,
     ``[``, ``~`` or ``/../`` in its name; and ``find`` without ``-exec``, ``-delete``
     and the like. The directory that the call asks for must be the agent's, or below
-    it. What the program then starts is its own affair: ``Bash(env *)`` allows
+    it. What the program then starts is not looked at: ``Bash(env *)`` allows
     everything.
-    A denial speaks of what TaskWrite writes to a command as well. It is a seat belt
-    and no wall: it does not see through variables that are put together, the output
+    A denial is also about what TaskWrite writes to a command. It is a seat belt and
+    not a wall: it does not see through variables that are put together, the output
     of commands, wildcards and braces in a program's name, encoded text, and what a
-    program starts by itself (``python -c``, ``make``). Nor do rules for paths speak of
-    commands: ``Read(.env)`` does not deny ``cat .env``. What must not happen is not
-    allowed in the first place. A command of more than 131,072 characters is allowed
-    by no pattern, and matched by each that denies or asks; so is, by these, one that
-    holds others more than 24 deep.
+    program starts by itself (``python -c``, ``make``). Rules for paths do not hold
+    for commands: ``Read(.env)`` does not deny ``cat .env``. If something must not
+    happen, do not allow it in the first place. No pattern allows a command of more
+    than 131,072 characters, and each pattern that denies or asks matches it. Those
+    also match a command that holds others more than 24 deep.
 
     **Paths.** The patterns are those of gitignore: ``*``, ``?`` and ``[...]`` are for
-    one name, ``**`` for any directories, and a directory that matches does so with
-    all that is in it. A path is allowed if it matches by its name, after ``.`` and
-    ``..``, *and* by where it leads when links are followed; it is denied if it does
-    by either. A search is denied for the directory and the pattern that it names,
-    not for what it then finds there. Of a tool for files with an argument that is
-    not among those of Claude Code nothing is allowed by a pattern.
+    one name, and ``**`` is for any directories. A directory that matches does so with
+    everything in it. A path is allowed if it matches by its name, after ``.`` and
+    ``..``, *and* by where it leads when links are followed. It is denied if it
+    matches by either. A search is denied for the directory and the pattern that it
+    names, not for what it then finds there. No pattern allows a call of a tool for
+    files with an argument that Claude Code does not know.
 
-    Of an argument that is not text, or is missing, nothing is known: a rule that
-    allows does not match then, and one that denies or asks does if it is there.
-    Arguments are looked at with what holds where a call leaves them out.
+    If an argument is not text, or is missing, a rule that allows does not match. One
+    that denies or asks matches if the argument is there. Defaults count as given.
 
     Args:
         effect: ``allow``, ``deny`` or ``ask``.
-        text: see above. What is none of these, or could never match, is refused
+        text: see above. A text that is not a rule, or could never match, is refused
             with what to write: wrong capitals, blanks, ``:*`` in the middle, a
             command with ``*`` that is not a simple one, ``!``, braces, several rules
-            in one text ... A name that no known tool has may be that of one of the
-            program's own: if it is none there when an agent begins, and like that
-            of a tool, a warning says so.
+            in one text ... A name that no known tool has may be the name of a tool
+            of the program. If there is no such tool when an agent begins, and the
+            name is like that of another, a warning says so.
         root: the directory that ``/`` at the beginning of a path stands for: that of
-            the settings file's project. None is the agent's own.
+            the settings file's project. None means the agent's own.
 
     Raises:
         TypeError, ValueError: naming the rule, what is wrong, and what to write.

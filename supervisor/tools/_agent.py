@@ -43,10 +43,10 @@ _DESCRIPTION: Final = """\
 Starts an agent that works on a task by itself, with a conversation of its own, and returns its answer.
 
 - The agent sees nothing of this conversation: write into prompt all that it must know, and what it is to answer with. Its answer comes to you only; tell the user what matters of it.
-- To run several agents at the same time, make several calls in one message. Calls of which one needs the answer of another belong in separate messages.
-- The first line of the answer says how the agent ended and what it has used; all that follows is the agent's own answer. If it failed or was stopped that is what it had so far.
+- To run several agents at the same time, make several calls in one message. If one call needs the answer of another, put them in separate messages.
+- The first line of the answer says how the agent ended and what it has used; all that follows is the agent's own answer. If it failed or was stopped, that is what it had so far.
 - When an agent ends, its own commands and agents have ended, too.
-- With resume, the id of an agent that has ended, that agent goes on, with all it remembers and prompt as the next message; its type and model stay the same. For one that still runs use SendMessage.
+- resume takes the id of an agent that has ended: it goes on with all it remembers, and prompt is its next message. Its type and model stay the same. For an agent that still runs use SendMessage.
 """
 _IN_BACKGROUND: Final = """\
 - With run_in_background the answer comes at once, with the id of the agent; you are told when it ends, so do other work meanwhile. TaskOutput shows how far it is, SendMessage tells it something more, TaskStop stops it. The user may move a foreground agent to the background; then the answer says so.
@@ -69,7 +69,7 @@ def agent(runtime: Runtime, owner: str | None, settings: Settings, loop: Run) ->
 def _types(definitions: list[AgentDefinition]) -> str:
     lines = ["", "The types of agents:"]
     if all(definition.name != GENERAL for definition in definitions):
-        lines.append(f"- {GENERAL}: for whatever no other type is made for.")
+        lines.append(f"- {GENERAL}: for everything else.")
     for definition in definitions[:_LISTED]:
         line = one_line(definition.description, _DESCRIPTION_SHOWN)
         if definition.tools is not None:
@@ -94,8 +94,8 @@ def _fields(settings: Settings) -> list[Field]:
         ),
         optional(
             "model",
-            "The model of the agent, as model or provider/model, if it is not to be "
-            "that of its type or yours.",
+            "The model of the agent, as model or provider/model; that of its type, or "
+            "yours, if there is none.",
         ),
         Field(
             "run_in_background",

@@ -42,7 +42,7 @@ Runs a command with bash (with sh where there is no bash) and returns its output
 
 - Each call is a shell of its own: a cd or a variable does not last until the next. Use cwd, or absolute paths.
 - stdout and stderr come together, in the order in which they were written, without colours. Of long output only the END is returned, at most {length} characters, after a line that names the file with all of it.
-- The first line of the answer is the exit code, or how else the command ended, with whatever else there is to say of it; all that follows is output. A command that does not exit with 0 is an error.
+- The first line of the answer is the exit code, or how else the command ended, and other remarks; all that follows is output. A command that does not exit with 0 is an error.
 """
 _INPUT_CLOSED: Final = """\
 - The command has no input: it reads the end of it at once. Pass options that keep it from asking.

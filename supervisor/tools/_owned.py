@@ -1,7 +1,7 @@
 """The tasks of one owner: finding one, and saying how it is.
 
 To an owner belong the tasks that it has started and, of those that are agents,
-their own tasks, and so on. These are told of to the agent that has started them.
+their own tasks, and so on. Their ends are told to the agent that has started them.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ async def test_the_types_are_listed_each_on_one_line(tmp_path: Path) -> None:
         text = call.tools["Agent"].description
     listed = text[text.index("The types of agents:") :].splitlines()[1:]
     assert listed == [
-        "- general-purpose: for whatever no other type is made for.",
+        "- general-purpose: for everything else.",
         "- one: Is a one (tools: Bash, TaskList)",
         "- two: Two - three: x (always in the background)",
     ]
