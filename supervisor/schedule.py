@@ -19,7 +19,7 @@ expressions are read by cronsim, the extra ``agents``; without it there is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -33,7 +33,7 @@ from actors.house import check_text, check_type
 from actors.house import publish as _publish
 from actors.text import clean_text, escape, escaped_line, one_line
 
-from ._delivery.outbox import Notification, Wording, Words
+from ._delivery.outbox import Notification, Words
 from ._life.telling import Delivery
 from ._tasks.errors import RuntimeStopping
 from .tree._errors import ChildNotFound, SupervisorError, SupervisorStopping
@@ -138,27 +138,18 @@ def _cron(expression: str, after: datetime) -> CronSim:
         ) from None
 
 
-@attrs.frozen(kw_only=True)
-class Teller:
-    """Where the prompts of a schedule go."""
-
-    clock: Clock
-    add: Callable[[Wording], Notification]
-    """Put a note with these facts into the queue."""
-    is_waiting: Callable[[Notification], bool]
-    """Whether nobody has had that note yet."""
-
-
-async def tell_times(_: Context[None], schedule: Schedule, teller: Teller) -> None:
+async def tell_times(
+    _: Context[None], schedule: Schedule, clock: Clock, delivery: Delivery
+) -> None:
     """Put the prompt of ``schedule`` into the queue at each of its times.
 
     Times that were missed, because the host was suspended or because nobody has
     read the prompt of an earlier one, are told by one prompt.
     """
     told: Notification | None = None
-    last = teller.clock.now()
+    last = clock.now()
     while (due := next(schedule.times(last), None)) is not None:
-        while (left := (due - (now := teller.clock.now())).total_seconds()) > 0:
+        while (left := (due - (now := clock.now())).total_seconds()) > 0:
             if last - now > _CORRECTED:
                 break
             await trio.sleep(min(left, _LOOK_EVERY))
@@ -166,8 +157,11 @@ async def tell_times(_: Context[None], schedule: Schedule, teller: Teller) -> No
         last = now
         if left > 0:
             continue
-        if told is None or not teller.is_waiting(told):
-            told = teller.add(partial(schedule.words, due))
+        if told is None or not delivery.outbox.is_waiting(told):
+            words = partial(schedule.words, due)
+            told = delivery.add_note(
+                "prompt", schedule.id, schedule.owner, "wake", words
+            )
         await trio.lowlevel.checkpoint()
 
 
@@ -183,13 +177,10 @@ async def start_schedule(
     """See `Runtime.schedule`."""
     check_schedule(expression, prompt, zone, env.clock.now())
     schedule = Schedule(root, f"c{env.ids.hex(8)}", expression, prompt, owner, zone)
-    teller = Teller(
-        clock=env.clock,
-        add=partial(delivery.add_note, "prompt", schedule.id, owner, "wake"),
-        is_waiting=delivery.outbox.is_waiting,
-    )
     # It belongs to one schedule: its failure is no reason to end anything else.
-    spec = child(schedule.id, tell_times, schedule, teller, restart="temporary")
+    spec = child(
+        schedule.id, tell_times, schedule, env.clock, delivery, restart="temporary"
+    )
     try:
         await root.start_child(spec)
     except SupervisorStopping as error:

@@ -9,8 +9,7 @@ from functools import partial
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from .._tasks.orders import Order
-from .._tasks.record import Task
+from .._tasks.record import Order, Task
 from .._tasks.snapshot import TaskSnapshot
 from .handles import TaskHandle
 from .life import Life

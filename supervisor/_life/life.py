@@ -28,9 +28,9 @@ from .._delivery.outbox import Notify
 from .._tasks.agent_task import AgentTask
 from .._tasks.errors import BacklogFull, RuntimeStopping
 from .._tasks.kinds import KINDS
-from .._tasks.orders import Order, depth_below, parent_of
+from .._tasks.orders import depth_below, parent_of
 from .._tasks.places import Limits, Places
-from .._tasks.record import Table, Task
+from .._tasks.record import Order, Table, Task
 from .._tasks.task_events import (
     TaskBackgrounded,
     TaskEnded,
@@ -242,29 +242,15 @@ class Life:
     ) -> Task:
         make: Callable[..., Task] = Task
         if order.has_tasks:
-            make = partial(
-                AgentTask,
-                depth=depth,
-                limit_key=order.limit_key,
-                takes_messages=order.takes_messages,
-            )
+            make = partial(AgentTask, depth=depth)
         task = make(
             task_id,
             self.new_run_id(task_id, after),
-            order.work,
             self.env,
-            task_type=order.task_type,
-            shutdown=order.shutdown,
-            writes_output=order.writes_output,
-            takes_input=order.takes_input,
-            description=order.description or task_id,
-            owner=order.owner,
-            tool_use_id=order.tool_use_id,
+            order,
+            self.delivery,
             background=background,
-            notify=order.notify,
-            policy=order.policy,
             launched_by=current,
-            teller=self.delivery,
             parent=parent,
         )
         if parent is not None:

@@ -13,10 +13,11 @@ from actors.agent import UserMessage
 from actors.agent.hosting import AgentReport, InboxClosed
 
 from .._delivery.outbox import Notification
-from .record import Task
+from .record import Order, Task
 
 if TYPE_CHECKING:
     from actors.agent import Agent, AgentEvent, Budget, Message
+    from actors.env import Env
     from actors.transcript import AgentMeta
     from actors.transcript.hosting import TranscriptLog
 
@@ -74,19 +75,21 @@ class AgentTask(Task, AgentReport):
 
     def __init__(
         self,
+        task_id: str,
+        run_id: str,
+        env: Env,
+        order: Order,
         *args: Any,
         depth: int,
-        limit_key: str | None,
-        takes_messages: bool,
         **rest: Any,
     ) -> None:
-        super().__init__(*args, **rest)
+        super().__init__(task_id, run_id, env, order, *args, **rest)
         # Nothing else has tasks of its own.
         self.recipe = cast("Agent", self.work)
         # Not a property, as that of other tasks: it is often asked for.
         self.depth = depth  # pyright: ignore[reportIncompatibleMethodOverride]
-        self.limit_key = limit_key
-        self.takes_messages = takes_messages
+        self.limit_key = order.limit_key
+        self.takes_messages = order.takes_messages
         self.history: Sequence[Message] = ()
         self.meta: AgentMeta | None = None
         self.home: str | None = None

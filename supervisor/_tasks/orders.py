@@ -9,7 +9,6 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-import attrs
 import trio
 
 from actors.house import check_one_of
@@ -22,7 +21,7 @@ from ..tree._supervisor import open_supervisor
 from .agent_task import AgentTask
 from .errors import DepthExceeded, RuntimeStopping
 from .kinds import KINDS
-from .record import RestartPolicy, Task
+from .record import Order, RestartPolicy, Task
 
 # What `Runtime.launch` has when nothing is said about restarts.
 _RUN_ONCE = ("temporary", 1, 5.0, None)
@@ -31,25 +30,6 @@ _RUN_ONCE = ("temporary", 1, 5.0, None)
 _MEMBERS = ("task_type", "run", "shutdown", "describe", "writes_output")
 
 _TYPES = f"one of {', '.join(KINDS)}"
-
-
-@attrs.define(eq=False)
-class Order:
-    """What is to be started."""
-
-    work: Work
-    task_type: str
-    shutdown: float
-    writes_output: bool
-    takes_input: bool
-    description: str | None
-    owner: str | None
-    tool_use_id: str | None
-    policy: RestartPolicy | None
-    notify: Notify
-    has_tasks: bool = False
-    takes_messages: bool = False
-    limit_key: str | None = None
 
 
 def check_order(

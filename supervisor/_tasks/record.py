@@ -56,6 +56,25 @@ class RestartPolicy:
     backoff: Backoff | None
 
 
+@attrs.define(eq=False)
+class Order:
+    """What is to be started: `orders` has checked it."""
+
+    work: Work
+    task_type: str
+    shutdown: float
+    writes_output: bool
+    takes_input: bool
+    description: str | None
+    owner: str | None
+    tool_use_id: str | None
+    policy: RestartPolicy | None
+    notify: Notify
+    has_tasks: bool = False
+    takes_messages: bool = False
+    limit_key: str | None = None
+
+
 class Teller(Protocol):
     """Who tells what the work of a task says."""
 
@@ -112,39 +131,30 @@ class Task(Report):
         self,
         task_id: str,
         run_id: str,
-        work: Work,
         env: Env,
-        *,
-        task_type: str,
-        shutdown: float,
-        writes_output: bool,
-        takes_input: bool = False,
-        description: str,
-        owner: str | None,
-        tool_use_id: str | None,
-        background: bool,
-        notify: Notify = "wake",
-        policy: RestartPolicy | None,
-        launched_by: Task | None,
+        order: Order,
         teller: Teller,
+        *,
+        background: bool,
+        launched_by: Task | None = None,
         parent: AgentTask | None = None,
     ) -> None:
         super().__init__(task_id, run_id, env)
-        if takes_input:
+        if order.takes_input:
             self.takes_input = True
-        self.work = work
-        self.task_type = task_type
-        self.shutdown = shutdown
-        self.writes_output = writes_output
-        self.description = description
-        self.owner = owner
-        if tool_use_id is not None:
-            self.tool_use_id = tool_use_id
+        self.work = order.work
+        self.task_type = order.task_type
+        self.shutdown = order.shutdown
+        self.writes_output = order.writes_output
+        self.description = order.description or task_id
+        self.owner = order.owner
+        if order.tool_use_id is not None:
+            self.tool_use_id = order.tool_use_id
         self.background = background
-        self.notify: Notify = notify
+        self.notify: Notify = order.notify
         # The record of its end, until that is acknowledged.
         self.note: Notification | None = None
-        self.policy = policy
+        self.policy = order.policy
         self.teller = teller
         self.launched_by = launched_by
         # The agent whose own task it is, until it has ended.

@@ -26,8 +26,9 @@ from .._life.foreground import run_in_foreground
 from .._life.handles import TaskHandle
 from .._tasks.agent_task import AgentTask
 from .._tasks.errors import RuntimeStopping
-from .._tasks.orders import Order, check_order
+from .._tasks.orders import check_order
 from .._tasks.places import Wait
+from .._tasks.record import Order
 from ..hooks import Advice, Hooks
 from ..hooks._calls import AgentHooks
 from ..hooks._idle_guards import idle_guards

@@ -22,7 +22,8 @@ from actors.transcript.hosting import META_LIMIT, keeps
 
 from .._tasks.agent_task import AgentTask
 from .._tasks.errors import AgentRunsElsewhere, ResumeRefused
-from .._tasks.orders import Order, check_order
+from .._tasks.orders import check_order
+from .._tasks.record import Order
 from .._tasks.revival import Revival
 from .._tasks.task_events import TaskResumed
 from ..permissions._modes import recheck, resolve_mode

@@ -157,7 +157,10 @@ async def test_in_any_history_no_cap_is_exceeded_and_every_task_ends(
                 with trio.move_on_after(chance.random() * 0.5):
                     await runtime.wait_all(both)
                 await runtime.wait_all(both)
-                await life_of(runtime).regain()
+                life = life_of(runtime)
+                current = life.current_task()
+                assert current is not None
+                await life.places.regain(current)
             elif both:
                 async with trio.open_nursery() as nursery:
                     for task in both:

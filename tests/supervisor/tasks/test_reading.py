@@ -36,7 +36,7 @@ from supervisor._tasks.reading import (
     read_from,
     read_tail,
 )
-from supervisor._tasks.record import Task
+from supervisor._tasks.record import Order, Task
 from supervisor._tasks.snapshot import OutputEnded
 from supervisor.runtime import Runtime, TaskHandle, open_runtime
 
@@ -97,18 +97,10 @@ def pending(directory: Path) -> Task:
     task = Task(
         task_id,
         f"{task_id}-000001",
-        Idle(),
         ENV,
-        task_type="local_bash",
-        shutdown=1.0,
-        writes_output=True,
-        description="idle",
-        owner=None,
-        tool_use_id=None,
+        Order(Idle(), "local_bash", 1.0, True, False, "idle", None, None, None, "wake"),
+        Deaf(),
         background=True,
-        policy=None,
-        launched_by=None,
-        teller=Deaf(),
     )
     task.output_file = directory / f"{task_id}.output"
     ENV.files.reserve(task.output_file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from actors.env import real_env
-from supervisor._tasks.record import HISTORY, Table, Task
+from supervisor._tasks.record import HISTORY, Order, Table, Task
 
 
 class Deaf:
@@ -19,21 +19,14 @@ class Deaf:
 
 def make(task_id: str, *, background: bool = True, owner: str | None = None) -> Task:
     work: Any = object()
+    kind = "local_bash" if task_id.startswith("s") else "local_agent"
     return Task(
         task_id,
         f"{task_id}-000001",
-        work,
         real_env(),
-        task_type="local_bash" if task_id.startswith("s") else "local_agent",
-        shutdown=1.0,
-        writes_output=False,
-        description=task_id,
-        owner=owner,
-        tool_use_id=None,
+        Order(work, kind, 1.0, False, False, task_id, owner, None, None, "wake"),
+        Deaf(),
         background=background,
-        policy=None,
-        launched_by=None,
-        teller=Deaf(),
     )
 
 
