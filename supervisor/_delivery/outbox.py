@@ -60,73 +60,42 @@ Wording: TypeAlias = Callable[[], Words | None]
 progress that has none to tell any more."""
 
 
+@attrs.define(eq=False, repr=False, weakref_slot=False)
 class Notification:
     """The terminal state of one background task, or a note of progress or a
     scheduled prompt, on its way to the parent."""
 
-    __slots__ = (
-        "_acked",
-        "_deliver",
-        "_facts",
-        "_number",
-        "_offers",
-        "_outbox",
-        "_place",
-        "_summary",
-        "command",
-        "cwd",
-        "id",
-        "kind",
-        "notify",
-        "owner",
-        "status",
-        "task_id",
-        "xml",
-    )
-
-    def __init__(
-        self,
-        outbox: Outbox,
-        id: str,
-        task_id: str,
-        owner: str | None,
-        status: TaskStatus,
-        notify: Notify,
-        facts: Envelope | Wording | None,
-        deliver: Callable[[Notification], None] | None = None,
-        kind: Kind = "task",
-    ) -> None:
-        self.id = id
-        """Unique among all notifications of the runtime; they sort in the order
-        in which the tasks ended."""
-        self.task_id = task_id
-        """Of the task that ended, or of the schedule of a prompt."""
-        self.owner = owner
-        """Whose task it was."""
-        self.status = status
-        """How it ended; ``running`` for progress and for a prompt."""
-        self.kind: Kind = kind
-        """``task``: the end of one. ``progress``: what one has done since the
-        last such note. ``prompt``: a scheduled one is due. None of them are the
-        words of a person."""
-        self.notify: Notify = notify
-        """``wake``: it wakes its readers. ``defer``: it comes with the next one
-        that does."""
-        self.xml = ""
-        """The envelope for the parent's model; of progress, when it was taken."""
-        self.command: str | None = None
-        """Of the end of a shell: its command, whole and as it was given."""
-        self.cwd: str | None = None
-        """Of the end of a shell or an agent: its directory, as it was given. None
-        is that of the host."""
-        self._summary = ""
-        self._facts = facts
-        self._deliver = deliver
-        self._outbox = outbox
-        self._number = 0
-        self._offers = 0
-        self._place = _NEW
-        self._acked: Ack | None = None
+    _outbox: Outbox
+    id: str
+    """Unique among all notifications of the runtime; they sort in the order
+    in which the tasks ended."""
+    task_id: str
+    """Of the task that ended, or of the schedule of a prompt."""
+    owner: str | None
+    """Whose task it was."""
+    status: TaskStatus
+    """How it ended; ``running`` for progress and for a prompt."""
+    notify: Notify
+    """``wake``: it wakes its readers. ``defer``: it comes with the next one
+    that does."""
+    _facts: Envelope | Wording | None
+    _deliver: Callable[[Notification], None] | None = None
+    kind: Kind = "task"
+    """``task``: the end of one. ``progress``: what one has done since the
+    last such note. ``prompt``: a scheduled one is due. None of them are the
+    words of a person."""
+    xml: str = attrs.field(default="", init=False)
+    """The envelope for the parent's model; of progress, when it was taken."""
+    command: str | None = attrs.field(default=None, init=False)
+    """Of the end of a shell: its command, whole and as it was given."""
+    cwd: str | None = attrs.field(default=None, init=False)
+    """Of the end of a shell or an agent: its directory, as it was given. None
+    is that of the host."""
+    _summary: str = attrs.field(default="", init=False)
+    _number: int = attrs.field(default=0, init=False)
+    _offers: int = attrs.field(default=0, init=False)
+    _place: int = attrs.field(default=_NEW, init=False)
+    _acked: Ack | None = attrs.field(default=None, init=False)
 
     def __repr__(self) -> str:
         what = self.status.value if self.kind == "task" else self.kind
@@ -167,18 +136,16 @@ class Notification:
 by_number = attrgetter("_number")
 
 
+@attrs.define(eq=False)
 class _Ready:
     """What a view's readers can take, in the order of ending, and its readers."""
 
-    __slots__ = ("__weakref__", "_notes", "_ready", "_waking", "readers")
-
-    def __init__(self) -> None:
-        # Those that another view has given away stay in it until their turn
-        # comes, or until they are the larger part.
-        self._notes: deque[Notification] = deque()
-        self._ready: set[Notification] = set()
-        self._waking: set[Notification] = set()
-        self.readers = ParkingLot()
+    # Those that another view has given away stay in it until their turn
+    # comes, or until they are the larger part.
+    _notes: deque[Notification] = attrs.Factory(deque[Notification])
+    _ready: set[Notification] = attrs.Factory(set[Notification])
+    _waking: set[Notification] = attrs.Factory(set[Notification])
+    readers: ParkingLot = attrs.Factory(ParkingLot)
 
     # Twice the same does no harm: the notifier may crash in between.
     def put(self, note: Notification) -> None:

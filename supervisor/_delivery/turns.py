@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 from weakref import WeakValueDictionary
 
+import attrs
 import trio
 from trio.lowlevel import ParkingLot, current_task, enable_ki_protection
 
@@ -162,6 +163,7 @@ class Parents:
         return parent is not None and parent.is_busy
 
 
+@attrs.define(eq=False, repr=False, weakref_slot=False)
 class Turn:
     """The parent is busy. Made by `Runtime.turn`, and by a `Wake`.
 
@@ -170,33 +172,21 @@ class Turn:
     offered again, in a wake, once. The host can acknowledge each by itself before.
     """
 
-    __slots__ = (
-        "_is_under_way",
-        "_notes",
-        "_nurseries",
-        "_parent",
-        "_progressed",
-        "_reader",
-        "mark",
-        "task",
-    )
-
-    def __init__(self, parent: Parent) -> None:
-        self._parent = parent
-        self._is_under_way = False
-        self._progressed = False
-        self._notes: list[Notification] = []
-        self.task: trio.lowlevel.Task | None = None
-        """The task that entered its block."""
-        # How many nurseries that task had open before the block: those opened later
-        # are inside the block.
-        self._nurseries = 0
-        # Of a wake: the task to which it was handed.
-        self._reader: trio.lowlevel.Task | None = None
-        # For `_inside`: not the turn itself, which would then live as long as every
-        # task launched in it.
-        self.mark = object()
-        """Of a wake: stands for the turn in `_inside`, where code runs in it."""
+    _parent: Parent
+    _is_under_way: bool = attrs.field(default=False, init=False)
+    _progressed: bool = attrs.field(default=False, init=False)
+    _notes: list[Notification] = attrs.field(factory=list[Notification], init=False)
+    task: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
+    """The task that entered its block."""
+    # How many nurseries that task had open before the block: those opened later
+    # are inside the block.
+    _nurseries: int = attrs.field(default=0, init=False)
+    # Of a wake: the task to which it was handed.
+    _reader: trio.lowlevel.Task | None = attrs.field(default=None, init=False)
+    # For `_inside`: not the turn itself, which would then live as long as every
+    # task launched in it.
+    mark: object = attrs.field(factory=object, init=False)
+    """Of a wake: stands for the turn in `_inside`, where code runs in it."""
 
     @property
     def is_under_way(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from math import inf, nextafter
 from types import TracebackType
 
+import attrs
 import trio
 from trio.lowlevel import checkpoint, enable_ki_protection
 
@@ -61,6 +62,7 @@ def as_reminder(notes: Iterable[Notification]) -> str:
     )
 
 
+@attrs.define(eq=False, repr=False, weakref_slot=False)
 class Wake:
     """One reason for a turn of the parent: what it has to be told, together.
 
@@ -69,16 +71,11 @@ class Wake:
     ended, counts as one that led to nothing.
     """
 
-    __slots__ = ("_turn", "notes", "owner")
-
-    def __init__(
-        self, turn: Turn, owner: str | None, notes: tuple[Notification, ...]
-    ) -> None:
-        self._turn = turn
-        self.owner = owner
-        """Whose turn it is."""
-        self.notes = notes
-        """What it tells, in the order of ending; never empty."""
+    _turn: Turn
+    owner: str | None
+    """Whose turn it is."""
+    notes: tuple[Notification, ...]
+    """What it tells, in the order of ending; never empty."""
 
     def __repr__(self) -> str:
         return f"<Wake of {self.owner!r}, {len(self.notes)} notifications>"
