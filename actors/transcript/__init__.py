@@ -24,6 +24,8 @@ import attrs
 import outcome
 import trio
 
+from .._kernel.errors import ActorEnded, MailboxClosed
+from .._kernel.mailbox import Mailbox
 from .._kernel.public import publish as _publish
 from ..agent._events import Message
 from ..env import Env, Files
@@ -39,6 +41,10 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+# How long a writer that is stopped may take for what has come by then. It cannot
+# leave a system call behind, so a disk that hangs takes longer.
+_LAST_WRITE: Final = 5.0
 
 # In seconds. Asking the clock for each message would cost more than its line.
 _TIME_STEP: Final = 0.001
@@ -83,7 +89,7 @@ def _write_all(jobs: list[LogJob | _MetaJob], files: Files, durable: bool) -> No
 
 
 def _nobody() -> None:
-    """Nobody wants to know. A writer that begins looks for itself."""
+    """Nobody wants to know."""
 
 
 @attrs.define(eq=False, repr=False, slots=False)
@@ -112,17 +118,18 @@ class TranscriptStore:
         default=None, kw_only=True, alias="on_kept"
     )
     _durable: bool = attrs.field(default=False, kw_only=True, alias="durable")
-    # For the logs: the bytes that wait, and whether nobody will ever write.
+    # For the logs: the bytes that wait, whether nobody will ever write, and what is
+    # fired when something has come of an attempt to write.
     waiting: int = attrs.field(default=0, init=False)
     is_stopped: bool = attrs.field(default=False, init=False)
+    settled: Growth = attrs.field(factory=Growth, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._wake_writer: Callable[[], None] = _nobody
+        self._mailbox: Mailbox[None] | None = None
         self._logs: dict[str, TranscriptLog] = {}
         self._metas: dict[str, AgentMeta] = {}
         """The newest ones, until they are written."""
         self._metas_warned: dict[str, set[object]] = {}
-        self._settled = Growth()
         # What the writer is to write next.
         self._wanted_logs: dict[str, TranscriptLog] = {}
         self._wanted_metas: dict[str, AgentMeta] = {}
@@ -283,7 +290,7 @@ class TranscriptStore:
             ValueError: if its agent's id is bad.
         """
         self._metas[_check(meta.agent_id)] = meta
-        self._wake_if_idle()
+        self._wake_writer()
         self._wanted_metas[meta.agent_id] = meta
 
     def read_meta(self, agent_id: str) -> AgentMeta | None:
@@ -371,7 +378,7 @@ class TranscriptStore:
         """Wait until the newest meta of an agent is written, or an attempt has failed
         since. Cancelled, it gives up the wait only."""
         while agent_id in self._metas_under_way() and not self.is_stopped:
-            await self._settled.wait()
+            await self.settled.wait()
         await trio.lowlevel.checkpoint()
 
     async def flush(self) -> None:
@@ -382,10 +389,10 @@ class TranscriptStore:
         """
         for log in list(self._logs.values()):
             await log.flush()
-        self._wanted_metas.update(self._metas)
         self._wake_writer()
+        self._wanted_metas.update(self._metas)
         while self._metas_under_way() and not self.is_stopped:
-            await self._settled.wait()
+            await self.settled.wait()
         await trio.lowlevel.checkpoint()
 
     def _metas_under_way(self) -> set[str]:
@@ -407,13 +414,20 @@ class TranscriptStore:
     def want(self, log: TranscriptLog) -> None:
         """Have ``log`` written."""
         if log.agent_id not in self._wanted_logs:
-            self._wake_if_idle()
+            self._wake_writer()
             self._wanted_logs[log.agent_id] = log
 
-    def _wake_if_idle(self) -> None:
+    def _wake_writer(self) -> None:
         # A writer that is at work looks again before it waits.
-        if not self._jobs and not self.is_wanted:
-            self._wake_writer()
+        if self._mailbox is None or self._jobs or self.is_wanted:
+            return
+        try:
+            if not len(self._mailbox):
+                self._mailbox.put_nowait(None)
+        except MailboxClosed:
+            pass  # It is being stopped, and looks once more.
+        except ActorEnded:
+            self.stop()  # It has failed for good.
 
     def forget(self, log: TranscriptLog) -> None:
         """Nothing more will come of ``log``."""
@@ -448,11 +462,11 @@ class TranscriptStore:
         """Whether there is something to write."""
         return bool(self._wanted_logs or self._wanted_metas)
 
-    def begin(self, wake: Callable[[], None]) -> None:
-        """A writer begins, perhaps after one that has crashed. ``wake`` is called
-        when there is something to write."""
+    def begin(self, mailbox: Mailbox[None]) -> None:
+        """A writer begins, perhaps after one that has crashed. It waits at ``mailbox``
+        when there is nothing to write."""
         self.is_stopped = False
-        self._wake_writer = wake
+        self._mailbox = mailbox
         self._settle()
         self.waiting = sum(log.unwritten for log in self._logs.values())
         self.want_all()
@@ -494,19 +508,30 @@ class TranscriptStore:
                     job.error = job.error or error
         self._settle()
 
+    async def write_wanted(self) -> None:
+        """Write until nothing is wanted."""
+        while self.is_wanted:
+            await self.write()
+            await trio.lowlevel.checkpoint()
+
+    async def finish(self) -> None:
+        """Write what is left, for 5 seconds at most. It shields itself."""
+        with trio.move_on_after(_LAST_WRITE, shield=True):
+            self.want_all()
+            await self.write_wanted()
+        self.stop()
+
     def stop(self) -> None:
         """The writer was stopped: whoever waits for it need not."""
         self.is_stopped = True
-        self._wake_writer = _nobody
-        for log in list(self._logs.values()):
-            log.wake()
-        self._settled.grew()
+        self._mailbox = None
+        self.settled.grew()
 
     def _settle(self) -> None:
         while self._jobs:
             self._jobs[-1].settle()
             self._jobs.pop()
-        self._settled.grew()
+        self.settled.grew()
 
 
 def _check(agent_id: str) -> str:

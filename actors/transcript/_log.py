@@ -30,6 +30,8 @@ class Queue(Protocol):
     """The bytes of all logs that wait for the disk."""
     is_stopped: bool
     """Whether nobody will ever write."""
+    settled: Growth
+    """Fired when something has come of an attempt to write, or nothing ever will."""
 
     def time(self) -> str:
         """Return the time as records have it, to the millisecond or better."""
@@ -155,7 +157,6 @@ class TranscriptLog:
     # The number of the last record that an attempt to write has failed for.
     _failed: int = attrs.field(default=0, init=False)
     _warned: set[object] = attrs.field(factory=set[object], init=False)
-    _growth: Growth = attrs.field(factory=Growth, init=False)
     _closed: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -221,7 +222,7 @@ class TranscriptLog:
             and not (self._failures > failures and self._failed >= wanted)
             and not self._store.is_stopped
         ):
-            await self._growth.wait()
+            await self._store.settled.wait()
         await trio.lowlevel.checkpoint()
 
     def close(self) -> None:
@@ -250,10 +251,6 @@ class TranscriptLog:
             self._parent = _fact(after.leaf).decode()
             self._newest = max(self._newest, after.newest)
 
-    def wake(self) -> None:
-        """Something has come of an attempt to write, or nothing ever will."""
-        self._growth.grew()
-
     def settle(self, job: LogJob) -> None:
         """Apply the result of ``job``. Idempotent, even if an earlier call was
         interrupted."""
@@ -273,7 +270,6 @@ class TranscriptLog:
             self._add(encode(Unrecorded(missing)) or b"")
         if self._closed and not self.lines:
             self._store.forget(self)
-        self.wake()
 
     def _add(self, rest: bytes) -> None:
         store = self._store

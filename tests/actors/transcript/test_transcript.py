@@ -338,7 +338,15 @@ class Crash(Exception):
 
 WRITER = {
     "actors.transcript._writer": {"transcript_writer"},
-    "actors.transcript": {"begin", "want_all", "write", "_settle", "settle_meta"},
+    "actors.transcript": {
+        "begin",
+        "finish",
+        "want_all",
+        "write_wanted",
+        "write",
+        "_settle",
+        "settle_meta",
+    },
     "actors.transcript._log": {"settle", "_advance"},
 }
 
