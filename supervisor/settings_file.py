@@ -123,7 +123,7 @@ class FileSettings:
     model: str | None = None
     """What it calls the model."""
     problems: tuple[Problem, ...] = ()
-    """What is not honoured, and takes nothing away from what is forbidden."""
+    """What is not honoured; all that is forbidden stays forbidden."""
 
 
 def read_settings(path: str | os.PathLike[str]) -> FileSettings:

@@ -91,8 +91,8 @@ def read_order(
 def _usual_mode(read: FileSettings, *, is_script: bool, is_asking: bool) -> Mode:
     """Return the mode where the command line names none.
 
-    What a settings file calls default is a mode as well, and asks a person where one
-    is there, but for a script, which nobody sits before.
+    The ``default`` of a settings file is a mode as well. It asks a person where one is
+    there, except for a script, which nobody watches.
     """
     if read.mode is not None and read.mode != "default":
         return read.mode
@@ -103,7 +103,7 @@ def _usual_mode(read: FileSettings, *, is_script: bool, is_asking: bool) -> Mode
 
 
 def _read_settings_file(name: str | None, model: str | None) -> FileSettings:
-    """Return what a settings file says; tell what of it is not honoured."""
+    """Return what a settings file says; say aside what is not honoured."""
     if name is None:
         return FileSettings(source=Path())
     with refusing(SettingsError, of="--settings"):

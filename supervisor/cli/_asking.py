@@ -19,7 +19,7 @@ from ._stdin import Stdin
 from ._stdout import Stdout
 
 _SHOWN = 20_000
-"""Characters shown of one argument; of more it is said that there are more."""
+"""Characters shown of one argument; a note says how many more there are."""
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False}
 _FIELDS = {"approval_id", "allow", "reason"}
 _EVENTS_KEPT = 10_000
@@ -164,7 +164,7 @@ class JsonAsker:
         if not isinstance(fields, dict) or not (
             {"approval_id", "allow"} <= fields.keys() <= _FIELDS
         ):
-            return f"an answer must be {shape}, of which the reason may be left out"
+            return f"an answer must be {shape}; the reason may be left out"
         given = cast("dict[str, Any]", fields)
         try:
             is_taken = self._questions.approvals.answer(

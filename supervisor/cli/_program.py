@@ -41,8 +41,8 @@ def exit_code(
     """Return what to exit with, after `open_program`, and say aside what has ended it
     early: ``problem``, or that standard output takes nothing more.
 
-    ``therefore`` is what has come of it if its reader has gone; of None not even that
-    is said.
+    ``therefore`` says what followed if the reader has gone; with None nothing is said
+    then, not even that it has gone.
     """
     why = problem if stopping.number is None else None
     if stopping.number == 0 and stdout.failure is not None:

@@ -96,7 +96,7 @@ def _number(text: str) -> float | None:
 
 def limits(most: int | None = None) -> Limits:
     """Return the limits that the environment sets, with at most ``most`` tasks if
-    that is said."""
+    that is given."""
     # Whoever only asks for help need not wait until a runtime is loaded.
     from ..settings import read_limits
 

@@ -36,7 +36,7 @@ from ..tree import Event, Gap, Straggler
 from ._stdout import Stdout
 
 _DETAIL = 100
-"""Characters of what is said besides, on a line."""
+"""Characters of a detail, on a line."""
 
 
 class View:

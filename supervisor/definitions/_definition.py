@@ -104,8 +104,8 @@ def _rather(name: str) -> str:
     """Return what to write for the name of a tool with an argument."""
     if newer(name.partition("(")[0]) == "Agent":
         return (
-            "which types may be launched is said by permission rules: name Agent, and "
-            "deny Agent(TYPE) there for each that may not"
+            "permission rules say which types may be launched: name Agent, and deny "
+            "Agent(TYPE) there for each that may not"
         )
     return "name the tool, and restrict its calls by a permission rule"
 

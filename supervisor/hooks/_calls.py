@@ -383,7 +383,7 @@ _WITHOUT: Final[Mapping[Event, str]] = {
     "SubagentStop": "the agent may end without it",
     "Stop": "the agent may end without it",
 }
-"""What becomes of what a hook was called about, if that has said nothing."""
+"""What happens if a hook that was called has said nothing."""
 
 _Job: TypeAlias = tuple[Hook, Event, Mapping[str, Any]]
 
@@ -436,8 +436,8 @@ def _last(values: Iterable[T | None]) -> T | None:
 
 
 def _objections(answers: Iterable[Answer], default: str) -> str | None:
-    """Return what hooks have to say of what is over; ``default`` is for one that
-    gives no reason."""
+    """Return what hooks say of something that is over; ``default`` stands for a reason
+    that is not given."""
     said: list[str | None] = []
     for answer in answers:
         if answer.effect == "deny":
@@ -451,7 +451,7 @@ def _joined(texts: Iterable[str | None]) -> str | None:
 
 
 def _strictest(answers: Iterable[Answer]) -> Decision | None:
-    """Return what counts of what several hooks say of one call."""
+    """Return the strictest of what several hooks say of one call."""
     found = {answer.effect: answer.reason for answer in reversed([*answers])}
     for effect, default in _BY_DEFAULT:
         if effect in found:

@@ -43,8 +43,8 @@ async def run_hook_command(
     the project, and return how it has ended.
 
     What it leaves behind is killed when it has ended. Cancelled, all of it is
-    killed at once, and it returns when that is done. Of what it prints the start
-    is kept, and the rest read and dropped.
+    killed at once, and it returns when that is done. The start of what it prints
+    is kept; the rest is read and dropped.
 
     Raises:
         OSError: if it cannot be started.

@@ -40,12 +40,12 @@ class Hook:
             between them; or else a regular expression that is found anywhere in
             the name.
         timeout: the seconds that it may take; None for `Hooks.timeout`.
-        only: round tool calls, of which of them it is called: of those that this
-            rule would speak of if it denied them, whatever its effect is. One of
-            which ``matcher`` excludes all is refused.
+        only: round tool calls, for which of them it is called: for those that this
+            rule would match if it denied them, whatever its effect is. A rule is
+            refused if ``matcher`` excludes every call that it matches.
 
-    A matcher that no tool is called by may be for one that comes later. If it is
-    like the name of a tool, or a rule, a warning says so when an agent begins.
+    A matcher that is not the name of any tool may be for one that comes later. If it
+    is like the name of a tool, or like a rule, a warning says so when an agent begins.
 
     Raises:
         TypeError, ValueError: naming the argument and its value.
@@ -80,7 +80,7 @@ class Hook:
         if rule is not None and (right := matcher_for(rule, self.matcher)) is not None:
             raise ValueError(
                 f"only must be a rule about tools that matcher is for: the rule"
-                f" {rule.text!r} speaks of none that {self.matcher!r} matches, and the"
+                f" {rule.text!r} is about none that {self.matcher!r} matches, so the"
                 f" hook would never be called; write the matcher {right!r}"
             )
 
@@ -122,8 +122,8 @@ def _matches(matcher: str, name: str) -> bool:
 
 
 def matcher_for(only: Rule, matcher: str) -> str | None:
-    """Return the matcher that a hook for the calls of which ``only`` speaks needs, if
-    ``matcher`` excludes all of them; None if it does not."""
+    """Return the matcher that a hook with ``only`` needs, if ``matcher`` excludes every
+    call that ``only`` is about; None if it does not."""
     name = name_in(only)
     if is_for_all(matcher):
         return None

@@ -1,4 +1,4 @@
-"""Rules and hooks that guard nothing, for naming no tool that there is: pure.
+"""Rules and hooks that guard nothing, because no tool has the name in them: pure.
 
 A name that is like no other causes no warning: the tools of an MCP server, and those
 that a host gives to one agent and not to another, may come later. A name that is nearly
@@ -32,9 +32,9 @@ _SHOWN = 80
 def idle_guards(
     rules: Iterable[Rule], hooks: Hooks, tools: Callable[[], Iterable[str]]
 ) -> Iterator[str]:
-    """Return what to tell of each rule that denies or asks, and of each hook round
-    tool calls, that is for none of the known tools and for none of those that
-    ``tools`` returns, but may be meant for one of them."""
+    """Return a warning for each rule that denies or asks, and for each hook round tool
+    calls, that matches no known tool and none that ``tools`` returns, but may be meant
+    for one of them."""
     suspects = [rule for rule in rules if rule.effect != "allow" and _is_suspect(rule)]
     called = [
         (field, hook)
@@ -50,7 +50,7 @@ def idle_guards(
         if (meant := misspelt(rule, there)) is not None:
             yield (
                 f"the rule {_shown(rule.text)}, which is to {rule.effect}, matches"
-                f" nothing: it speaks of no tool that there is; {meant} may be meant"
+                f" nothing: no tool here has its name; {meant} may be meant"
             )
     for field, hook in called:
         for why in _why_idle(hook, there):
@@ -59,7 +59,7 @@ def idle_guards(
 
 @lru_cache(maxsize=1024)
 def _is_suspect(rule: Rule) -> bool:
-    # Without a look at the tools that there are, which must be made for that.
+    # The tools of the runtime are not looked at: they would have to be made first.
     return not speaks_of_any(rule, KNOWN)
 
 
@@ -72,7 +72,7 @@ def _why_idle(hook: Hook, there: Sequence[str]) -> Iterator[str]:
         yield from _why_no_match(hook, there)
     if hook.only is not None and (meant := misspelt(hook.only, there)) is not None:
         yield (
-            f"its rule {_shown(hook.only.text)} speaks of no tool that there is;"
+            f"its rule {_shown(hook.only.text)} is about no tool here;"
             f" {meant} may be meant"
         )
 

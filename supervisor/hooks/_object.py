@@ -1,7 +1,7 @@
 """What the JSON object of a hook means: pure.
 
-Whatever has one meaning is read. Of what has none nothing follows but a warning; only
-a denial counts all the same, since who prints one wanted to forbid something.
+Whatever has one meaning is read. What has none causes only a warning, but a denial
+counts all the same, because whoever prints one wanted to forbid something.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TEXT_LIMIT: Final = 10_000
 """Characters kept of a text of a hook, from the start."""
 
 TAKEN: Final = "; it is taken for a denial"
-"""What is said of an answer that is not understood, and can mean nothing else."""
+"""The end of a warning about an answer that can only mean a denial."""
 
 _SHOWN: Final = 80
 _JUDGES: Final = ("PreToolUse", "PermissionRequest")

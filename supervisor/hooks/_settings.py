@@ -259,11 +259,11 @@ class HookReader:
         if right is not None:
             self._refuse(
                 place,
-                f"the matcher {shown(matcher)} excludes all of which it speaks, so that"
+                f"the matcher {shown(matcher)} excludes every call that it is about, so"
                 f' the hook is never called: write "matcher": {json.dumps(right)}',
             )
         elif (meant := misspelt(only, ())) is not None:
-            what = f"the rule {shown(only.text)} speaks of no tool that is known"
+            what = f"the rule {shown(only.text)} is about no known tool"
             self._note(place, f"{what}; {meant} may be meant")
         return only
 

@@ -1,4 +1,4 @@
-"""What rules and modes say of a tool call: pure, but for where its paths lead."""
+"""What rules and modes say of a tool call: pure, except for where its paths lead."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class Seen:
 
 
 def look(rules: Iterable[Rule], request: ToolRequest) -> Seen:
-    """See what a call means, and where the paths lead of which it or a rule speaks."""
+    """Return what a call means, and where the paths lead that it or a rule names."""
     use, cwd, follow = request.tool_use, request.cwd, request.follow
     arguments = use.input if request.fill is None else request.fill(use.input)
     home = request.home or home_directory()

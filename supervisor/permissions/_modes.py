@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from ._near_names import plain_name
 
 Mode: TypeAlias = Literal["default", "accept_edits", "plan", "bypass", "deny", "bubble"]
-"""What a call may do of which no rule speaks: see the module."""
+"""What a call may do where no rule decides: see the module."""
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 ModeName: TypeAlias = (
@@ -47,7 +47,7 @@ CLAUDE_NAMES: Final[Mapping[Mode, str]] = {
 _NOT_HERE: Final[Mapping[str, str]] = {
     "auto": "no classifier judges calls: write default, accept_edits or bubble",
     "delegate": "tools are taken away by Agent.tools: write default",
-    "ask": "who is asked says Permissions.ask; or write bubble",
+    "ask": "Permissions.ask says who is asked; or write bubble",
     "yolo": "write bypass",
 }
 

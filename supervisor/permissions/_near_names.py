@@ -1,4 +1,4 @@
-"""Names that somebody may have meant who has written another: pure."""
+"""Names that may be meant by a name that does not exist: pure."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ _WILD: Final = re.compile(r"[*?\[\\]")
 
 
 def _literal(directory: str, names: Iterable[str]) -> _Anchored:
-    """Return the pattern of which every character stands for itself."""
+    """Return a pattern in which every character stands for itself."""
     return _Anchored(directory, tuple(re.compile(re.escape(name)) for name in names))
 
 

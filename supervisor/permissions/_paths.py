@@ -24,7 +24,7 @@ PATTERN_ARGUMENTS: Final[Mapping[str, str]] = {"Glob": "pattern", "Grep": "glob"
 """In which argument a search takes the names of files."""
 
 HERE: Final = "."
-"""The directory of an agent of which nobody knows it."""
+"""The directory of an agent whose directory is not known."""
 
 
 def home_directory(environ: Mapping[str, str] | None = None) -> str | None:
@@ -108,7 +108,7 @@ def paths_named(tool: str, arguments: Mapping[str, Any]) -> list[str] | None:
 
 
 def unknown_arguments(tool: str, arguments: Mapping[str, Any]) -> list[str]:
-    """Return the arguments of which nobody knows what they mean to a tool for files."""
+    """Return the arguments of a tool for files whose meaning is not known."""
     return [name for name in arguments if name not in ARGUMENTS[tool]]
 
 
@@ -178,8 +178,7 @@ def every_place(path: str, place: Place) -> list[str] | None:
 def paths_to_follow(
     tool: str, arguments: Mapping[str, Any], cwd: str | None, home: str | None
 ) -> list[str]:
-    """Return the absolute paths of which a judgement of a call wants to know where
-    they lead."""
+    """Return the absolute paths that must be followed in order to judge a call."""
     paths: list[str] = []
     if tool in PATH_ARGUMENTS:
         for path in paths_named(tool, arguments) or ():

@@ -28,7 +28,7 @@ from ._tool_names import (
 
 _TEXT_ARGUMENTS: Final = {"Agent": "subagent_type", "SendMessage": "to"}
 _CONTENT: Final = {"Bash": "command", "WebFetch": "url", **PATH_ARGUMENTS}
-"""Of which argument a bare pattern speaks."""
+"""The argument that a bare pattern is about."""
 
 _SHAPE: Final = re.compile(r"([A-Za-z0-9_.*-]+)(?:\((.*)\))?", re.DOTALL)
 _ARGUMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
@@ -50,7 +50,7 @@ class ParsedRule:
     kind: PatternKind = "any"
     pattern: str = ""
     argument: str = ""
-    """Of which the pattern speaks."""
+    """The one that the pattern is about."""
 
 
 @lru_cache(maxsize=1024)
@@ -171,7 +171,7 @@ def _pattern_rule(name: str, pattern: str) -> ParsedRule:
             " own"
         )
     raise BadPattern(
-        f"a rule about {name} says of which argument it speaks:"
+        f"a rule about {name} must name an argument:"
         f" {name}(ARGUMENT={pattern}), or {name} for all calls"
     )
 

@@ -188,7 +188,7 @@ class Rule:
         return _forbids(parsed, newer(tool), arguments, place)
 
     def places(self, tool: str, cwd: str | None, home: str | None = None) -> list[str]:
-        """Return the paths in the rule of which it wants to know where they lead."""
+        """Return the paths in the rule that must be followed in order to match it."""
         parsed = _parsed(self)
         if (
             self.effect == "allow"

@@ -146,7 +146,7 @@ def is_of_server(server: str, tool: str) -> bool:
 
 
 def is_whole_server(name: str) -> bool:
-    """Tell whether it is the name of an MCP server, and of none of its tools."""
+    """Tell whether it is the name of an MCP server and not of one of its tools."""
     return name.startswith("mcp__") and "__" not in name.removeprefix("mcp__")
 
 

@@ -260,7 +260,7 @@ class _Agent:
         return self._answer(task.snapshot(), call, "request")
 
     def _type_of(self, agent_id: str) -> str:
-        """Return the type of an agent, of which perhaps only a file is left."""
+        """Return the type of an agent, which may be left only as a file."""
         found = find_agent(self._runtime, self._owner, agent_id)
         if not isinstance(found, TaskHandle):
             return found.type

@@ -294,7 +294,7 @@ class _Bash:
 
 
 def _without_directory(snapshot: TaskSnapshot, shell: Shell) -> str | None:
-    """Return a sentence if the command could not begin for want of its directory."""
+    """Return a sentence if the command could not begin because of its directory."""
     error = snapshot.error
     if shell.cwd is None or error is None or error.type not in _NO_DIRECTORY:
         return None

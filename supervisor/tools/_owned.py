@@ -43,9 +43,9 @@ def find(runtime: Runtime, owner: str | None, task_id: str) -> TaskHandle:
     """Return a task that belongs to ``owner``.
 
     Raises:
-        Refused: if there is none of this id, listing those that there are; if it is
-            somebody else's; or if it is an agent of an earlier program, of which
-            only the directory knows.
+        Refused: if no task has this id, with a list of those that run; if it is
+            somebody else's; or if it is an agent of an earlier program, which only
+            the directory knows.
     """
     found = find_agent(runtime, owner, task_id)
     if isinstance(found, TaskHandle):
@@ -126,8 +126,8 @@ def is_told(task: TaskSnapshot, owner: str | None) -> bool:
 
 
 def takes_over(runtime: Runtime, owner: str | None, task: TaskSnapshot) -> bool:
-    """Let an answer tell ``owner`` of the end of ``task`` in the place of what would
-    be told; False if that has been told already."""
+    """Let an answer tell ``owner`` of the end of ``task`` instead of its notification;
+    False if that has been read already."""
     is_told_of = task.background and is_told(task, owner)
     return not is_told_of or runtime.consume(task.id)
 

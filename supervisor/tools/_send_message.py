@@ -65,8 +65,8 @@ def send_message(runtime: Runtime, owner: str | None) -> Tool:
         )
 
     def fill(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return them with the type of an agent that would go on: who may not start
-        one may not have it go on, either."""
+        """Return them with the type of an agent that would go on: whoever may not start
+        it may not let it go on, either."""
         agent_id = arguments.get("to")
         if not isinstance(agent_id, str):
             return arguments
