@@ -1,7 +1,7 @@
-"""Agents without a key: what their models say is written down, all else is real.
+"""Agents without a key: what their models say is written down; everything else is real.
 
-The script is JSON here, so that nothing needs to be installed. As a file of its own
-it can be played with ``trio-supervisor agent SCRIPT``; see ``examples/agent.yaml``.
+The script is JSON here, so nothing needs to be installed. In a file of its own it can
+be played with ``trio-supervisor agent SCRIPT``; see ``examples/agent.yaml``.
 """
 
 from __future__ import annotations

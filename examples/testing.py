@@ -2,8 +2,8 @@
 hour that they take passes at once.
 
 `deploy` is the code under test; the two functions below it are what you would
-write in a test file for pytest with pytest-trio. For these two to be run it needs
-``trio_mode = true`` in pytest's configuration, or ``@pytest.mark.trio`` on each.
+write in a test file for pytest with pytest-trio. It runs them if its configuration
+has ``trio_mode = true``, or if each has ``@pytest.mark.trio``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Let a model run commands and agents: the tools, the reminder, and the
 notifications.
 
-The "model" here is a script of what it would ask for in each turn, and so is that
-of its agents.
+The "model" here is a script: it says what a model would ask for in each turn. So is
+the model of its agents.
 """
 
 from __future__ import annotations

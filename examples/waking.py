@@ -1,9 +1,9 @@
 """Wake a model: a user types, tasks end, and a model answers both, one at a time.
 
-The host has three parts. What the user types is a turn that the host begins by
-itself; what has ended in the background comes as a wake, between the turns; and a
-long turn looks now and then at what has ended meanwhile. Its schedule needs the extra
-``agents``: pip install '.[agents]' in the source.
+The host has three parts. What the user types is a turn that the host begins. What
+has ended in the background comes as a wake, between the turns. And a long turn looks
+now and then at what has ended meanwhile. The schedule needs the extra ``agents``:
+pip install '.[agents]' in the source.
 """
 
 from __future__ import annotations

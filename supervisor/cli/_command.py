@@ -189,8 +189,8 @@ def run(
         ) from error
     if words:
         raise refusal(
-            f"Unexpected {words[0]!r}: a program stands after --, a line for the shell"
-            " after -c."
+            f"Unexpected {words[0]!r}: write -- before a program, or -c before a line"
+            " for the shell."
         )
     lines = list(commands)
     if argv := ctx.meta.get(_ARGV):

@@ -410,9 +410,9 @@ async def test_a_command_line_cannot_speak_to_the_terminal(tmp_path: Path) -> No
     [
         (["run"], "No command"),
         (["run", "--"], "No command"),
-        (["run", "touch", "started"], "'touch': a program stands after --"),
-        (["run", "touch", "-a", "started"], "'touch': a program stands after --"),
-        (["run", "touch", "--max", "x"], "'touch': a program stands after --"),
+        (["run", "touch", "started"], "'touch': write -- before a program"),
+        (["run", "touch", "-a", "started"], "'touch': write -- before a program"),
+        (["run", "touch", "--max", "x"], "'touch': write -- before a program"),
         (["run", "-c", ""], "''"),
         (["run", "-c", "touch started", "-c", " "], "' '"),
         (["run", "--max", "0"], "0 is not"),
