@@ -343,7 +343,7 @@ def _read(
     first = len(lines)
     while first:
         first -= 1
-        if not first & (STEP - 1):
+        if first and not first & (STEP - 1):
             go_on()
         record = parse(lines[first])
         uuid = record["uuid"]
