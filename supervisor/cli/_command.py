@@ -234,7 +234,7 @@ def run(
     metavar=f"[{'|'.join(MODES)}]",
     type=values.option(read_mode),
     help="What agents may do where no rule and no hook decides.  [default: that of"
-    " --settings; else bypass for a script, and for a model bubble, which asks, on a"
+    " --settings; else bypass for a script; for a model bubble, which asks, on a"
     " terminal, and default elsewhere]",
 )
 @click.option(
@@ -250,7 +250,8 @@ def run(
     metavar="RULE",
     multiple=True,
     type=values.option(partial(Rule, "deny")),
-    help="Refuse them, whatever else allows them. Any number of times.",
+    help="Refuse a tool, or some calls of it, whatever else allows them. Any number of"
+    " times.",
 )
 @click.option(
     "--settings",
