@@ -100,9 +100,9 @@ class Life:
         # Refs, because a pool that crashed comes back as another object.
         self._pools: dict[str, ActorRef[Any]]
 
-    def attach(self, shells: ActorRef[Any], agents: ActorRef[Any]) -> None:
+    def attach(self, pools: dict[str, ActorRef[Any]]) -> None:
         """Called once, when the tree stands."""
-        self._pools = {"shells": shells, "agents": agents}
+        self._pools = pools
 
     def current_task(self) -> Task | None:
         """Return the task of this runtime from which the call comes, if any."""
@@ -351,11 +351,12 @@ class Life:
         return self.runs.run_all(task)
 
     def new_run_id(self, task_id: str, after: str | None = None) -> str:
-        """Return the id of a new run of a task, the last run of which was ``after``,
-        perhaps in an earlier runtime: a number that is higher than that of the last
-        run, and than those of all runs that this runtime has begun before. A number
-        from a file is that of its task alone, and after the highest that there can be
-        the task goes on with those of the runtime."""
+        """Return the id of a new run of a task. ``after`` is the id of its last run,
+        perhaps in an earlier runtime.
+
+        The number in the id is higher than that of the last run, and than those of all
+        runs that this runtime has begun. A number from a file counts for its own task
+        alone. After the highest possible number the task gets those of the runtime."""
         self._runs_begun = number = self._runs_begun + 1
         if after is not None:
             last = int(after.rpartition("-")[2])

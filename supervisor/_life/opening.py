@@ -16,15 +16,16 @@ from trio.lowlevel import enable_ki_protection
 from actors.notifier import notifier
 from actors.transcript.hosting import transcript_writer
 
+from .._tasks.kinds import POOLS
 from ..tree._spec import Backoff, child
 from ..tree._supervisor import Supervisor, open_dynamic_supervisor, open_supervisor
 from .life import Life
 
 _CLOSE_BUDGET = 30.0
-# What makes the writer of transcripts crash may last, and nobody waits for it: with
-# these delays it may crash for ever, and no task ends for it.
+# What makes the writer of transcripts crash may last, and nobody waits for the writer.
+# With these delays it may crash for ever without ending a task.
 _WRITER_BACKOFF = Backoff(0.1, 5.0)
-_NAMES = {"transcripts", "notifier", "shells", "agents"}
+_NAMES = {"transcripts", "notifier", *POOLS}
 
 
 class RuntimeTree:
@@ -49,10 +50,12 @@ class RuntimeTree:
                     life.delivery.tell_progress,
                     drain=5.0,
                 ),
-                child("shells", open_dynamic_supervisor, kind="supervisor"),
-                child("agents", open_dynamic_supervisor, kind="supervisor"),
+                *(
+                    child(pool, open_dynamic_supervisor, kind="supervisor")
+                    for pool in POOLS
+                ),
             ],
-            # For the notifier: a crash now and then is none of the tasks' business.
+            # For the notifier: a crash of it now and then does not concern the tasks.
             intensity=10,
             period=10.0,
             name="runtime",
@@ -76,7 +79,7 @@ class RuntimeTree:
             self._life.is_stopping = True
         else:
             self._life.delivery.notifier = refs["notifier"]
-            self._life.attach(refs["shells"], refs["agents"])
+            self._life.attach({pool: refs[pool] for pool in POOLS})
         return root
 
     @enable_ki_protection

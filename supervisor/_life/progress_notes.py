@@ -23,7 +23,7 @@ _PATH_SHOWN: Final = 4_096
 
 
 class ProgressNotes:
-    """Which progress of each task its parent was told of.
+    """The progress of each task that its parent knows of.
 
     A note says what is new when it is taken. Until then there is only one for each
     task, and the end of the task supersedes it.
@@ -84,7 +84,7 @@ class ProgressNotes:
 
 def furthest(before: Progress, now: Progress) -> Progress:
     """Return ``now``, with no count below ``before``: a task that was run again
-    counts from 0, and what it has done twice is no news."""
+    counts from 0, and what it does for the second time is not new."""
     return attrs.evolve(
         now,
         bytes_written=max(before.bytes_written, now.bytes_written),

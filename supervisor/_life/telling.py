@@ -234,20 +234,21 @@ class Delivery:
         self._table = table
         self._events = events
         self._notes = 0
-        # The id of the last that was told to have been made.
+        # The id of the last one for which `Notified` was emitted.
         self._told = ""
         self.outbox = Outbox(self._on_ack, partial(self.warn, None))
         self.latest: dict[str, Progressed] = {}
-        """How far tasks have come, of each the latest that nobody was told."""
+        """By task, the latest progress that was not told yet."""
         # The tasks of which a `Progressed` waits in the mailbox of the notifier.
         self._queued: set[str] = set()
         self.refused = 0
         """How many messages came too late, or twice."""
 
     def tell(self, task: Task, remaining: int, parent: AgentTask | None) -> None:
-        """Record the end of a background task, in the step in which it ends;
-        ``remaining`` others of its owner have not ended. That of an agent's own
-        task is for its ``parent`` alone. Called again after a failure it goes on."""
+        """Record the end of a background task, in the step in which it ends.
+
+        ``remaining`` others of its owner have not ended. The end of an agent's own
+        task is for its ``parent`` alone. A call after a failure does what is left."""
         outbox, note = self.outbox, task.note
         if note is None:
             number = self._notes + 1
@@ -397,7 +398,7 @@ class Delivery:
         return task.note is not None and self.outbox.consume(task.note)
 
     def _on_ack(self, note: Notification, how: Ack) -> None:
-        # Called again after a failure it goes on; told is what has been done.
+        # A call after a failure does what is left. The event comes last.
         task = self._table.find(note.task_id)
         # Under its id there may be a later record.
         if task is not None and task.note is note:
@@ -406,13 +407,15 @@ class Delivery:
             if note.notify != "silent":
                 task.note = None
         reader = None if note.owner is None else self._table.live.get(note.owner)
-        if reader is not None and reader.as_agent is not None:
-            reader.as_agent.acknowledged(note)
+        agent = None if reader is None else reader.as_agent
+        if agent is not None:
+            agent.acknowledged(note)
         self._events.emit(Acked, note.id, note.task_id, how)
 
     def let_go(self, task: Task) -> None:
-        """Nobody waits to hear of this ended task any more: it may be forgotten.
-        One whose turn that is goes, with its output file."""
+        """Nobody waits to hear of this ended task any more: it may be forgotten. If
+        there are too many of these, the first to end is forgotten now, and its output
+        file is removed."""
         forgotten = self._table.release(task)
         if forgotten is not None and forgotten.rare is not None:
             forgotten.remove_output()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import attrs
 
 Pool = Literal["shells", "agents"]
+POOLS: tuple[Pool, ...] = get_args(Pool)
+"""Each is a child of the runtime's root, and a cap of `Limits`."""
 
 
 @attrs.frozen

@@ -34,7 +34,7 @@ from trio.lowlevel import ParkingLot, enable_ki_protection
 
 from actors.house import check_type, check_whole
 
-from .kinds import KINDS
+from .kinds import KINDS, POOLS
 from .record import Table, Task
 
 # ---- The places, and those who wait for one ----
@@ -93,7 +93,7 @@ class Limits:
     earlier runtimes in the directory, and transcripts, do not count."""
 
     def __attrs_post_init__(self) -> None:
-        for name in ("total", "shells", "agents", "disk"):
+        for name in ("total", *POOLS, "disk"):
             check_whole(name, getattr(self, name), 1, none=True, wrong=ValueError)
         check_whole("backlog", self.backlog, 1, wrong=ValueError)
         for name in ("models", "providers"):
@@ -157,11 +157,9 @@ class Slots(Generic[T]):
 
     def __init__(self, limits: Limits) -> None:
         total = _caps(limits.total)
-        caps: dict[str | None, tuple[_Cap, ...]] = {
-            None: total,
-            "shells": (*total, *_caps(limits.shells)),
-            "agents": (*total, *_caps(limits.agents)),
-        }
+        caps: dict[str | None, tuple[_Cap, ...]] = {None: total}
+        for pool in POOLS:
+            caps[pool] = (*total, *_caps(getattr(limits, pool)))
         self._of_type = {name: caps[kind.cap] for name, kind in KINDS.items()}
         self._models = {name: _Cap(cap) for name, cap in limits.models.items()}
         self._providers = {name: _Cap(cap) for name, cap in limits.providers.items()}
@@ -315,8 +313,10 @@ class Slots(Generic[T]):
 def _move(caps: Iterable[_Cap], change: int) -> None:
     """Change the free places of each cap by ``change``, or of none if that fails."""
     moved: list[tuple[_Cap, int]] = []
+    # A loop: before Python 3.12 a comprehension is a call of its own, and every task
+    # comes here twice.
     for cap in caps:
-        moved.append((cap, cap.free + change))  # noqa: PERF401 - one frame less
+        moved.append((cap, cap.free + change))  # noqa: PERF401
     # All memory has been taken: plain assignments cannot fail half-way.
     for cap, free in moved:
         cap.free = free

@@ -364,14 +364,14 @@ class Table:
     def __init__(self) -> None:
         self.live: dict[str, Task] = {}
         self.ended: dict[str, Task] = {}
-        # Those of the ended that may go, by type and apart those of which nobody
-        # was to hear, which would drive out the others, as heaps: the first to end
-        # goes first, whatever was heard of first.
         # Made by the first who waits until none is live.
         self._empty: trio.Event | None = None
+        # The ended tasks that may be forgotten: a heap for each type, in which the
+        # first to end is the first to go. Tasks in the foreground have heaps of their
+        # own, or they would drive out those in the background.
         self._evictable: dict[tuple[str, bool], list[tuple[int, str]]] = {}
         self._ends = 0
-        # The ids of background tasks, by owner; nobody has none.
+        # The ids of background tasks, by owner. An owner without any has no entry.
         self._unfinished: dict[str | None, dict[str, None]] = {}
 
     def is_live(self, task: Task) -> bool:
