@@ -115,6 +115,8 @@ class AgentHooks:
     time_left: Callable[[], float] = attrs.field(default=lambda: math.inf, kw_only=True)
     _started: bool = attrs.field(default=False, init=False)
     owes_stop: bool = attrs.field(default=False, init=False)
+    """Whether stop hooks are to be called: not before `on_start`, nor once `on_stop` has
+    let it end."""
     _blocks: int = attrs.field(default=0, init=False)
     """How many times in a row stop hooks have made it go on."""
     was_killed: bool = attrs.field(default=False, init=False)
