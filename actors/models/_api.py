@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 import trio
@@ -18,6 +18,7 @@ import trio
 from .._kernel.checks import check_text, check_whole
 from ..agent import AgentTool, Message
 from ..env import Env, real_env
+from ..text import encodable_data
 from ._asking import PartialReply, ask
 from ._model import Model, ModelFailed, Told
 from ._retry import is_temporary, retry_after, retrying
@@ -92,6 +93,16 @@ class _ApiModel:
         if isinstance(error, (root, httpx2.StreamError)):
             return ModelFailed(f"{type(error).__name__}: {error}")
         return None
+
+
+def described(tools: Sequence[AgentTool], schema: str) -> list[dict[str, Any]]:
+    """Return what a request says of the tools, with the key that the API has for the
+    ``schema`` of their arguments."""
+    told = [
+        {"name": tool.name, "description": tool.description, schema: tool.schema}
+        for tool in tools
+    ]
+    return cast("list[dict[str, Any]]", encodable_data(told))
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from ..agent import (
 )
 from ..env import Env
 from ..text import encodable, encodable_data
-from ._api import Api, open_api
+from ._api import Api, described, open_api
 from ._asking import read_arguments, unreadable
 from ._model import Model, ModelFailed
 from ._wording import since_compaction, wording
@@ -84,18 +84,10 @@ def _sdk() -> tuple[ModuleType, type[Exception], Callable[..., Any]]:
 def _request(
     messages: Sequence[Message], tools: Sequence[AgentTool], system: str | None
 ) -> dict[str, Any]:
-    described = [
-        {
-            "name": tool.name,
-            "description": tool.description,
-            "input_schema": tool.schema,
-        }
-        for tool in tools
-    ]
     return {
         "max_tokens": _MAX_TOKENS,
         "messages": to_anthropic(messages),
-        "tools": encodable_data(described) or None,
+        "tools": described(tools, "input_schema") or None,
         "system": None if system is None else encodable(system),
     }
 

@@ -25,7 +25,7 @@ from ..agent import (
 )
 from ..env import Env
 from ..text import encodable_data
-from ._api import Api, open_api
+from ._api import Api, described, open_api
 from ._asking import read_arguments, unreadable
 from ._model import Model, ModelFailed
 from ._wording import since_compaction, wording
@@ -76,19 +76,11 @@ def _sdk() -> tuple[ModuleType, type[Exception], Callable[..., Any]]:
 def _request(
     messages: Sequence[Message], tools: Sequence[AgentTool], system: str | None
 ) -> dict[str, Any]:
-    described = [
-        {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.schema,
-        }
-        for tool in tools
-    ]
-    functions = [{"type": "function", "function": it} for it in described]
+    functions = described(tools, "parameters")
     return {
         "messages": to_openai(messages, system),
         "stream_options": {"include_usage": True},
-        "tools": encodable_data(functions) or None,
+        "tools": [{"type": "function", "function": it} for it in functions] or None,
     }
 
 
