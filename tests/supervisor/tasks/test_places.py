@@ -108,6 +108,8 @@ async def test_in_any_history_no_cap_is_exceeded_and_every_task_ends(
     assert caps.total is not None and caps.agents is not None
     top: list[TaskHandle] = []
     working = most_working = 0
+    # A task that fails of one would end as others do.
+    unexpected: list[Exception] = []
 
     async def works() -> None:
         nonlocal working, most_working
@@ -122,10 +124,13 @@ async def test_in_any_history_no_cap_is_exceeded_and_every_task_ends(
         kind = chance.choice(["local_agent", "local_bash"])
 
         async def body(ctx: Context[object], report: Report) -> None:
-            await works()
-            for _ in range(chance.randrange(4)):
-                await wait_somehow()
+            try:
                 await works()
+                for _ in range(chance.randrange(4)):
+                    await wait_somehow()
+                    await works()
+            except Exception as error:
+                unexpected.append(error)
             if chance.random() < 0.1:
                 raise ValueError("failed")
 
@@ -196,6 +201,7 @@ async def test_in_any_history_no_cap_is_exceeded_and_every_task_ends(
                 await runtime.wait_idle()
         finally:
             trio.lowlevel.remove_instrument(watch)
+        assert unexpected == []
         assert watch.most <= caps.total
         assert watch.most_agents <= caps.agents
         if not moves:
