@@ -34,7 +34,9 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Wall-clock time, for people and files only: no decision rests on it."""
+    """The time on the wall clock. People and files are told it. Only two things are
+    decided by it: when a scheduled prompt is due, and how long to wait for an API that
+    has named a date."""
 
     def now(self) -> datetime:
         """Return the current time, aware and in UTC."""
@@ -189,14 +191,14 @@ class Process(Protocol):
 
 
 class Processes(Protocol):
-    """Starts process trees and outlives none of them."""
+    """It starts process trees. None of them outlives it."""
 
     def environment(self) -> dict[str, str]:
         """Return a copy of the environment that programs inherit."""
         ...
 
     def directory(self) -> str:
-        """Return the absolute directory in which programs start that are given none.
+        """Return the absolute directory in which a program starts if it is given none.
 
         Raises:
             OSError: if it is gone.
@@ -218,26 +220,25 @@ class Processes(Protocol):
     ) -> Process:
         """Start ``argv`` in a session of its own and return the tree.
 
-        Standard input is ``/dev/null``, or with ``"pipe"`` what `Process.send`
-        writes; stdout and stderr are one pipe, or with ``stderr="pipe"`` two.
-        With a ``terminal`` all three are a new pseudo-terminal of that size,
-        without echo, the controlling one of the session, and `Process.send`
-        types on it.
+        Standard input is ``/dev/null``, or with ``"pipe"`` what `Process.send` writes.
+        Stdout and stderr are one pipe, or with ``stderr="pipe"`` two. With a
+        ``terminal``, all three are a new pseudo-terminal of that size. It has no echo
+        and controls the session. `Process.send` types on it.
 
         ``nice`` is the niceness of the leader. ``rlimits`` sets its resource
-        limits, soft and hard: the names are those of the module `resource`
-        without ``RLIMIT_``, in lower case, such as ``cpu`` or ``as``; -1 is no
-        limit. Descendants inherit both.
+        limits, soft and hard. The names are those of the module `resource` without
+        ``RLIMIT_``, in lower case, such as ``cpu`` or ``as``. -1 means no limit.
+        Descendants inherit both.
 
-        ``env`` is the whole environment, to which the tree's marker variable
-        is added with the value ``marker``, another one for each tree. ``cwd``
-        None means the directory of this process. A program without a slash is
-        looked for in the ``PATH`` of ``env``, beginning from ``cwd``. Cancellation
-        while it starts leaves no process behind.
+        ``env`` is the whole environment. The marker variable is added to it. Each tree
+        has its own ``marker``, which is the value of that variable. ``cwd`` None means
+        the directory of this process. A program without a slash is looked for in the
+        ``PATH`` of ``env``, beginning from ``cwd``. A cancellation while it starts
+        leaves no process behind.
 
         Raises:
-            OSError: if it could not be started, as on a system that is not Unix,
-                with the errno of the failing call. Its filename is what failed:
+            OSError: if it could not be started, for instance on a system that is not
+                Unix. It has the errno of the failing call. Its filename is what failed:
                 ``cwd``, ``argv[0]``, ``"terminal"``, ``"nice"`` or ``"rlimit NAME"``.
             ValueError: if ``argv`` is empty, a string cannot be given to any
                 program (a NUL, a variable without a name), a limit has no such
@@ -247,8 +248,8 @@ class Processes(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """End every process left and give back every resource. Safe in a cancelled
-        scope, and more than once."""
+        """End every process left and give back every resource. It may be called in a
+        cancelled scope, and more than once."""
         ...
 
 
@@ -344,8 +345,8 @@ class Files(Protocol):
     """The few file operations the runtime needs."""
 
     def make_directory(self, path: Path) -> Path:
-        """Make ``path`` (mode 0700) and its parents; return it absolute. A directory
-        that is there already keeps its mode.
+        """Make ``path`` (mode 0700) and its parents, and return it as an absolute path.
+        A directory that is there already keeps its mode.
 
         Raises:
             OSError: if it cannot be made or is not a directory one can write to.
@@ -356,16 +357,16 @@ class Files(Protocol):
         """Create ``path`` exclusively (mode 0600), following no link.
 
         Raises:
-            FileExistsError: if anything is there already, be it a dangling link.
+            FileExistsError: if anything is there already, even a dangling link.
             OSError: if it cannot be created.
         """
         ...
 
     def reserve(self, path: Path) -> None:
-        """Create ``path`` as `create_output` does and leave it empty, closed.
+        """Create ``path`` as `create_output` does, and leave the file empty and closed.
 
         Raises:
-            FileExistsError, OSError: as there.
+            FileExistsError, OSError: as `create_output`.
         """
         ...
 
@@ -378,10 +379,9 @@ class Files(Protocol):
         ...
 
     def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
-        """Return the last ``limit`` bytes of a regular file, and whether bytes
-        precede them. If so, the rest of a UTF-8 character that was cut is left out.
-        Missing files, links, FIFOs and directories read as ``(b"", False)``; nothing
-        blocks.
+        """Return the last ``limit`` bytes of a regular file, and whether bytes precede
+        them. If so, the rest of a UTF-8 character that was cut is left out. Missing
+        files, links, FIFOs and directories read as ``(b"", False)``. Nothing blocks.
 
         Raises:
             OSError: if it is there and cannot be read, with ``path`` as its filename.
@@ -389,8 +389,8 @@ class Files(Protocol):
         ...
 
     def read_at(self, path: Path, offset: int, limit: int) -> bytes:
-        """Return at most ``limit`` bytes of a regular file from ``offset`` on;
-        ``b""`` after its end, and for what `read_tail` reads as empty.
+        """Return at most ``limit`` bytes of a regular file from ``offset`` on. After
+        the end it returns ``b""``, and also where `read_tail` reads nothing.
 
         Raises:
             OSError: as for `read_tail`.
@@ -406,7 +406,7 @@ class Files(Protocol):
         ...
 
     def remove(self, path: Path) -> None:
-        """Remove a file; one that is gone already is fine.
+        """Remove a file. It may be gone already.
 
         Raises:
             OSError: if it is there and cannot be removed.
@@ -414,8 +414,8 @@ class Files(Protocol):
         ...
 
     def names(self, directory: Path) -> list[str]:
-        """Return the names of what is in a directory, sorted; none if it is not
-        there.
+        """Return the names of what is in a directory, sorted. If it is not there,
+        return none.
 
         Raises:
             OSError: if it cannot be read.
@@ -426,11 +426,10 @@ class Files(Protocol):
         """Append whole lines to the regular file at ``path``, all of them or none.
 
         A file that is missing is created (mode 0600). No link is followed and
-        nothing blocks. What is there may end in the middle of a line, after a
-        crash: a newline is put first then. After an error the file is as long as
-        before. With ``durable`` it returns once the disk has the lines, and the name
-        of a new file. One at a time may append to a file; it may be called in any
-        thread.
+        nothing blocks. After a crash the file may end in the middle of a line. Then a
+        newline is written first. After an error the file is as long as before. With
+        ``durable`` it returns only when the lines, and the entry of a new file, are on
+        the disk. One caller at a time may append to a file. Any thread may call this.
 
         Raises:
             OSError: with ``path`` as its filename.
@@ -438,34 +437,34 @@ class Files(Protocol):
         ...
 
     def replace(self, path: Path, contents: bytes) -> None:
-        """Give ``path`` a new file (mode 0600) with these contents, in one step
-        for whoever reads; what was there, also a link, is replaced. After an error
-        it is as before, and nothing else is left in the directory.
+        """Put a new file (mode 0600) with these contents at ``path``, in one step.
+        Readers see the old file or the new one. A link is replaced, too. After an error
+        the old file is there, and nothing else is left in the directory.
 
         Raises:
-            OSError: with ``path`` as its filename, for instance of a directory.
+            OSError: with ``path`` as its filename, for instance if that is a directory.
         """
         ...
 
     def link(self, path: Path, target: str) -> None:
-        """Make ``path`` a symbolic link to ``target``, in place of whatever file or
-        link is there, in one step for whoever looks.
+        """Make ``path`` a symbolic link to ``target``, in one step. It replaces a file
+        or a link that is there.
 
         Raises:
-            OSError: with ``path`` as its filename; what was there is still there.
+            OSError: with ``path`` as its filename. What was there is still there.
         """
         ...
 
     def is_within(self, path: str, directory: str | None) -> bool:
         """Whether ``path`` is ``directory`` or below it, once all links are followed.
-        Both begin where the host runs, which is also what None means. False if it
-        cannot be looked at."""
+        Relative paths begin in the host's directory. None means that directory. If a
+        path cannot be looked at, the answer is False."""
         ...
 
     def follow(self, path: str) -> str | None:
-        """Return where ``path`` leads once all links are followed, absolute, whether
-        anything is there or not; None if that is unknown. It begins where the
-        host runs: ``"."`` is that directory."""
+        """Return the absolute path to which ``path`` leads once all links are followed,
+        whether anything is there or not. Return None if that is unknown. Relative paths
+        begin in the host's directory, so ``"."`` is that directory."""
         ...
 
     def share(self, directory: Path) -> Share:
@@ -473,15 +472,16 @@ class Files(Protocol):
         ...
 
     async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
-        """Return ``fn(*args)``, called where it holds nobody up: for large files,
-        and for disks that may be slow. The caller meets a cancellation only at its
-        next checkpoint, so the result is not lost."""
+        """Call ``fn`` where it blocks nobody, and return the result. Use it for large
+        files and slow disks. The caller meets a cancellation only at its next
+        checkpoint, so the result is not lost."""
         ...
 
 
 @attrs.frozen(kw_only=True)
 class Env:
-    """The effects that a runtime was given."""
+    """What a runtime was given to reach the world: a clock, ids, processes and
+    files."""
 
     clock: Clock
     ids: Ids

@@ -54,18 +54,19 @@ class StopRequest:
 
 
 class Context(Generic[M]):
-    """What an actor's function is given: its mailbox and its own affairs."""
+    """What an actor's function is given: its mailbox, its reference, its deadline, and
+    whether it is to stop."""
 
     __slots__ = ("_deadline", "_scope", "_stopping", "cell", "number", "started_by")
 
     number: int
-    """1 for the first incarnation, one more after each restart."""
+    """The number of this incarnation. The first one is 1."""
 
     # For its supervisor: see `Incarnation`.
     cell: Cell[M]
     started_by: Literal["step", "actor"] | None
-    """What has acknowledged the start: the first step of the actor, the actor itself,
-    or nothing yet."""
+    """What has acknowledged the start: the actor's first step, the actor itself, or
+    nothing yet."""
     # None until it is set.
     _deadline: float | None
     _scope: trio.CancelScope
@@ -88,8 +89,8 @@ class Context(Generic[M]):
     def mailbox(self) -> Mailbox[M]:
         """The actor's mailbox, which survives restarts.
 
-        Iterating it ends when the actor is asked to stop and has handled what
-        was queued at that moment; the rest waits for the next incarnation.
+        The iteration ends when the actor was asked to stop and has handled what was
+        queued at that moment. Later messages wait for the next incarnation.
         """
         return self.cell.mailbox
 
@@ -100,7 +101,7 @@ class Context(Generic[M]):
 
     @property
     def stopping(self) -> trio.Event:
-        """Set when the actor is asked to stop, ``drain`` seconds before it is
+        """It is set when the actor is asked to stop, ``drain`` seconds before it is
         cancelled."""
         if self._stopping is None:
             self._stopping = trio.Event()
@@ -115,9 +116,9 @@ class Context(Generic[M]):
 
     @property
     def deadline(self) -> float:
-        """When this incarnation is cancelled, on trio's clock; `math.inf` is
-        never. The exit is then ``Stopped("deadline")``, which a supervisor
-        treats like a failure."""
+        """The time on trio's clock at which it is cancelled. `math.inf` means never.
+        The exit is then ``Stopped("deadline")``, which a supervisor treats like a
+        failure."""
         return math.inf if self._deadline is None else self._deadline
 
     @deadline.setter
@@ -127,11 +128,10 @@ class Context(Generic[M]):
         self._deadline = deadline
 
     def started(self, value: object = None) -> None:
-        """Acknowledge the start; ``value`` becomes ``ref.started_value``.
+        """Acknowledge the start. ``value`` becomes ``ref.started_value``.
 
-        With ``wait_started``, the supervisor waits for this. Without, the
-        first step has acknowledged the start already, and only the value
-        counts.
+        With ``wait_started``, the supervisor waits for this. Without it, the first step
+        has acknowledged the start already, and only the value counts.
 
         Raises:
             RuntimeError: if this incarnation has called it before.
@@ -140,7 +140,7 @@ class Context(Generic[M]):
 
 
 class Incarnation(Context[M]):
-    """One run of an actor's function. Made by `Cell.begin`."""
+    """One run of an actor's function. `Cell.begin` makes it."""
 
     __slots__ = (
         "_coroutine",
@@ -193,10 +193,10 @@ class Incarnation(Context[M]):
     def stop(
         self, by: StoppedBy, reason: str | None = None, *, drain: float = 0.0
     ) -> None:
-        """Ask it to end: it is cancelled at once, or after ``drain`` seconds in
-        which it may finish what it has. The first request names the stopper,
-        and a deadline that has passed counts as one. A later request can only
-        make the end come sooner. It never blocks."""
+        """Ask it to end. It is cancelled at once, or after ``drain`` seconds in which
+        it may finish what it has. The first request names the stopper. A deadline that
+        has passed counts as a request. A later request can only make the end come
+        sooner. This never blocks."""
         if self.exit is not None:
             return
         if (
@@ -242,7 +242,7 @@ class Incarnation(Context[M]):
             self.stop("stop", reason, drain=self.cell.drain)
 
     async def wait_ended(self) -> Exit[object]:
-        """Return how it ended, waiting for the end if it has not come yet."""
+        """Wait until it has ended, and return how."""
         if self.exit is None:
             if self._ended is None:
                 self._ended = trio.Event()
@@ -264,11 +264,12 @@ class Incarnation(Context[M]):
         args: tuple[object, ...],
         acknowledge: bool,
     ) -> Coroutine[object, object, None]:
-        """Run ``fn(context, *args)`` to its one exit: the body of its trio task.
+        """Run ``fn(context, *args)`` to its one exit. This is the body of its trio
+        task.
 
-        With ``acknowledge``, the start counts as acknowledged as soon as this
-        task runs. Nothing but a cancellation from outside and what is not an
-        Exception leaves it, and that only after the exit is recorded.
+        With ``acknowledge``, the start counts as acknowledged as soon as this task
+        runs. It raises only a cancellation from outside, and what is not an Exception.
+        The exit is recorded before that.
         """
         self._coroutine = self._run(fn, args, acknowledge)
         return self._coroutine
@@ -410,11 +411,11 @@ def _as_group(error: BaseException) -> BaseExceptionGroup[BaseException] | None:
 
 class Cell(ActorRef[M]):
     """An actor as its supervisor sees it. A supervisor subclasses it and overrides
-    the ``on_`` methods, which are called synchronously, in the actor's own step,
-    after the cell has recorded what happened. They do nothing here.
+    the ``on_`` methods. They are called synchronously, in the actor's own step, after
+    the cell has recorded what happened. They do nothing here.
 
-    ``incarnation`` is the one that runs, or the last one; ``mailbox`` is kept
-    from incarnation to incarnation."""
+    ``incarnation`` is the one that runs, or the last one. All incarnations have the
+    same ``mailbox``."""
 
     __slots__ = ()
 
@@ -486,30 +487,30 @@ class Cell(ActorRef[M]):
         self.on_exit(incarnation, exit)
 
     def on_started(self, incarnation: Incarnation[M]) -> None:
-        """The incarnation acknowledged its start. For a supervisor to override."""
+        """The incarnation acknowledged its start. A supervisor may override this."""
 
     def on_stopping(self) -> None:
-        """The incarnation was asked to stop. For a supervisor to override."""
+        """The incarnation was asked to stop. A supervisor may override this."""
 
     def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
-        """The incarnation ended. Called once, with the exit recorded already. For a
-        supervisor to override."""
+        """The incarnation ended. This is called once, and the exit is recorded already.
+        A supervisor may override it."""
 
     # What the supervisor says
 
     def await_restart(self) -> None:
-        """Another incarnation will come; messages are kept for it."""
+        """Another incarnation will come. Messages are kept for it."""
         self._state = "restarting"
 
     def begin_again(self) -> None:
-        """Leave ``stopped``: messages are taken again, and what was queued is
-        still there."""
+        """Leave ``stopped``. Messages are taken again, and what was queued is still
+        there."""
         self._state = "starting"
         self.mailbox.reopen()
 
     @enable_ki_protection
     def end(self) -> None:
-        """Take no more messages: no other incarnation will come by itself."""
+        """Take no more messages, because no other incarnation will come by itself."""
         self._state = "stopped"
         self.mailbox.close(partial(ActorEnded, self.id))
         if self._asks:

@@ -34,8 +34,8 @@ class ActorError(Exception):
 class MailboxFull(ActorError):
     """Raised when a bounded mailbox has no room and the caller will not wait.
 
-    The consumer is slower than its senders: use ``await ref.send(message)``,
-    which waits for room, or give the actor a larger mailbox.
+    The consumer is slower than its senders. Use ``await ref.send(message)``, which
+    waits for room, or give the actor a larger mailbox.
     """
 
     capacity: int
@@ -68,29 +68,29 @@ class ActorUnavailable(ActorError):
 
 
 class ActorStopping(ActorUnavailable):
-    """Raised by `ask` when the actor was asked to stop: nobody would answer."""
+    """Raised by `ask` when the actor was asked to stop, because nobody would answer."""
 
     state = "is stopping and answers no more questions"
 
 
 class ActorRestarting(ActorUnavailable):
-    """Raised by `ask` between two incarnations; ask again once it runs, which
-    `ActorRef.wait_running` waits for."""
+    """Raised by `ask` between two incarnations. Wait with `ActorRef.wait_running` until
+    the actor runs, and ask again."""
 
     state = "is restarting; ask again after `await ref.wait_running()`"
 
 
 class ActorEnded(ActorUnavailable):
-    """Raised when the actor has ended, and by an `ask` that its end overtook."""
+    """Raised when the actor has ended, and by an `ask` if it ends before it takes the
+    question."""
 
     state = "has ended"
 
 
 @attrs.define(slots=False, repr=False)
 class AskUnanswered(ActorError):
-    """Raised by `ask` when the actor took the question and ended without an
-    answer. ``exit`` tells how it ended; whether it acted on the question is
-    not known."""
+    """Raised by `ask` when the actor took the question and ended without an answer.
+    ``exit`` says how it ended. Nobody knows whether it acted on the question."""
 
     actor_id: str
     exit: Exit[object]
@@ -103,7 +103,7 @@ class AskUnanswered(ActorError):
 class ForeignThread(ActorError):
     """Raised when a thread other than the actor's own calls `tell`.
 
-    The mailbox belongs to trio's thread; use ``ref.from_thread(message)``.
+    The mailbox belongs to trio's thread. Use ``ref.from_thread(message)``.
     """
 
     actor_id: str
@@ -117,11 +117,11 @@ class ForeignThread(ActorError):
 
 @attrs.define(slots=False, repr=False)
 class NotInTrio(ActorError, RuntimeError):
-    """Raised when something that needs trio is opened outside a task of trio, as
-    under ``asyncio.run``. Nothing was opened.
+    """Raised when something that needs trio is opened outside a task of trio, for
+    instance under ``asyncio.run``. Nothing was opened.
 
-    Use ``trio.run(main)``, or ``anyio.run(main, backend="trio")``; in a program that
-    must stay with asyncio, trio's guest mode (`trio.lowlevel.start_guest_run`).
+    Use ``trio.run(main)`` or ``anyio.run(main, backend="trio")``. In a program that
+    must stay with asyncio, use trio's guest mode (`trio.lowlevel.start_guest_run`).
     """
 
     what: str
@@ -138,7 +138,7 @@ class NotInTrio(ActorError, RuntimeError):
 class Ignore(Exception):
     """Raise it before ``ctx.started()`` to decline to start without an error.
 
-    It is a signal, in OTP's word, and not an error."""
+    It is a signal and not an error. OTP has the same word for it."""
 
 
 def require_trio(what: str) -> None:

@@ -26,7 +26,7 @@ class Failed:
     """The actor's function raised an exception, before or after a stop."""
 
     error: Exception
-    """What it raised; a group never holds a cancellation."""
+    """What it raised. If that is a group, it holds no cancellation."""
 
 
 @attrs.frozen
@@ -34,21 +34,22 @@ class Stopped:
     """The actor was cancelled before it returned or raised."""
 
     by: StoppedBy
-    """Who ended it: ``stop`` (``ref.stop()``), ``supervisor``, ``deadline`` (its
-    own), or ``outer`` (a scope around its supervisor, or an interrupt). Of a
-    supervisor: ``owner`` (its block was left) or ``auto_shutdown``."""
+    """Who ended it: ``stop`` (``ref.stop()``), ``supervisor``, ``deadline`` (its own),
+    or ``outer`` (a scope around its supervisor, or an interrupt). A supervisor may also
+    be ended by ``owner`` (its block was left) or ``auto_shutdown``."""
     reason: str | None = None
     """Why, in the words of whoever stopped it."""
     suspect: BaseException | None = attrs.field(default=None, eq=False, repr=False)
-    """An error of the actor's own that the cancellation replaced while it was
-    on its way out: a hint for people, never a verdict."""
+    """An error of the actor that the cancellation replaced before it got out. It is a
+    hint for people. Nothing is decided by it."""
 
 
 Exit: TypeAlias = Completed[V_co] | Failed | Stopped
 
 
 def is_normal(exit: Exit[object]) -> bool:
-    """Whether OTP would call this end normal: no failure and no missed deadline."""
+    """Whether OTP would call this end normal. It is neither a failure nor a missed
+    deadline."""
     return not isinstance(exit, Failed) and not (
         isinstance(exit, Stopped) and exit.by == "deadline"
     )

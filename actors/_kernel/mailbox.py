@@ -91,17 +91,16 @@ class _Next(Generic[T]):
 class Mailbox(Generic[T]):
     """A first-in-first-out queue, bounded or not.
 
-    Messages of one sender arrive in the order in which they were sent, and
-    each is taken by one receiver. An operation that was cancelled has changed
-    nothing: a message is never lost between the queue and the receiver and
-    never taken twice. Senders that wait for room get it in the order in which
-    they began to wait; receivers that wait are woken in that order. `put` and
-    `receive` are checkpoints when they wait or fail, and otherwise at least
-    once in 64 calls.
+    Messages of one sender arrive in the order in which they were sent. Each is taken by
+    one receiver. An operation that was cancelled has changed nothing. A message is
+    never lost between the queue and the receiver, and never taken twice. Senders that
+    wait for room get it in the order in which they began to wait. Receivers that wait
+    are woken in that order, too. `put` and `receive` are checkpoints when they wait or
+    fail, and otherwise at least once in 64 calls.
 
     Args:
-        capacity: the number of messages at which `put` waits and `put_nowait`
-            raises; None for no bound.
+        capacity: the number of messages at which `put` waits and `put_nowait` raises.
+            None means no bound.
     """
 
     # The queue is two stacks: messages are appended to _incoming, and taken
@@ -184,7 +183,8 @@ class Mailbox(Generic[T]):
 
     @property
     def put_count(self) -> int:
-        """How many messages were ever put; this numbers the latest one."""
+        """How many messages were ever put. This is also the number of the latest
+        one."""
         # Not through len(), which would be one call more for each ask.
         incoming, outgoing = self._incoming, self._outgoing
         queued = (len(incoming) if incoming else 0) + (len(outgoing) if outgoing else 0)
@@ -192,12 +192,13 @@ class Mailbox(Generic[T]):
 
     @property
     def taken_count(self) -> int:
-        """How many messages were ever taken: those numbered up to this."""
+        """How many messages were ever taken. These have the numbers up to this one."""
         return self._taken
 
     @property
     def read_count(self) -> int:
-        """How often it was read: the messages taken, and the waits for one."""
+        """How often it was read. It counts the messages taken, and the waits for
+        one."""
         return self._taken + self._waits
 
     # Sending
@@ -226,7 +227,7 @@ class Mailbox(Generic[T]):
     async def put(
         self, message: T, on_put: Callable[[int], None] | None = None
     ) -> None:
-        """Append ``message``, waiting for room first if there is none.
+        """Append ``message``. If there is no room, wait for it first.
 
         ``on_put(place)`` is called in the step that appends it, with `put_count`
         as it is then. For a sender that waits this is a step of another task.
@@ -324,7 +325,7 @@ class Mailbox(Generic[T]):
     def receive_nowait(self) -> T:
         """Take the next message if there is one.
 
-        Not a checkpoint: a loop of nothing else starves every other task.
+        It is not a checkpoint. A loop that does nothing else starves every other task.
 
         Raises:
             trio.WouldBlock: if there is none.
@@ -340,8 +341,8 @@ class Mailbox(Generic[T]):
     async def receive_batch(self) -> list[T]:
         """Take every message that is queued, waiting for at least one.
 
-        The fastest way to read: one wake-up for the whole list, which now
-        belongs to the caller; what it does not handle is gone.
+        This is the fastest way to read, because the whole list takes one wake-up. The
+        list belongs to the caller. What the caller does not handle is lost.
 
         Raises:
             MailboxClosed: if the mailbox is closed and empty.
@@ -486,10 +487,10 @@ class Mailbox(Generic[T]):
 
     @enable_ki_protection
     def close(self, error: Callable[[], Exception] = MailboxClosed) -> None:
-        """Take no more messages; what is queued can still be received.
+        """Take no more messages. What is queued can still be received.
 
-        ``error()`` is what senders, and receivers at the end, raise from now
-        on; senders that wait raise it at once.
+        From now on senders raise ``error()``, and so do receivers at the end. Senders
+        that wait raise it at once.
         """
         self._closed = error
         self._checked = True
@@ -503,7 +504,7 @@ class Mailbox(Generic[T]):
 
     @enable_ki_protection
     def reopen(self) -> None:
-        """Take messages again; what was left in the queue is still there."""
+        """Take messages again. What was left in the queue is still there."""
         self._closed = None
         self._checked = self._capacity is not None
 
@@ -513,9 +514,9 @@ class Mailbox(Generic[T]):
     def begin_drain(self, on_drained: Callable[[], None]) -> None:
         """Let the receivers have what is queued now and then see the end.
 
-        Iteration ends there; `receive` and `receive_batch` call ``on_drained``,
-        which must cancel them. New messages are kept for after `end_drain`.
-        Idempotent until `end_drain`.
+        The iteration ends there. `receive` and `receive_batch` call ``on_drained``,
+        which must cancel them. New messages are kept until `end_drain`. A second call
+        before that does nothing.
         """
         if self.drain_left is None:
             self.drain_left = len(self)

@@ -62,7 +62,7 @@ class Reply(Generic[R]):
 
     @enable_ki_protection
     def tell(self, value: R) -> bool:
-        """Answer. Returns whether anybody will see it."""
+        """Give the answer. Return whether anybody will see it."""
         if self._state != "open":
             return False
         self._state = "answered"
@@ -74,7 +74,7 @@ class Reply(Generic[R]):
 
     @enable_ki_protection
     def fail(self, error: Exception) -> bool:
-        """Let `ask` raise ``error``. Returns whether anybody will see it."""
+        """Let `ask` raise ``error``. Return whether anybody will see it."""
         if self._state != "open":
             return False
         self._state = "failed"
@@ -85,14 +85,13 @@ class Reply(Generic[R]):
         return True
 
     def drop(self) -> None:
-        """Nobody waits any more."""
+        """Note that nobody waits any more."""
         self._task = None
         if self._state == "open":
             self._state = "dropped"
 
     def wait(self) -> Coroutine[Any, Any, R]:
-        """Wait for the answer; called once and awaited at once, by the one who
-        asked."""
+        """Wait for the answer. Whoever asked calls this once and awaits it at once."""
         if self._answer is not None:
             return self._read(self._answer)
         # The task is woken with the answer itself.
@@ -129,8 +128,8 @@ class FinalEnd:
 class ActorRef(Generic[M]):
     """A reference to an actor, which may be passed around freely.
 
-    It belongs to the actor over all its incarnations: what is queued survives
-    a restart, and the reference stays valid. A supervisor makes it.
+    It belongs to the actor over all its incarnations. After a restart it is still
+    valid, and what was queued is still there. A supervisor makes it.
     """
 
     __slots__ = (
@@ -152,10 +151,10 @@ class ActorRef(Generic[M]):
     id: str
     """Its name within its supervisor."""
     started_value: object
-    """What the actor gave to ``ctx.started``, or None."""
+    """The value that the actor gave to ``ctx.started``, or None."""
     spawned_by: ActorRef[object] | None
-    """The actor that asked for it, which need not be above it. None if no actor
-    did, and once its supervisor has forgotten that actor."""
+    """The actor that asked for it. It need not be above it. None means that no actor
+    did, or that its supervisor has forgotten that actor."""
 
     # Every question in the mailbox or taken from it that waits for its answer, with
     # the number of its message: see `Mailbox.put_count`.
@@ -201,20 +200,20 @@ class ActorRef(Generic[M]):
             queue.append(message)
 
     def send(self, message: M) -> Coroutine[object, object, None]:
-        """Put ``message`` into the mailbox, waiting for room in a bounded one.
+        """Put ``message`` into the mailbox. If it is bounded and full, wait for room.
 
-        To be awaited. Cancelled, it has put nothing. Raises `ActorEnded` as
-        `tell` does.
+        Await what it returns. If it is cancelled, it has put nothing. It raises
+        `ActorEnded` as `tell` does.
         """
         return self.mailbox.put(message)
 
     async def ask(self, make_message: Callable[[Reply[Any]], M]) -> Any:
         """Send ``make_message(reply)`` and wait for ``reply.tell(answer)``.
 
-        A question that is still queued survives a restart; one that was taken
-        fails when its incarnation ends. An answer that comes after the wait
-        was cancelled is dropped. (The return type is Any, because no type checker
-        can infer the type of a lambda's ``reply``.)
+        A question that is still queued survives a restart. A question that was taken
+        fails when its incarnation ends. An answer that comes after the wait was
+        cancelled is dropped. (The return type is Any, because no type checker can infer
+        the type of a lambda's ``reply``.)
 
         Raises:
             ActorStopping, ActorRestarting, ActorEnded: without waiting, if
@@ -253,8 +252,8 @@ class ActorRef(Generic[M]):
             asks.pop(reply, None)
 
     def from_thread(self, message: M) -> None:
-        """Like `tell`, for every other thread; it cannot say whether a message
-        reached the actor.
+        """Do as `tell`, from any other thread. It cannot say whether a message reached
+        the actor.
 
         Raises:
             ActorEnded: if the trio run of the actor is over.
@@ -273,20 +272,19 @@ class ActorRef(Generic[M]):
     def stop(self, reason: str | None = None) -> None:
         """Ask the running incarnation to end, softly, and return at once.
 
-        ``ctx.stopping`` is set. An actor that reads its mailbox handles what is
-        queued now, sees the end of the iteration (`receive` is cancelled there)
-        and has its shutdown budget for all that; any other is cancelled after
-        its ``drain`` seconds. Its supervisor then decides as after any end: a
-        permanent child comes back. Idempotent; without a running incarnation it
-        does nothing.
+        ``ctx.stopping`` is set. An actor that reads its mailbox handles what is queued
+        now, and then sees the end of the iteration (`receive` is cancelled there). It
+        has its shutdown budget for all that. Any other actor is cancelled after its
+        ``drain`` seconds. Its supervisor then decides as after any end, so a permanent
+        child comes back. A second call does nothing, and so does a call without a
+        running incarnation.
         """
         self.incarnation.stop_softly(reason)
 
     async def wait_exit(self) -> Exit[object]:
-        """Wait for the end of the incarnation that runs now, and return it.
+        """Wait until the incarnation that runs now has ended, and return how.
 
-        Between incarnations and after the last one it returns the latest end
-        at once.
+        Between incarnations, and after the last one, it returns the latest end at once.
         """
         return await self.incarnation.wait_ended()
 
@@ -311,8 +309,8 @@ class ActorRef(Generic[M]):
             raise ActorEnded(self.id)
 
     async def wait_stopped(self) -> Exit[object]:
-        """Wait until the actor has ended and its supervisor will not restart
-        it by itself; return how its last incarnation ended."""
+        """Wait until the actor has ended and its supervisor will not restart it by
+        itself. Return how its last incarnation ended."""
         if self._state == "stopped":
             exit = self.incarnation.exit
             await trio.lowlevel.checkpoint()

@@ -48,19 +48,18 @@ class Progress:
     text: str = ""
     """The latest activity, for people."""
     bytes_written: int = 0
-    """Output kept so far."""
+    """The bytes of output that are kept so far."""
     tool_uses: int = 0
-    """Tools used so far, of an agent."""
+    """The number of tools that an agent has used so far."""
     total_tokens: int = 0
-    """Tokens spent so far, of an agent."""
+    """The number of tokens that an agent has spent so far."""
     activities: tuple[str, ...] = ()
-    """The last few of an agent, newest last, each one line."""
+    """The last few activities of an agent, the newest last. Each is one line."""
 
 
 @attrs.frozen
 class Progressed:
-    """A task has come further. Of several that nobody has read yet, only the latest
-    counts."""
+    """A task has come further. If several wait unread, only the latest counts."""
 
     task_id: str
     run_id: str
@@ -74,7 +73,7 @@ class Ended:
     task_id: str
     run_id: str
     status: TaskStatus
-    """One of the three that are terminal."""
+    """The status in which it ended, one of the three terminal ones."""
     notification_id: str
     """The id of that record."""
 

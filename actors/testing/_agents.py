@@ -55,19 +55,19 @@ async def run_agent(
     history: Sequence[Message] = (),
     inbox: Inbox | None = None,
 ) -> AgentRun:
-    """Run ``agent`` to its end and return what came of it, also if it fails.
+    """Run ``agent`` to its end and return its result, also if it fails.
 
-    It has these tools and no tasks of its own. With a ``history`` it goes on with
-    it, as a resumed one. Into ``inbox`` a test may put messages. The time is
+    It has these tools and no tasks of its own. If there is a ``history``, it goes on
+    with it like a resumed agent. A test may put messages into ``inbox``. The time is
     trio's.
 
     Args:
         agent: an `Agent`, such as ``Agent(run, "do it")``.
-        tools: by name, what each answers: a str, or an async function that gets the
-            arguments of the call by keyword and returns it.
+        tools: what each tool answers, by its name: a str, or an async function that
+            gets the arguments of the call by keyword and returns a str.
 
     Raises:
-        TypeError: naming what is not an agent or a tool; nothing has run.
+        TypeError: if something is not an agent or a tool. Nothing has run.
     """
     _check(agent, tools)
     report = RecordingReport()

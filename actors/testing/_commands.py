@@ -21,7 +21,7 @@ OSError, with which it cannot be started.
 
 
 class Unscripted(LookupError):
-    """Raised when a command is started of which the test has said nothing.
+    """Raised when a command is started that the test has not described.
 
     The task that wanted it fails with this error. Add the command line to the
     mapping that `fake_env` was given.

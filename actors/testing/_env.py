@@ -50,9 +50,9 @@ class FakeEnv(Env):
     clock: FakeClock
     ids: FakeIds
     processes: FakeProcesses
-    """What was started, and how: `FakeProcesses.started`."""
+    """Its ``started`` lists what was started, and how."""
     files: FakeFiles
-    """What was written: `FakeFiles.contents`."""
+    """`FakeFiles.contents` returns what was written."""
 
 
 def fake_env(
@@ -63,25 +63,25 @@ def fake_env(
     """Return an `Env` without processes, files, chance or real time.
 
     It touches nothing outside, so a test on it may run in virtual time
-    (``autojump_clock``), and comes to the same end each time. Make one for each
-    runtime.
+    (``autojump_clock``), and has the same result each time. Make one for each runtime.
 
     Args:
-        commands: what each command does: a mapping from command lines, or a
-            function of the command line. To a line belongs a script, which is
-            an async function of a `Program` that returns the exit code, or None
-            for 0, or -N for an end by signal N; or a str, which is printed
-            before an exit with 0; or an int, the exit code of a command that
-            prints nothing; or an OSError, with which it cannot be started.
-            A command of which nothing was said fails its task with `Unscripted`.
-        environment: what programs inherit; nothing unless said.
+        commands: what each command does: a mapping from command lines, or a function of
+            the command line. A command that is not in ``commands`` fails its task with
+            `Unscripted`. What a command does is one of these:
+            - a script, which is an async function of a `Program`. It returns the exit
+              code. None means 0, and -N means an end by signal N.
+            - a str. The command prints it and exits with 0.
+            - an int. The command prints nothing and exits with this code.
+            - an OSError. The command cannot be started, for this error.
+        environment: what programs inherit; by default nothing.
 
-    An error that a script raises is a mistake of the test: its task fails, and
-    leaving the runtime raises it, within an ExceptionGroup.
+    An error that a script raises is a mistake of the test. Its task fails, and the end
+    of the runtime's block raises the error in an ExceptionGroup.
 
     Raises:
-        TypeError, ValueError: naming a key of ``commands`` and its value, if that
-            is nothing that a command does.
+        TypeError, ValueError: if a value in ``commands`` is none of these; it names the
+            key and the value.
     """
     return FakeEnv(
         clock=FakeClock(),

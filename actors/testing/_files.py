@@ -20,10 +20,11 @@ _STEPS = 1_000
 
 
 class FakeFiles(Files):
-    """`Files` in memory: regular files, directories, links, but no modes.
+    """`Files` in memory. It has regular files, directories and links, but no modes.
 
     Relative paths begin at ``/``. A file that is renamed or removed while it is
-    open stays with whoever has it open, as on Unix. No link is ever followed.
+    open can still be read and written by whoever has it open, as on Unix. No link is
+    ever followed.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class FakeFiles(Files):
         self._directories: set[Path] = {Path("/")}
 
     def contents(self, path: str | os.PathLike[str]) -> bytes:
-        """Return all that is in a file, for a test to look at.
+        """Return all that is in a file, for a test.
 
         Raises:
             FileNotFoundError: if it is not there.
@@ -45,7 +46,7 @@ class FakeFiles(Files):
         return bytes(self._there(_absolute(path)))
 
     def link_target(self, path: str | os.PathLike[str]) -> str:
-        """Return where a link leads, for a test to look at.
+        """Return where a link leads, for a test.
 
         Raises:
             FileNotFoundError: if there is no link.
@@ -157,7 +158,8 @@ class FakeFiles(Files):
         return FakeShare(self._shares, self._claims, _absolute(directory))
 
     async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
-        """Return ``fn(*args)``, called here and now: memory is never slow."""
+        """Call ``fn`` here and now, and return the result, because memory is never
+        slow."""
         result = fn(*args)
         await trio.lowlevel.cancel_shielded_checkpoint()
         return result
@@ -185,12 +187,12 @@ class FakeFiles(Files):
     # For a file that is open
 
     def holds(self, path: Path, data: bytearray) -> bool:
-        """Say whether ``data`` is the file at ``path``, which is absolute."""
+        """Return whether ``data`` is the file at this absolute path."""
         return self._files.get(path) is data
 
     def rotate(self, path: Path, older: Path) -> tuple[bytearray, int]:
-        """Move a file and begin it again; return the new one, and the size of
-        the one that it replaced."""
+        """Move a file and begin a new one at its path. Return the new file, and the
+        size of the file that the move replaced."""
         where, to = _absolute(path), _absolute(older)
         if to in self._directories:
             raise _error(errno.EISDIR, older)

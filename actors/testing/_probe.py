@@ -16,7 +16,7 @@ E = TypeVar("E")
 
 
 class Probe(Generic[M]):
-    """An actor that hands what it is told to the test, in order::
+    """An actor that gives its messages to the test, in order::
 
         probe = Probe[int]()
         ref = await sup.start_child(child("probe", probe.run))
@@ -24,8 +24,8 @@ class Probe(Generic[M]):
         worker.tell(3)
         assert await probe.receive() == 9
 
-    It belongs to the test, not to an incarnation: what it has received survives
-    a restart, and several children may share it.
+    It belongs to the test, not to an incarnation. So its messages survive a restart,
+    and several children may share it.
     """
 
     def __init__(self) -> None:
@@ -39,15 +39,15 @@ class Probe(Generic[M]):
         return f"<Probe {len(self.received)} received>"
 
     async def run(self, ctx: Context[M]) -> None:
-        """Be the actor, until it is stopped."""
+        """Run as the actor's function, until the actor is stopped."""
         self.starts += 1
         async for message in ctx.mailbox:
             self.received.append(message)
             self._put.send_nowait(message)
 
     async def receive(self) -> M:
-        """Return the next message that this method has not returned, waiting
-        for it. Cancellation loses none."""
+        """Wait for the next message that this method has not returned, and return it. A
+        cancellation loses none."""
         return await self._unread.receive()
 
 
@@ -64,15 +64,15 @@ async def wait_event(
 ) -> object:
     """Read ``events`` up to the next one that is wanted, and return it.
 
-    Subscribe before the cause, then none is missed::
+    Subscribe before the cause, so that no event is missed::
 
         events = runtime.events.subscribe()
         await runtime.stop(task.id)
         ended = await wait_event(events, TaskEnded)
 
     Args:
-        events: a subscription, or any other async iterator. What stands before
-            the event is read and dropped; what stands behind it is left.
+        events: a subscription, or any other async iterator. Earlier events are read and
+            dropped. Later ones are left.
         wanted: a type, or a function that is true of the event.
 
     Raises:

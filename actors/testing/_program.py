@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class Program:
     """One process of a fake tree, as its script sees it.
 
-    SIGTERM and SIGKILL end it at once, which its script meets as a cancellation.
-    A script that shields itself from that is what the kernel calls an
-    uninterruptible sleep: it ends, by that signal, when the shield does.
+    SIGTERM and SIGKILL end it at once. Its script is then cancelled. A script that
+    shields itself is like a process in an uninterruptible sleep. It ends, by that
+    signal, when the shield does.
     """
 
     def __init__(self, tree: FakeProcess, pid: int, *, prints: bool) -> None:
@@ -51,7 +51,7 @@ class Program:
 
     @property
     def cwd(self) -> str | None:
-        """The directory it was started in; nothing is there."""
+        """The directory in which it was started. There are no files in it."""
         return self._tree.cwd
 
     @property
@@ -62,13 +62,13 @@ class Program:
     async def print(self, output: str | bytes) -> None:
         """Write to stdout. Nothing is added to it.
 
-        It waits while the pipe is full, as a program does that prints faster
-        than it is read.
+        It waits while the pipe is full, like a program that prints faster than it is
+        read.
         """
         await self._print(output, to_stderr=False)
 
     async def print_error(self, output: str | bytes) -> None:
-        """Write to stderr, which is stdout unless the tree has one apart."""
+        """Write to stderr. It is stdout unless the tree has a stderr of its own."""
         await self._print(output, to_stderr=True)
 
     async def _print(self, output: str | bytes, *, to_stderr: bool) -> None:
@@ -78,29 +78,30 @@ class Program:
             await self._tree.print(data, to_stderr=to_stderr)
 
     async def read(self, max_bytes: int = 65_536) -> bytes:
-        """Read from the standard input, waiting for a byte; ``b""`` is its end."""
+        """Wait for input and return what is there. ``b""`` means the end of the
+        input."""
         if self is not self._tree.leader:
             await trio.lowlevel.checkpoint()
             return b""
         return await self._tree.read_input(max_bytes)
 
     async def read_line(self) -> str:
-        """Read a line from the standard input, with its newline; ``""`` is the
-        end of the input."""
+        """Read a line from the standard input, with its newline. ``""`` means the end
+        of the input."""
         line = b""
         while not line.endswith(b"\n") and (byte := await self.read(1)):
             line += byte
         return line.decode(errors="replace")
 
     def ignore_sigterm(self) -> None:
-        """From now on SIGTERM does nothing but set `sigterm`."""
+        """Ignore SIGTERM from now on. It only sets `sigterm`."""
         self._ignores_sigterm = True
 
     def fork(self, script: Script, *, prints: bool = True) -> Program:
-        """Start another process of this tree, which goes on when this one ends.
+        """Start another process of this tree. It goes on when this one ends.
 
-        It holds the output pipe open until it ends, but not with ``prints``
-        False, which sends its output elsewhere. Its input is ``/dev/null``.
+        It holds the output pipe open until it ends. With ``prints`` False its output
+        goes elsewhere, and it does not hold the pipe. Its input is ``/dev/null``.
         """
         return self._tree.start(script, prints=prints)
 
@@ -128,7 +129,7 @@ class Program:
         self._scope.cancel()
 
     async def run(self, script: Script) -> int:
-        """Play ``script`` to its end, or until a signal; return its exit code.
+        """Play ``script`` until it ends or a signal ends it, and return the exit code.
 
         Raises:
             TypeError, ValueError: if the script returns something else.
