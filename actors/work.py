@@ -36,13 +36,13 @@ PROGRESS_EVERY = 1.0
 class Work(Protocol):
     """What a task does: anything with these members.
 
-    The properties and `describe` are read once, when the task is launched; an
-    error in one of them comes out of `launch`. One that will set `Report.input`
-    has a true ``takes_input`` besides, and whoever writes early waits for it.
+    The properties and `describe` are read once, when the task is launched. An error in
+    one of them comes out of `launch`. A work that will set `Report.input` also has a
+    true ``takes_input``. Whoever writes early then waits for it.
 
-    A work with ``writes_output`` finds an empty file at `Report.output_file` and
-    writes to it through an `actors.output.OutputLog`, which cleans what it is
-    given and keeps to a quota; `actors.shell.Shell` does the same::
+    A work with ``writes_output`` finds an empty file at `Report.output_file`. It writes
+    to the file through an `actors.output.OutputLog`, which cleans what it is given and
+    keeps to a quota. `actors.shell.Shell` does the same::
 
         async def run(self, ctx, report):
             log = OutputLog(
@@ -79,7 +79,7 @@ class Work(Protocol):
 
     @property
     def shutdown(self) -> float:
-        """How many seconds it has for cleaning up after a cancellation."""
+        """The seconds that it has for cleaning up after a cancellation."""
         ...
 
     @property
@@ -88,28 +88,29 @@ class Work(Protocol):
         ...
 
     def describe(self) -> str:
-        """Return a few words for people, used if the task was given no description."""
+        """Return a few words for people. They are used if the task was given no
+        description."""
         ...
 
     async def run(self, ctx: Context[object], report: Report) -> object:
-        """Do it. What it returns is the result, what it raises the failure.
+        """Do the work. What it returns is the result. What it raises is the failure.
 
-        Of a value that is not None only its text, ``str(value)``, is kept, as the
-        task's `result`. But once a run has set `Report.output_tail` that is the
-        result, however the run ends, and the value is dropped.
+        If it returns a value other than None, only the text ``str(value)`` is kept, as
+        the task's `result`. But once a run has set `Report.output_tail`, that is the
+        result, however the run ends. The value is dropped.
 
-        A stop cancels it. Then it has `shutdown` seconds. It must shield what it
-        awaits to clean up.
+        A stop cancels it. Then it has `shutdown` seconds to clean up. It must shield
+        what it awaits there.
         """
         ...
 
 
 class WorkFailed(Exception):
-    """Raised by a work that failed without an error in its own code. Without a cause
-    it is logged as one line, at the level INFO, and not as a crash."""
+    """Raised by a work that failed without an error in its own code. If it has no
+    cause, it is logged as one line, at the level INFO, and not as a crash."""
 
     subject: str = ""
-    """What failed, for the log, such as a command."""
+    """What failed, for the log, for instance a command."""
 
 
 class Input(Protocol):
@@ -152,30 +153,31 @@ class _RareInput(Rare[Input | None]):
 class Report(Guard):
     """What a running task says about itself, on the record that holds its status.
 
-    A work calls `say` for its progress and `warn` for trouble. What it may read:
+    A work calls `say` for its progress and `warn` for trouble. It may read these:
 
     - ``task_id``, ``run_id``: the ids of the task and of this run.
     - ``env``: the seam to the world, for files, processes, time and names.
-    - ``output_file``: the path of its output; None if it writes none.
-    - ``disk``: the quota that all tasks of the directory share, for the log; None
-      if there is none.
-    - ``hurry``: whether a stop is to grant no time for cleaning up; `wait_hurry`
-      waits for that.
+      - ``output_file``: the path of its output. It is None if it writes none.
+      - ``disk``: the quota that all tasks of the directory share, for the log. It is
+        None if there is none.
+      - ``hurry``: whether a stop grants no time for cleaning up. `wait_hurry` waits for
+        that.
 
-    What it may set, by itself, for `TaskSnapshot` and whoever asks:
+    It may set these, for `TaskSnapshot` and whoever asks:
 
-    - ``result``: a str, the result so far; what `Work.run` returns replaces it.
+      - ``result``: a str, the result so far. What `Work.run` returns replaces it.
     - ``output_bytes``: the bytes of output of all runs so far. It is the work's
       own count: the next run finds it here.
-    - ``log``: the `OutputLog` that is being written, None after its close.
+      - ``log``: the `OutputLog` that is being written. It is None after its close.
     - ``output_tail``, ``output_truncated``: what `OutputLog.tail` returns at the
       end of the run, as a str, and whether output precedes it.
-    - ``exit_code``, ``signal``, ``pid``: of a process that is the task.
-    - ``measure``: a function that returns the `ProcessUsage` of now, or None if
-      that cannot be known; ``cpu_seconds``: the CPU time of a run that has ended.
-    - ``input``: an `Input` while the run takes any, else None.
+      - ``exit_code``, ``signal``, ``pid``: those of a process, if the task is one.
+      - ``measure``: a function that returns the present `ProcessUsage`, or None if that
+        cannot be known.
+      - ``cpu_seconds``: the CPU time of a run that has ended.
+      - ``input``: an `Input` while the run takes input, else None.
 
-    The other attributes are for the host. All are for the event loop's thread.
+    The other attributes are for the host. Use all of them in the event loop's thread.
     """
 
     # There may be 100,000 of them: what most tasks never need is made only when it
@@ -255,7 +257,7 @@ class Report(Guard):
         self.own_exit: Exit[object] | None = None
 
     def on_input(self) -> None:
-        """There is an input to write to."""
+        """Note that there is an input to write to."""
 
     def say(self, progress: Progress) -> None:
         """Replace the progress. It is reported now or with a later one. After the
@@ -277,29 +279,29 @@ class Report(Guard):
             self.on_progress()
 
     def on_progress(self) -> None:
-        """The progress is to be reported now."""
+        """Report the progress now."""
 
     @property
     def growth(self) -> Growth:
-        """It wakes those who follow the output. Made for the first of them."""
+        """It wakes those who follow the output. It is made for the first of them."""
         if self._growth is None:
             self._growth = Growth()
         return self._growth
 
     def output_changed(self) -> None:
-        """There is more output than before, or there will be no more."""
+        """Note that there is more output than before, or that there will be no more."""
         if self._growth is not None:
             self._growth.grew()
 
     def output_rotated(self, size: int, dropped: int) -> None:
-        """The output file, of ``size`` bytes, has become the older one. The file
-        that it replaced had ``dropped`` bytes."""
+        """Note that the output file, of ``size`` bytes, has become the older one. The
+        file that it replaced had ``dropped`` bytes."""
         self.output_start += size
         self.output_dropped += dropped
 
     def remove_output(self) -> None:
-        """Remove the output file and its older one, of a task that has ended. If
-        one cannot be removed, a warning says so."""
+        """Remove the output file and the older one of a task that has ended. If one
+        cannot be removed, a warning says so."""
         if self.output_file is None:
             return
         try:
@@ -315,24 +317,24 @@ class Report(Guard):
         self.output_file = None
 
     def report_prompt(self, line: str) -> None:
-        """The run is silent after this unfinished line, as if it waited for an
-        answer. A run says so once; it sets `prompt` to None when it goes on."""
+        """Report that the run is silent after this unfinished line, as if it waited for
+        an answer. A run reports that once. It sets `prompt` to None when it goes on."""
         self.prompt = line
         self.on_prompt()
 
     def on_prompt(self) -> None:
-        """The prompt is to be reported now."""
+        """Report the prompt now."""
 
     def hurry_up(self) -> None:
-        """Grant no time for cleaning up, neither to a stop that is under way nor
-        to a later one. It stops nothing by itself."""
+        """Grant no time for cleaning up, neither to a present stop nor to a later one.
+        This stops nothing by itself."""
         self.hurry = True
         if self._hurried is not None:
             self._hurried.set()
             self._hurried = None
 
     async def wait_hurry(self) -> None:
-        """Wait until a stop is to grant no time for cleaning up."""
+        """Wait until a stop grants no time for cleaning up."""
         if self.hurry:
             await trio.lowlevel.checkpoint()
             return
@@ -341,10 +343,12 @@ class Report(Guard):
         await self._hurried.wait()
 
     def warn(self, text: str) -> None:
-        """Something is not as it should be, for instance the quota is nearly used."""
+        """Warn that something is not as it should be, for instance that the quota is
+        nearly used."""
 
     def report_survivors(self, pids: tuple[int, ...]) -> None:
-        """Processes of the task are still there although they were killed."""
+        """Report that processes of the task are still there although they were
+        killed."""
         self.survivors = pids
 
 

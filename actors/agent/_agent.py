@@ -28,8 +28,8 @@ from ._report import AgentReport
 from ._running import run_agent
 
 Run: TypeAlias = Callable[[AgentContext], AsyncIterator[AgentEvent]]
-"""A model loop: an async generator function, or whatever else returns an async
-iterator of events."""
+"""A model loop. It is an async generator function, or anything else that returns an
+async iterator of events."""
 
 # Those that may be None.
 _TEXTS = ("system", "description", "model", "permission_mode", "cwd", "session")
@@ -52,59 +52,59 @@ def _as_messages(history: Iterable[Message]) -> tuple[Message, ...]:
 class Agent:
     """A task that a model works on.
 
-    ``run(context)`` is iterated by one task. It is closed before that ends, in
-    whatever way it ends; what it awaits for its cleaning up it has half of
-    `shutdown` for. The result is the answer: the text of its `FinalResult` or, of a
-    run that returns without one, what it has said last. A run that raises, is ended,
-    or has said nothing fails, and what it has said last is the result all the same.
+    One task iterates ``run(context)`` and closes it before it ends, in whatever way it
+    ends. The run has half of `shutdown` for what it awaits while it is closed. The
+    result is the answer, which is the text of its `FinalResult`. If the run returns
+    without one, the answer is what it has said last. A run that raises, is ended, or
+    has said nothing fails. Then the result is what it has said last.
 
-    An agent is done when it has an answer, no message waits for it, its plan is
-    done, its own tasks have ended and its host agrees. As long as that is not so
-    its run goes on behind the `FinalResult`; one that has returned, or takes no
-    messages there, is called again with the whole history.
+    An agent is done when it has an answer, no message waits for it, its plan is done,
+    its own tasks have ended and its host agrees. Until then its run goes on behind the
+    `FinalResult`. A run that has returned, or takes no messages there, is called again
+    with the whole history.
 
     Args:
         run: an async generator function of an `AgentContext`, or anything else
             that returns an async iterator of events for it.
         prompt: the task, word for word what the model gets.
-        system: what the model is told of itself and its work, whatever the task;
-            None for what the loop says by itself.
+        system: the system prompt. None means the loop's own.
         type: what kind of agent it is, by the name of its definition.
-        description: a few words for people; the beginning of the prompt if None.
-        model: which model is to be used, as ``"provider/model"`` or ``"model"``.
-        tools: the names of the tools it may use, older ones too, or ``mcp__SERVER``
-            for those of a server; None for all of the host's. Of names that no tool
-            has a warning is given when it runs.
-        disallowed_tools: the names of those it may not use anyway.
-        permission_mode: how its tool calls are judged: under a runtime, a mode of
-            `supervisor.permissions`, by its name here or in Claude Code; None as the
-            host says. It can only take
-            away: a mode that allows more than the host's, or than that of the
-            agent above, is lowered to that, with a warning. What nothing allows is
-            denied, by default also Bash: see `supervisor.agents.AgentPolicy`.
-        cwd: its working directory, for whatever cares; None for the host's, as that
-            is when it is launched.
-        session: the session it belongs to, for its transcript.
-        deadline: the seconds after which a run of it ends with ``timeout``; None
-            for never. The time in which the host was suspended counts.
-        max_turns: how many messages of the model may ask for tools; with the next
-            one a run ends with ``max_turns``. None for any number.
-        budget: what it may use; a run ends with ``budget`` when it is used up. What
-            it uses counts against the budget of the agent above it, too, also if it
-            has none of its own.
-        history: the conversation before the prompt, of an agent that begins with
-            one. It is copied.
-        stall_warning: the seconds without any event after which a warning is
-            given; None for never. Time in tools, in waiting for tasks, messages
-            or approvals, and time in which the host was suspended does not count.
-        stall_limit: the seconds likewise after which a run ends with ``stalled``.
-        reminders: how often it is reminded of a plan that is not done, before it
-            fails; counted anew when the plan changes.
-        one_shot: take no messages, and call ``run`` only once.
-        forked: whether it is a fork, which `AgentContext.fork` makes; it and what
-            it starts cannot fork.
-        shutdown: the seconds for cleaning up: closing its run, writing its
-            transcript and, under a runtime, its stop hooks share them.
+        description: a few words for people. None means the beginning of the prompt.
+        model: the model, as ``"provider/model"`` or ``"model"``.
+        tools: the names of the tools that it may use. Older names are valid, too, and
+            ``mcp__SERVER`` means those of a server. None means all of the host's. A
+            warning names those that no tool has, when it runs.
+        disallowed_tools: the names of the tools that it may not use, whatever ``tools``
+            says.
+        permission_mode: how its tool calls are judged. Under a runtime it is a mode of
+            `supervisor.permissions`, by its name here or in Claude Code. None means the
+            host's mode. A mode can only forbid more: one that allows more than the
+            host's, or than that of the agent above, is lowered to that, with a warning.
+            A call that nobody allows is denied, by default also Bash: see
+            `supervisor.agents.AgentPolicy`.
+        cwd: its working directory. None means that of the host when the agent is
+            launched.
+        session: the session that its transcript names.
+        deadline: the seconds after which a run of it ends with ``timeout``. None means
+            never. The time in which the host was suspended counts.
+        max_turns: how many messages of the model may ask for tools. With the next one a
+            run ends with ``max_turns``. None means any number.
+        budget: what it may use. A run ends with ``budget`` when it is used up. What it
+            uses counts against the budget of the agent above it, too, also if it has
+            none of its own.
+        history: a conversation that comes before the prompt. It is copied.
+        stall_warning: the seconds without any event after which a warning is given.
+            None means never. Time in tools does not count, nor time in waiting for
+            tasks, messages or approvals, nor time in which the host was suspended.
+        stall_limit: the seconds without any event after which a run ends with
+            ``stalled``. They are counted in the same way.
+        reminders: how often it is reminded of a plan that is not done, before it fails.
+            The count begins again when the plan changes.
+        one_shot: whether it takes no messages and calls ``run`` only once.
+        forked: whether it is a fork, as `AgentContext.fork` makes it. Neither it nor
+            what it starts can fork.
+        shutdown: the seconds for cleaning up. The closing of its run, the writing of
+            its transcript and, under a runtime, its stop hooks share them.
 
     Raises:
         TypeError, ValueError: naming the argument and its value.
@@ -144,7 +144,7 @@ class Agent:
     has_tasks: ClassVar[bool] = True
     """Whether it may have tasks of its own."""
     background: ClassVar[bool] = False
-    """Whether it is to run in the background whatever its caller says."""
+    """Whether it runs in the background, whatever its caller says."""
 
     def __attrs_post_init__(self) -> None:
         _check_run(self.loop)
@@ -172,7 +172,7 @@ class Agent:
 
     @property
     def limit_key(self) -> str | None:
-        """Whose limit its place counts for: its model's."""
+        """Its model. The place of the agent counts for the limit of that model."""
         return self.model
 
     def describe(self) -> str:
@@ -185,7 +185,7 @@ class Agent:
         """Run it to its end and return its answer.
 
         Raises:
-            AgentFailed: if it ends in another way than by its answer.
+            AgentFailed: if it ends without an answer.
             Exception: what its loop has raised.
             TypeError: if ``report`` is not an `AgentReport`.
         """

@@ -10,34 +10,35 @@ from .._kernel.checks import check_number, check_type, check_whole
 
 @attrs.define(eq=False, repr=False)
 class Budget:
-    """What an agent may use, of tokens and of money, and has used.
+    """The tokens and the money that an agent may use, and has used.
 
-    What is charged to a budget is charged to all above it in the same step. A
-    budget is exceeded as soon as one above it is, so the sum of all below a budget
-    can pass its limit by no more than what was under way when it was reached. Under
-    a runtime an agent that another one has started counts against the budget of that,
-    whether it has a `Budget` of its own or not.
+    What is charged to a budget is charged to all above it in the same step. A budget is
+    exceeded as soon as one above it is. So the sum of all below a budget can pass its
+    limit only by what was under way when it was reached. Under a runtime, what an agent
+    uses counts against the budget of the agent that started it, whether it has a
+    `Budget` of its own or not.
 
     Args:
-        tokens: the tokens that may be used; None for any number.
-        cost: the money likewise, in whatever unit `TokensUsed` has it.
-        parent: the budget that this one is a part of.
+        tokens: the tokens that may be used. None means any number.
+        cost: the money that may be used, in the unit of `TokensUsed`. None means any
+            amount.
+        parent: the budget above this one, which this one is a part of.
 
     Raises:
         TypeError, ValueError: naming the argument and its value.
     """
 
     tokens: int | None = None
-    """The limit, as it was given."""
+    """The limit of tokens, as it was given."""
     cost: float | None = None
-    """The limit, as it was given."""
+    """The limit of money, as it was given."""
     _above: Budget | None = attrs.field(default=None, alias="parent", kw_only=True)
     # Whoever waits for any budget of the tree parks at its root.
     _lot: ParkingLot = attrs.field(init=False)
     used_tokens: int = attrs.field(default=0, init=False)
-    """Used so far, with all below."""
+    """The tokens used so far, with all budgets below."""
     used_cost: float = attrs.field(default=0.0, init=False)
-    """Used so far, with all below."""
+    """The money used so far, with all budgets below."""
 
     def __attrs_post_init__(self) -> None:
         check_whole("tokens", self.tokens, none=True)
@@ -73,7 +74,7 @@ class Budget:
 
     @property
     def exceeded(self) -> str | None:
-        """In words, what is used up, here or above; None while nothing is."""
+        """What is used up, here or above, in words. It is None while nothing is."""
         budget: Budget | None = self
         while budget is not None:
             excess = budget._own_excess()
@@ -83,7 +84,7 @@ class Budget:
         return None
 
     async def wait_exceeded(self) -> str:
-        """Wait until the budget is exceeded; return what is, in words."""
+        """Wait until the budget is exceeded, and return in words what is used up."""
         while (excess := self.exceeded) is None:
             await self._lot.park()
         return excess
@@ -94,8 +95,8 @@ class Budget:
         return self.used_tokens, self.used_cost
 
     def left(self) -> tuple[int | None, float | None]:
-        """Return the tokens and the cost that are left; None where there is no
-        limit. Never less than 0."""
+        """Return the tokens and the cost that are left. Each is 0 or more, and None
+        where there is no limit."""
         tokens: int | None = None
         cost: float | None = None
         budget: Budget | None = self

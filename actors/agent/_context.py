@@ -45,9 +45,9 @@ class ShownTool:
 class AgentContext:
     """What an agent's `run` is given.
 
-    Nothing in it reaches the parent, the runtime or the record of the task: what
-    the agent does to it concerns the agent alone. What is to be known outside it
-    yields as events.
+    Nothing in it reaches the parent, the runtime or the record of the task. What the
+    agent does to it concerns the agent alone. An agent yields as events whatever others
+    are to know.
     """
 
     _agent: Agent
@@ -72,7 +72,7 @@ class AgentContext:
 
     @property
     def depth(self) -> int:
-        """How many agents are above it: 0 for one that the program has started."""
+        """How many agents are above it. It is 0 if the program has started it."""
         return self._host.depth
 
     @property
@@ -82,25 +82,24 @@ class AgentContext:
 
     @property
     def system(self) -> str | None:
-        """What its model is to be told of itself and its work; None for what the
-        loop says by itself."""
+        """The system prompt. None means the loop's own."""
         return self._agent.system
 
     @property
     def history(self) -> list[Message]:
-        """The conversation so far, as a list of its own at each look: first what
-        came before the prompt, if anything did, and at last what is to be
-        answered. After a compaction it begins with its boundary."""
+        """The conversation so far, each time as a new list. It begins with what came
+        before the prompt, if anything did. Its last message is to be answered. After a
+        compaction it begins with the boundary."""
         return list(self._account.history)
 
     @property
     def inbox(self) -> Inbox:
-        """The messages that have come since."""
+        """Where messages that come later wait."""
         return self._inbox
 
     @property
     def tools(self) -> Sequence[AgentTool]:
-        """The tools that it may use: name, description and schema of each."""
+        """The tools that it may use, each with name, description and schema."""
         return [
             ShownTool(tool.name, tool.description, copy.deepcopy(tool.schema))
             for tool in self._host.tools
@@ -113,7 +112,7 @@ class AgentContext:
 
     @property
     def deadline(self) -> float | None:
-        """The seconds that are left of its time; None for no limit."""
+        """The seconds that are left of its time. None means no limit."""
         if self._deadline is None:
             return None
         return max(0.0, self._deadline - trio.current_time())
@@ -130,36 +129,38 @@ class AgentContext:
 
     @property
     def owner(self) -> str | None:
-        """The id of whoever's task it is."""
+        """Its owner: a name of the host's own, or an agent's id."""
         return self._host.owner
 
     @property
     def model(self) -> str | None:
-        """The model that it is to use."""
+        """The name of its model."""
         return self._agent.model
 
     @property
     def budget(self) -> Budget | None:
-        """What it may use; charged with each `TokensUsed` that it yields."""
+        """What it may use. It is charged with each `TokensUsed` that the agent
+        yields."""
         return self._host.budget
 
     def say(self, text: str) -> None:
-        """Tell people what it is doing: a `Note`, as if it were yielded."""
+        """Tell people what it is doing. This has the same effect as to yield a
+        `Note`."""
         self._account.tell(Note(text))
 
     async def use_tools(self, uses: Iterable[ToolUse]) -> UserMessage:
-        """Make the tool calls of one message, begun in their order and all at once,
-        and return the answers as the message that is to be yielded, in the order of
-        ``uses``, after the `AssistantMessage` with the calls. What is not yielded is not in the
-        transcript, of which a warning is given.
+        """Make all tool calls of one message at once, begun in their order. Return one
+        message with the answers, in the order of ``uses``. Yield it after the
+        `AssistantMessage` with the calls. What is not yielded is not in the transcript.
+        A warning says so.
 
-        A call that is refused, or that fails, has an answer that says so. The
-        beginning and the end of each are told as `ToolStarted` and
-        `ToolCompleted`. Cancellation stops all of them.
+        A call that is refused, or that fails, has an answer that says so. A
+        `ToolStarted` reports the beginning of each, and a `ToolCompleted` its end. A
+        cancellation stops all of them.
 
         Raises:
-            TypeError: if ``uses`` are not `ToolUse` objects; nothing is called.
-            AgentFailed: if the host cannot go on with the agent: it is to end.
+            TypeError: if ``uses`` are not `ToolUse` objects. Nothing is called.
+            AgentFailed: if the host cannot go on with the agent. The agent must end.
         """
         if isinstance(uses, ToolUse | str):
             raise TypeError(f"uses must be several ToolUse, not {uses!r}")
@@ -220,13 +221,12 @@ class AgentContext:
 
     @property
     def own_tasks(self) -> int:
-        """How many of its own tasks have not ended. The ends of the others are in
-        the inbox, or were taken from it."""
+        """The number of its own tasks that have not ended. The ends of the others are
+        in the inbox, or were taken from it."""
         return self._host.own_tasks()
 
     async def wait_own_tasks(self) -> None:
-        """Wait until none of its own tasks is unfinished. The time does not count
-        as idle."""
+        """Wait until all its own tasks have ended. The time does not count as idle."""
         with self._account.pulse.paused():
             await self._host.wait_for(self._host.wait_own_tasks)
 
@@ -237,8 +237,8 @@ class AgentContext:
         description: str | None = None,
         tool_use_id: str | None = None,
     ) -> OwnTask:
-        """Start a task of its own in the background; the agent will not end before
-        it, and finds its end in the inbox.
+        """Start a task of its own in the background. The agent will not end before the
+        task, and finds the task's end in the inbox.
 
         Raises:
             Exception: as `supervisor.runtime.Runtime.launch`.
@@ -249,7 +249,7 @@ class AgentContext:
             )
 
     async def run(self, work: Work, *, description: str | None = None) -> Any:
-        """Run a task of its own and return what has become of it.
+        """Run a task of its own and return its snapshot.
 
         Raises:
             Exception: as `supervisor.runtime.Runtime.run`.
@@ -258,8 +258,8 @@ class AgentContext:
             return await self._host.run(work, description=description)
 
     def fork(self, prompt: str, **changes: Any) -> Agent:
-        """Return an agent like this one, which begins with this conversation, and
-        then ``prompt``; it is not started.
+        """Return an agent like this one. It begins with this conversation, and then
+        ``prompt``. It is not started.
 
         ``changes`` are other arguments of `Agent`.
 

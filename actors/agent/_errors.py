@@ -22,8 +22,8 @@ from ._events import Terminate
 class AgentFailed(WorkFailed):
     """Raised by the run of an agent that has not reached its goal.
 
-    ``mode`` says why it has ended, ``message`` the same in words. What there is
-    of an answer is the task's result.
+    ``mode`` says why it has ended. ``message`` says the same in words. If it has said
+    anything, that is the task's result.
     """
 
     mode: Terminate
@@ -71,8 +71,8 @@ class InboxFull(AgentError):
 
 
 class ForkRefused(AgentError):
-    """Raised by `AgentContext.fork` inside a fork, and inside whatever a fork has
-    started. Nothing was made."""
+    """Raised by `AgentContext.fork` inside a fork, and inside what a fork has started.
+    Nothing was made."""
 
     def __str__(self) -> str:
         return "a fork cannot fork again, nor can what it has started"

@@ -1,8 +1,8 @@
 """What an agent says while it runs: the events that its `run` yields.
 
-Messages make up the conversation and are kept in the transcript; the others tell
-how it goes and are not. All are plain values that JSON can hold, so that they can
-be told to another process: see `to_json` and `from_json`.
+Messages make up the conversation and are kept in the transcript. The other events
+report how it goes and are not kept. All are plain values that JSON can hold, so that
+another process can be told them: see `to_json` and `from_json`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from .._kernel.checks import by, check_all, check_number, check_one_of, check_wh
 Terminate: TypeAlias = Literal[
     "goal", "error", "max_turns", "timeout", "stalled", "budget", "cancelled"
 ]
-"""Why a run has ended: ``goal`` is its own answer, and completes the task;
-``cancelled`` kills it; every other fails it, with what there is of an answer."""
+"""Why a run has ended. ``goal`` means that it has an answer, and completes the task.
+``cancelled`` kills the task. Every other one fails the task, and what the agent has
+said last is the result."""
 TERMINATE_MODES: Final[tuple[Terminate, ...]] = get_args(Terminate)
 
 Origin: TypeAlias = Literal[
@@ -73,7 +74,7 @@ class ToolUse:
 
 @attrs.frozen
 class ToolAnswer:
-    """What came of a tool call."""
+    """The answer to a tool call."""
 
     tool_use_id: str = attrs.field(validator=of(str))
     text: str = attrs.field(validator=of(str))
@@ -89,13 +90,13 @@ class AssistantMessage:
         default=(), converter=_as_uses, validator=by(check_all, ToolUse)
     )
     raw: Any = attrs.field(default=None, kw_only=True)
-    """The content as the model's provider has it, if it must be sent back in just
-    that form; what JSON can hold, or None."""
+    """The content in the form of the model's provider, if it must be sent back in just
+    that form. JSON can hold it. Otherwise it is None."""
 
 
 @attrs.frozen
 class UserMessage:
-    """One message to the model, from whomever: see `origin`."""
+    """One message to the model. `origin` says what kind it is."""
 
     text: str = attrs.field(default="", validator=of(str))
     tool_answers: tuple[ToolAnswer, ...] = attrs.field(
@@ -104,11 +105,16 @@ class UserMessage:
     origin: Origin = attrs.field(
         default="prompt", kw_only=True, validator=by(check_one_of, _ORIGINS)
     )
-    """``prompt``: the task it was given. ``tools``: answers to tool calls.
-    ``message``: sent by `sender` while it ran. ``notification``: the end of one
-    of its own tasks. ``reminder``, ``hook``: of the program round it.
-    ``summary``: what a compaction has left of earlier messages. None of these
-    but ``prompt`` may be taken for words of a person, and none for an approval."""
+    """What kind it is:
+
+    - ``prompt``: the task that the agent was given.
+    - ``tools``: answers to tool calls.
+    - ``message``: a message that `sender` sent while the agent ran.
+    - ``notification``: the end of one of the agent's own tasks.
+    - ``reminder``, ``hook``: from the program around the agent.
+    - ``summary``: what a compaction has left of earlier messages.
+
+    Only a ``prompt`` may count as a person's words. None of them is an approval."""
     sender: str | None = attrs.field(
         default=None, kw_only=True, validator=of(str | None)
     )
@@ -124,7 +130,7 @@ class CompactBoundary:
 
 @attrs.frozen
 class TextDelta:
-    """A piece of the text that the model is writing. Not kept."""
+    """A piece of the text that the model is writing. It is not kept."""
 
     text: str = attrs.field(validator=of(str))
 
@@ -150,18 +156,18 @@ class ToolCompleted:
     error: str | None = attrs.field(
         default=None, kw_only=True, validator=of(str | None)
     )
-    """The first line of an answer that is an error, for people; at most 200
+    """The first line of an answer that is an error, for people. It has at most 200
     characters."""
 
 
 @attrs.frozen(kw_only=True)
 class TokensUsed:
-    """What one request to a model has used: it is added to what came before."""
+    """What one request to a model has used. It is added to what came before."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0
-    """In whatever unit the budget has, for instance dollars."""
+    """The cost in the unit of the budget, for instance dollars."""
 
     def __attrs_post_init__(self) -> None:
         check_whole("TokensUsed.input_tokens", self.input_tokens)
@@ -188,8 +194,8 @@ class TodoItem:
 
 @attrs.frozen
 class TodoList:
-    """The agent's plan as it is now; it replaces an earlier one. The task does
-    not complete while an item is neither completed nor cancelled."""
+    """The agent's plan as it is now. It replaces an earlier one. The task does not
+    complete while an item is neither completed nor cancelled."""
 
     items: tuple[TodoItem, ...] = attrs.field(
         default=(), converter=_as_items, validator=by(check_all, TodoItem)
@@ -206,12 +212,12 @@ class ApprovalRequested:
 
 @attrs.frozen
 class FinalResult:
-    """The answer. A run that yields it with ``goal`` is asked for its next event
-    only if there is more to do: a message has come, an own task has ended, the
-    plan is not done, or a hook has found fault. Then `Inbox.take` says what.
+    """The answer. A run that yields it with ``goal`` is asked for its next event only
+    if there is more to do: a message has come, an own task has ended, the plan is not
+    done, or a hook objects. Then `Inbox.take` says what.
 
-    A text that no `AssistantMessage` has said since the answer before is kept in
-    the conversation as one."""
+    If no `AssistantMessage` has said its text since the last answer, the text is kept
+    in the conversation as one."""
 
     text: str = attrs.field(validator=of(str))
     terminate: Terminate = attrs.field(
@@ -224,7 +230,7 @@ class FinalResult:
 
 
 Message: TypeAlias = AssistantMessage | UserMessage | CompactBoundary
-"""What the conversation consists of, and the transcript keeps."""
+"""One message of a conversation. The transcript keeps it."""
 
 AgentEvent: TypeAlias = (
     AssistantMessage

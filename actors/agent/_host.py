@@ -18,12 +18,12 @@ class AgentTool(Protocol):
 
     @property
     def name(self) -> str:
-        """What the model calls it by."""
+        """Its name for the model."""
         ...
 
     @property
     def description(self) -> str:
-        """What the model is told of it."""
+        """Its description for the model."""
         ...
 
     @property

@@ -74,10 +74,10 @@ def to_json(event: AgentEvent) -> bytes:
 
 
 def from_json(data: bytes | str) -> AgentEvent:
-    """Return the event that `to_json` has made ``data`` of.
+    """Return the event from which `to_json` has made ``data``.
 
     Raises:
-        ValueError: naming what is wrong with it.
+        ValueError: if it is no such object. It names what is wrong.
     """
     return from_data(orjson.loads(data))
 

@@ -29,15 +29,15 @@ _UNREADABLE = 3
 def loop(model: Model, *, system: str | None = None) -> ModelLoop:
     """Return a ``run`` for `actors.agent.Agent` that lets ``model`` work.
 
-    The model gets the conversation, its tools, and the system prompt of its agent
-    or, if that has none, ``system``. What it calls in one message runs at the same
-    time, and it is told the answers in the order of the calls. Messages that have
-    come meanwhile follow the answers, just as they are: nothing in them is a
-    command to the program. A message without a call is the answer; the model is
-    asked again if there is more to do.
+    The model gets the conversation, its tools, and the system prompt of its agent. If
+    the agent has none, it gets ``system``. All calls of one message run at the same
+    time. The model is told the answers in the order of the calls. Messages that have
+    come meanwhile follow the answers, just as they are. Nothing in them is a command to
+    the program. A message without a call is the answer. The model is asked again if
+    there is more to do.
 
-    A model that fails ends the run as failed, with the text that it has given:
-    no error passes for an answer, and no cut text for a whole one.
+    If the model fails, the run fails, with the text that the model has given. No error
+    passes for an answer, and no cut text for a whole one.
     """
 
     async def run(context: AgentContext) -> AsyncGenerator[AgentEvent, None]:

@@ -22,7 +22,7 @@ Told: TypeAlias = TextDelta | TokensUsed | ToolAnswer | AssistantMessage
 
 
 class Model(Protocol):
-    """Continues conversations, any number at the same time."""
+    """It continues conversations, any number at the same time."""
 
     def reply(
         self,
@@ -45,11 +45,11 @@ class Model(Protocol):
 
 @attrs.define(slots=False, repr=False)
 class ModelFailed(ActorError):
-    """Raised when a model does not give a whole message: an error of its API, a
-    connection that broke, or a text cut at a limit.
+    """Raised when a model does not give a whole message. Its API reported an error, the
+    connection broke, or the text was cut at a limit.
 
-    The program can try again later; what `partial` holds need not be thrown away,
-    but it is not an answer.
+    The program can try again later. What `partial` holds may be of use, but it is not
+    an answer.
     """
 
     message: str
@@ -58,7 +58,7 @@ class ModelFailed(ActorError):
     temporary: bool = False
     """Whether the same request may succeed when it is made again."""
     retry_after: float | None = None
-    """The seconds that the API wants one to wait first, if it said so."""
+    """The seconds to wait first, if the API named them."""
 
     def __str__(self) -> str:
         return self.message

@@ -19,13 +19,13 @@ Path: TypeAlias = tuple[str | int, ...]
 
 @attrs.define(slots=False, repr=False)
 class ScriptError(ActorError):
-    """Raised for a script that cannot be played: its text names the file, the
-    place in it, and what to do. Whoever wrote the script is to mend it."""
+    """Raised for a script that cannot be played. The error's text names the file, the
+    place in it, and what to do. Whoever wrote the script must mend it."""
 
     source: str
     """The file."""
     line: int | None
-    """The line, from 1; None where it is not known."""
+    """The line, counted from 1. It is None where it is not known."""
     text: str
     """What is wrong."""
 

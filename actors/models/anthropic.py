@@ -49,24 +49,24 @@ def open_model(
 ) -> AbstractAsyncContextManager[Model]:
     """Open the model called ``name``, for any number of agents, until the block ends.
 
-    Entering imports the SDK, which takes about two seconds in which nothing else
-    runs. The block's end closes the connections, but not those of a ``client``
-    that was given.
+    Entering the block imports the SDK. That takes about two seconds, in which nothing
+    else runs. The end of the block closes the connections, but not those of a
+    ``client`` that was given.
 
-    A request that fails for a time (429, 5xx, a connection that breaks) before the
-    reply has said anything is made again, up to ``retries`` times, after what the
-    API asks one to wait, a minute at most, or after 0.5, 1, 2, 4 and 8 seconds.
+    A request that fails for a time (429, 5xx, a connection that breaks) is made again,
+    up to ``retries`` times, unless the reply has said anything. First it waits as long
+    as the API asks, for a minute at most, or else for 0.5, 1, 2, 4 and 8 seconds.
 
     Args:
-        name: as the API has it, for instance ``claude-sonnet-4-5``.
-        client: what to ask with. None makes one with the key in the environment
+        name: the model's name in the API, for instance ``claude-sonnet-4-5``.
+        client: the client of the SDK. None makes one with the key in the environment
             variable ``ANTHROPIC_API_KEY``.
-        base_url: where the API is, for a client of ours; None: where the SDK
-            says.
-        request: more of each request, as the API has it, for instance
-            ``max_tokens``, which is 8192 otherwise, or ``thinking``.
+        base_url: the address of the API, for a client of ours. None means the SDK's
+            own.
+        request: further fields of each request, in the API's form, for instance
+            ``thinking``, or ``max_tokens``, which is 8192 by default.
         retries: how often a request is made again.
-        env: None makes a real one; it is asked for chance and the time.
+        env: the effects, for chance and the time. None makes a real one.
 
     Raises:
         ValueError: for a bad argument, and without a key.

@@ -51,13 +51,13 @@ def open_model(
 ) -> AbstractAsyncContextManager[Model]:
     """Open the model called ``name``, for any number of agents, until the block ends.
 
-    As `actors.models.anthropic.open_model`, but for:
+    It is like `actors.models.anthropic.open_model`, except for these arguments:
 
     Args:
-        name: as the API has it, for instance ``gpt-5``.
+        name: the model's name in the API, for instance ``gpt-5``.
         client: None makes one with the key in the environment variable
             ``OPENAI_API_KEY``.
-        request: more of each request, as the API has it, for instance
+        request: further fields of each request, in the API's form, for instance
             ``max_completion_tokens``.
 
     Raises:

@@ -154,7 +154,7 @@ class Step:
     action: Action
     agent: str = ""
     text: str | None = None
-    """The prompt, message or reason, or what is waited for."""
+    """The prompt, the message or the reason, or the text that it waits for."""
     seconds: float = 0.0
     place: str
     """Where it stands, for people."""
@@ -169,11 +169,11 @@ class Script:
     host: tuple[Step, ...]
 
     async def run(self, context: AgentContext) -> AsyncGenerator[AgentEvent, None]:
-        """Be the ``run`` of an `actors.agent.Agent` whose model is one of the
-        script's.
+        """Do the work of an `actors.agent.Agent`, as its ``run``. Its model must be one
+        of the script's.
 
         Raises:
-            ModelFailed: if it is not.
+        ModelFailed: if it is another one.
         """
         provider, _, name = (context.model or "").partition("/")
         agent = self.agents.get(name)
@@ -292,14 +292,14 @@ def _filled(text: str, messages: Sequence[Message]) -> str:
 def read_script(
     text: str, source: str, *, tools: Collection[str] | None = None
 ) -> Script:
-    """Return the script that ``text`` is, from a file called ``source``.
+    """Return the script in ``text``, which comes from a file called ``source``.
 
     Args:
-        tools: the names of the tools that there are; no other can be called. None
-            is any.
+        tools: the names of the tools that there are. No other can be called. None means
+            any.
 
     Raises:
-        ScriptError: if it is not a script; it names the place and says what to do.
+        ScriptError: if it is not a script. It names the place and says what to do.
         TypeError: if ``text`` is not a str, but for instance the path of one.
     """
     check_type("text", text, str)

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 SNIFF: Final = 4096
-"""How many of the first bytes are searched for a NUL, which no text has."""
+"""The number of first bytes that are searched for a NUL. No text has one."""
 
 BINARY_NOTE: Final = b"[Binary output: not kept from here on]\n"
 """The line that stands in the file for binary output."""
@@ -69,25 +69,25 @@ def older_file(path: Path) -> Path:
 class OutputLog:
     """Writes the output of one task to its file, cleaned and up to a quota.
 
-    Output with a NUL among its first `SNIFF` bytes is binary: what precedes the
-    NUL is kept, a line says so, and the rest is dropped without an error.
+    Output with a NUL among its first `SNIFF` bytes is binary. What precedes the NUL is
+    kept, a line says so, and the rest is dropped without an error.
 
     Args:
-        file: Where it goes. The log closes it.
-        quota: The most bytes of the task's output there may be on the disk.
-        used: How many of them are there already, from earlier runs.
-        older: How many of those are in the `older_file`.
+        file: The file. The log closes it.
+        quota: The most bytes of the task's output that may be on the disk.
+        used: The number of bytes that are there already, from earlier runs.
+        older: The number of those bytes that are in the `older_file`.
         raw: Keep the bytes as they come, binary or not, instead of cleaning them.
         tail_bytes: How much of the end `tail` can return.
-        on_warning: Called with a message, once at 80 % use of the quota, and once
+        on_warning: It is called with a message, once at 80 % use of the quota, and once
             for binary output.
         rotate: None, or the number of bytes at which the file is moved to its
-            `older_file`, replacing what is there, and begun again. Then output
-            over the quota is not an error: its beginning is dropped.
-        on_rotate: Called in the step of a rotation, with the size of the file that
-            became the older one and of the file that it replaced.
-        disk: What all tasks of the directory may keep together.
-        on_output: Called after each write that was made.
+            `older_file` and begun again. The move replaces an `older_file` that is
+            there. Then output over the quota is not an error. Its beginning is dropped.
+        on_rotate: It is called in the step of a rotation, with two sizes: of the file
+            that became the older one, and of the file that it replaced.
+        disk: The quota that all tasks of the directory share.
+        on_output: It is called after each write that was made.
 
     One task at a time may write.
 
@@ -121,8 +121,8 @@ class OutputLog:
     lost: bool = attrs.field(default=False, init=False)
     """Whether somebody had removed or replaced the file by the time of its close."""
     warn_at: int = attrs.field(init=False)
-    """The number of bytes, with those used before, at which ``on_warning`` is
-    called."""
+    """The number of bytes at which ``on_warning`` is called. Earlier runs' bytes
+    count."""
 
     _cleaner: Cleaner | None = attrs.field(init=False)
     _sniff_left: int = attrs.field(init=False)
@@ -151,10 +151,10 @@ class OutputLog:
 
     @property
     def unfinished(self) -> bytes:
-        """The unfinished line: what follows the file, if nothing more comes.
+        """The unfinished line. It follows what is in the file, if nothing more comes.
 
-        It is held back (see `Cleaner`) and may be replaced as a whole. Empty
-        while anything before it is not in the file yet.
+        It is held back and may be replaced as a whole. It is empty while anything
+        before it is not in the file yet.
         """
         if self._cleaner is None or self._behind:
             return b""
@@ -163,12 +163,12 @@ class OutputLog:
     async def write(self, data: bytes) -> None:
         """Keep the next piece of output.
 
-        The unfinished line is held back (see `Cleaner`) but counts for the
-        quotas. `tail` has also what the disk refused.
+        The unfinished line is held back but counts for the quotas. `tail` also returns
+        what the disk refused.
 
         Raises:
-            QuotaExceeded: if it does not fit; what fits has been written. Every
-                later write keeps nothing and raises it, too.
+            QuotaExceeded: if it does not fit. What fits has been written. Every later
+                write keeps nothing and raises it, too.
             DirectoryQuotaExceeded: the same, if it is the directory that is full.
             OSError: if the disk failed.
         """
@@ -201,7 +201,7 @@ class OutputLog:
         A cancellation is delivered only afterwards. A second call does nothing.
 
         Raises:
-            TimeoutError: if it took longer; the end of the output may be missing.
+            TimeoutError: if it took longer. The end of the output may be missing.
             OSError: if the disk failed.
         """
         if self._closed:

@@ -14,8 +14,8 @@ from .._kernel.checks import check_whole
 class QuotaExceeded(Exception):
     """Raised when a task has more output than it may keep.
 
-    Its file is full: it ends at the quota or, if it is text, with the last whole
-    character before that. The task that prints so much is at fault: give it a larger
+    Its file is full. It ends at the quota or, if it is text, with the last whole
+    character before that. The task that prints so much is at fault. Give it a larger
     quota or have it print less.
     """
 
@@ -27,8 +27,8 @@ class QuotaExceeded(Exception):
 
 
 class DirectoryQuotaExceeded(QuotaExceeded):
-    """Raised when all tasks together have more output than their directory may
-    hold; the task that wants to write more is the one that fails.
+    """Raised when all tasks together have more output than their directory may hold.
+    The task that wants to write more is the one that fails.
 
     That need not be the one that has written most. Remove old output, raise the
     quota of the directory, or give each task a quota of its own.

@@ -51,44 +51,44 @@ def _copy_limits(limits: Mapping[str, int] | None) -> dict[str, int] | None:
 class Shell:
     """A command for ``bash -c``, or for ``sh -c`` where there is no bash.
 
-    It runs in a session of its own with ``/dev/null`` as its input; its stdout
-    and stderr go to the task's output file in the order in which they arrive,
-    cleaned of what only a terminal understands. The task ends when no process
-    of the command is left and its output is on the disk.
+    It runs in a session of its own with ``/dev/null`` as its input. Its stdout and
+    stderr go to the task's output file in the order in which they arrive. What only a
+    terminal understands is taken out. The task ends when no process of the command is
+    left and its output is on the disk.
 
     Args:
         command: the command line. One bare ``&`` at its very end is left out,
             because the task runs in the background anyway. With it, the shell
             would end at once, and the task with it. An ``&`` with a comment
             behind it stays.
-        cwd: where to run it; the default is where the host runs.
+        cwd: the directory in which it runs. The default is the host's.
         env: variables on top of the inherited ones and of those that keep
             programs from colouring and paging.
-        stdin: None for ``/dev/null``, or ``"pipe"`` for what the host writes to
-            the task.
+        stdin: None means ``/dev/null``, and ``"pipe"`` what the host writes to the
+            task.
         pty: give it a pseudo-terminal for its input and output, without echo.
             The host can write to it whatever ``stdin`` says. Its output is
             cleaned like any other.
         size: the rows and columns of that terminal.
         grace: the seconds between SIGTERM and SIGKILL when it is stopped.
-        linger: the seconds that processes it started in the background have
-            after its own end, before they are ended too.
-        quota: the bytes of output, over all its runs, beyond which it is killed
-            and fails.
-        deadline: the seconds after which a run is stopped and fails; None for
-            no deadline.
+        linger: the seconds that its processes in the background have after its own end,
+            before they are ended, too.
+        quota: the most bytes of output over all its runs. With more it is killed and
+            fails.
+        deadline: the seconds after which a run is stopped and fails. None means no
+            deadline.
         raw: keep the output as it comes.
-        nice: the niceness of its processes, -20 to 19; None for the host's.
+        nice: the niceness of its processes, -20 to 19. None means the host's.
         rlimits: resource limits for each of its processes, by their names in
             the module `resource`, without ``RLIMIT_`` and in lower case, such
-            as ``{"cpu": 60, "nofile": 256}``; -1 means no limit.
+            as ``{"cpu": 60, "nofile": 256}``. -1 means no limit.
         rotate: the size in bytes at which its output file becomes the older one,
-            ``.1``, and another is begun; None for never. The quota then holds for
+            ``.1``, and another is begun. None means never. The quota then holds for
             both files together, and old output is dropped instead.
-        prompt_after: after so many seconds of silence behind an unfinished line
-            the task reports, once a run, that it probably waits for an answer;
-            None for never. With ``stdin`` None and no terminal nobody can answer,
-            so the command then waits until it is stopped.
+        prompt_after: after so many seconds of silence behind an unfinished line the
+            task reports, once a run, that it probably waits for an answer. None means
+            never. With ``stdin`` None and no terminal nobody can answer. The command
+            then waits until it is stopped.
 
     Raises:
         TypeError, ValueError: naming the argument and its value.
@@ -176,8 +176,8 @@ class Shell:
     async def run(self, ctx: Context[object], report: Report) -> str:
         """Run the command to its end and return the tail of its output.
 
-        When cancelled it ends every process first: SIGTERM, `grace` seconds or
-        less in a hurry, then SIGKILL until none is left.
+        When it is cancelled, it ends every process first. It sends SIGTERM, waits
+        `grace` seconds, or less in a hurry, and then sends SIGKILL until none is left.
 
         Raises:
             OSError: if it cannot be started or its output cannot be kept.

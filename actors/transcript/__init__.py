@@ -96,19 +96,19 @@ def _nobody() -> None:
 class TranscriptStore:
     """The transcripts and metas of all agents of a directory.
 
-    In it, ``agent-ID.jsonl`` is the transcript of an agent, ``agent-ID.meta.json``
-    its meta, and ``ID.output`` a link to the transcript, for people and programs
-    that look where the output of tasks is. No link is ever followed. An id has
-    letters, digits, ``-`` and ``_`` only; others are refused with a ValueError.
+    In it, ``agent-ID.jsonl`` is the transcript of an agent and ``agent-ID.meta.json``
+    is its meta. ``ID.output`` is a link to the transcript, for people and programs that
+    look where the output of tasks is. No link is ever followed. An id has only letters,
+    digits, ``-`` and ``_``. Others are refused with a ValueError.
 
     Args:
-        directory: Where they are. It is there already.
+        directory: The directory of the files. It is there already.
         env: The seam to the world.
-        on_warning: Called with the id of an agent and a sentence when something
+        on_warning: It is called with the id of an agent and a sentence when something
             could not be recorded or read.
-        on_kept: Called with the id of an agent when its newest meta is written.
-        durable: Whether what was written must survive a crash of the machine, not
-            only of the program. It then waits for the disk with each write.
+        on_kept: It is called with the id of an agent when its newest meta is written.
+        durable: Whether what was written must survive a crash of the machine, too. Then
+            each write waits for the disk.
     """
 
     directory: Path
@@ -153,13 +153,13 @@ class TranscriptStore:
         after: Transcript | None = None,
         on_written: Callable[[], None] = _nobody,
     ) -> TranscriptLog:
-        """Return the log of an agent, to add to it. It does not touch the disk.
+        """Return the log of an agent, to add to it. This does not touch the disk.
         ``on_written`` is called when there is more in its file.
 
-        What is appended follows the last record that `load` has found, if ``after``
-        is what that has returned. Otherwise it follows the last one that was
-        appended or, for a file of an earlier program, the one that `load` would find.
-        An agent has one log: if that is open already it is returned, changed.
+        If ``after`` is what `load` has returned, the next record follows the last one
+        that `load` has found. Otherwise it follows the last one that was appended. In a
+        file of an earlier program, that is the one that `load` would find. An agent has
+        one log. If that is open already, it is changed and returned.
 
         Raises:
             ValueError: for a bad id.
@@ -175,18 +175,18 @@ class TranscriptStore:
         return log
 
     async def load(self, agent_id: str) -> Transcript | None:
-        """Read a conversation, to go on with it; None if there is none.
+        """Read a conversation, to go on with it. Return None if there is none.
 
-        It is the chain from the newest record that no other follows back to the
-        first, or to the last compaction, which counts as the summary. What a model
-        would not accept is mended: messages that say nothing and calls of tools that
-        were never answered are cut, answers follow their calls at once. Lines that
-        cannot be read are skipped, and told by a warning. It is read in a thread, of
-        a file of more than `READ_LIMIT` bytes only as much; cancelled, it ends with
-        the piece that it reads.
+        The conversation is the chain from the newest record that no other follows back
+        to the first, or to the last compaction. A compaction counts as its summary.
+        What a model would not accept is mended. Messages that say nothing are cut, and
+        so are calls of tools that were never answered. Answers follow their calls at
+        once. Lines that cannot be read are skipped, and a warning says so. The file is
+        read in a thread. If it has more than `READ_LIMIT` bytes, only so many are read.
+        A cancelled call ends with the piece that it reads.
 
         Raises:
-            OSError: if the file is there and cannot be read: a part of it is never
+            OSError: if the file is there and cannot be read. A part of it is never
                 taken for all.
             ValueError: for a bad id, and for a file in which more than that
                 was said since the last compaction.
@@ -203,8 +203,7 @@ class TranscriptStore:
 
     async def read_tail(self, agent_id: str, count: int) -> list[Message]:
         """Return the last ``count`` messages that are in the file, as they were
-        recorded, to look at them: it reads no more than it needs, and is cancelled as
-        `load`.
+        recorded. It reads no more than it needs. A cancelled call ends as with `load`.
 
         Raises:
             OSError: if the file is there and cannot be read.
@@ -252,7 +251,7 @@ class TranscriptStore:
         return result.unwrap()
 
     def transcript_file(self, agent_id: str) -> Path:
-        """Return where the transcript of an agent is.
+        """Return the path of an agent's transcript.
 
         Raises:
             ValueError: for a bad id.
@@ -260,9 +259,8 @@ class TranscriptStore:
         return self.directory / f"agent-{_check(agent_id)}.jsonl"
 
     def link_output(self, agent_id: str) -> Path:
-        """Make ``ID.output`` a link to the transcript, in place of what is there,
-        and return its path. If that fails it is an empty file, and a warning tells
-        why.
+        """Make ``ID.output`` a link to the transcript, in place of what is there, and
+        return the path of the link. If that fails, make it an empty file, and warn.
 
         Raises:
             ValueError: for a bad id.
@@ -283,8 +281,8 @@ class TranscriptStore:
     # Metas
 
     def write_meta(self, meta: AgentMeta) -> None:
-        """Have ``meta`` written, with the next write. It never waits and never fails;
-        of several, only the newest is sure to be written.
+        """Have ``meta`` written, with the next write. It never waits and never fails.
+        If several wait, only the newest is sure to be written.
 
         Raises:
             ValueError: if its agent's id is bad.
@@ -294,8 +292,8 @@ class TranscriptStore:
         self._wanted_metas[meta.agent_id] = meta
 
     def read_meta(self, agent_id: str) -> AgentMeta | None:
-        """Return the newest meta of an agent; None if there is none, or if it makes
-        no sense, which a warning says.
+        """Return the newest meta of an agent. Return None if there is none, or if it
+        makes no sense. Then a warning says so.
 
         Raises:
             OSError: if its file is there and cannot be read.
@@ -308,8 +306,9 @@ class TranscriptStore:
 
     def metas(self) -> list[AgentMeta]:
         """Return the newest metas of all agents, by id. Those that cannot be read are
-        left out and told by a warning, and so are the largest, of more than 32 MiB
-        together, which would hold up everybody; a directory that is gone has none."""
+        left out, and a warning says so. If all together have more than 32 MiB, the
+        largest are left out, too, because everybody would wait for them. A directory
+        that is gone has none."""
         try:
             names = self.env.files.names(self.directory)
         except OSError as error:
@@ -367,7 +366,8 @@ class TranscriptStore:
 
     @property
     def writing_for(self) -> float:
-        """The seconds that the write under way has taken so far; 0 if there is none."""
+        """The seconds that the present write has taken so far. It is 0 if there is
+        none."""
         return trio.current_time() - self._began if self._jobs else 0.0
 
     def keeps_meta(self, agent_id: str) -> bool:
@@ -376,16 +376,16 @@ class TranscriptStore:
 
     async def flush_meta(self, agent_id: str) -> None:
         """Wait until the newest meta of an agent is written, or an attempt has failed
-        since. Cancelled, it gives up the wait only."""
+        since. A cancellation ends only the wait."""
         while agent_id in self._metas_under_way() and not self.is_stopped:
             await self.settled.wait()
         await trio.lowlevel.checkpoint()
 
     async def flush(self) -> None:
-        """Wait until all that was taken is written, or an attempt has failed since.
-        Cancelled, it gives up the wait only.
+        """Wait until all that was taken is written, or an attempt has failed since. A
+        cancellation ends only the wait.
 
-        It takes a `transcript_writer`; once that was stopped nothing is waited for.
+        It needs a `transcript_writer`. Once that was stopped, it waits for nothing.
         """
         for log in list(self._logs.values()):
             await log.flush()
@@ -403,7 +403,7 @@ class TranscriptStore:
     # For its logs
 
     def time(self) -> str:
-        """Return the time as records have it, to the millisecond."""
+        """Return the time in the form that records have, to the millisecond."""
         now = trio.current_time()
         if now >= self._time_until:
             # It is UTC and ends with +00:00.
@@ -430,7 +430,7 @@ class TranscriptStore:
             self.stop()  # It has failed for good.
 
     def forget(self, log: TranscriptLog) -> None:
-        """Nothing more will come of ``log``."""
+        """Note that nothing more will come from ``log``."""
         if self._logs.get(log.agent_id) is log:
             del self._logs[log.agent_id]
 
@@ -439,7 +439,7 @@ class TranscriptStore:
         self._on_warning(agent_id, text)
 
     def settle_meta(self, job: _MetaJob) -> None:
-        """Apply the result of ``job``. Idempotent."""
+        """Apply the result of ``job``. A second call does nothing."""
         agent_id = job.meta.agent_id
         if job.is_done:
             # What fails later is news.
@@ -463,8 +463,8 @@ class TranscriptStore:
         return bool(self._wanted_logs or self._wanted_metas)
 
     def begin(self, mailbox: Mailbox[None]) -> None:
-        """A writer begins, perhaps after one that has crashed. It waits at ``mailbox``
-        when there is nothing to write."""
+        """Note that a writer begins, perhaps after one that has crashed. It waits at
+        ``mailbox`` when there is nothing to write."""
         self.is_stopped = False
         self._mailbox = mailbox
         self._settle()
@@ -472,7 +472,7 @@ class TranscriptStore:
         self.want_all()
 
     def want_all(self) -> None:
-        """Have everything written that is not, also what has failed."""
+        """Have everything written that is not written yet, also what has failed."""
         for agent_id, log in self._logs.items():
             if log.lines:
                 self._wanted_logs[agent_id] = log
@@ -481,9 +481,8 @@ class TranscriptStore:
     async def write(self) -> None:
         """Write what is wanted at this moment, in one thread.
 
-        It is interrupted at no point: a cancellation is met by the next checkpoint.
-        What it fails to write stays, and is wanted again when something is added,
-        flushed or closed.
+        It is never interrupted. The next checkpoint meets a cancellation. What it fails
+        to write stays, and is wanted again when something is added, flushed or closed.
         """
         jobs: list[LogJob | _MetaJob] = [
             LogJob(log, list(log.lines), log.written)
@@ -522,7 +521,7 @@ class TranscriptStore:
         self.stop()
 
     def stop(self) -> None:
-        """The writer was stopped: whoever waits for it need not."""
+        """Note that the writer was stopped, so that nobody waits for it."""
         self.is_stopped = True
         self._mailbox = None
         self.settled.grew()

@@ -48,23 +48,23 @@ class AgentMeta:
     agent_id: str
     run_id: str
     status: str
-    """``running`` also of an agent that waits for its place, and of one whose program
-    has ended: it can be resumed."""
+    """How it ended. It is ``running`` until then, also while the agent waits for its
+    place. An agent whose program has ended keeps it, and can be resumed."""
     type: str = "general-purpose"
     description: str = ""
     owner: str | None = None
     prompt: str = ""
     system: str | None = None
     tools: tuple[str, ...] | None = None
-    """The tools that it may use; None for all."""
+    """The tools that it may use. None means all."""
     disallowed_tools: tuple[str, ...] = ()
     model: str | None = None
     cwd: str | None = None
     session: str | None = None
     depth: int = 0
     above: tuple[str, ...] = ()
-    """The types of the agents above it when it was started, outermost first: what
-    watches these watches it."""
+    """The types of the agents above it when it was started, the outermost first. The
+    hooks that watch these also watch it."""
     permission_mode: str | None = None
     forked: bool = False
     one_shot: bool = False
@@ -79,11 +79,12 @@ class AgentMeta:
     reminders: int = 5
     shutdown: float = 5.0
     tokens_left: int | None = None
-    """What is left of its budget and of those above; None for no limit."""
+    """The tokens that are left of its budget and of those above. None means no
+    limit."""
     cost_left: float | None = None
-    """Likewise."""
+    """The money that is left likewise."""
     messages: tuple[tuple[str, str | None], ...] = ()
-    """What was sent to it that it has not read, each with its sender, in order."""
+    """The messages that it has not read, each with its sender, in order."""
 
 
 _NAMES: Final = {"tools": _TOOLS, "disallowed_tools": _TOOLS, "above": _DEPTH}
