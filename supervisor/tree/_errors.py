@@ -27,12 +27,12 @@ class SupervisorError(Exception):
 
 
 class InvalidChildSpec(SupervisorError):
-    """Raised when a child spec cannot be right; it names the field and its value.
-    Nothing was started."""
+    """Raised when a child spec cannot be right. The error names the field and its
+    value. Nothing was started."""
 
 
 class InvalidSupervisorFlags(SupervisorError):
-    """Raised when the flags of a supervisor cannot be right; it names the flag
+    """Raised when the flags of a supervisor cannot be right. The error names the flag
     and its value. Nothing was started."""
 
 
@@ -70,8 +70,8 @@ class MaxChildrenReached(SupervisorError):
 # Without a repr of attrs', for the reason given in `actors._errors`.
 @attrs.define(slots=False, repr=False)
 class StartFailed(SupervisorError):
-    """Raised when a child ended before it acknowledged its start. What it
-    raised, if it did, is the cause."""
+    """Raised when a child ended before it acknowledged its start. If it raised an
+    error, that is the cause."""
 
     child_id: str
     why: str
@@ -87,9 +87,9 @@ class SupervisorStopping(SupervisorError):
 
 @attrs.define(slots=False, repr=False)
 class StillRunning(SupervisorError):
-    """Raised by `terminate_child` when the child has outlived its shutdown
-    budget. It was told to stop and will be recorded when it ends; it is shielded
-    or stuck in a thread where ``stack`` says."""
+    """Raised by `terminate_child` when the child has outlived its shutdown budget. The
+    child was told to stop, and its end will be recorded. It is shielded, or stuck in a
+    thread. ``stack`` says where."""
 
     child_id: str
     budget: float
@@ -103,15 +103,15 @@ class StillRunning(SupervisorError):
 
 
 class WouldDeadlock(SupervisorError):
-    """Raised when a child asks its supervisor, or an ancestor, to end that very
-    child and would wait for its own end. ``ctx.ref.stop()`` does not wait."""
+    """Raised when a child asks its supervisor, or an ancestor, to end the child itself.
+    It would wait for its own end. ``ctx.ref.stop()`` does not wait."""
 
 
 @attrs.define(slots=False, repr=False)
 class RestartIntensityExceeded(SupervisorError):
     """Raised by a supervisor's block when its children had to be restarted more
-    often than its intensity allows. ``failures`` holds the last ends, oldest
-    first, each as (child id, description)."""
+    often than its intensity allows. ``failures`` holds the last ends, the oldest first,
+    each as (child id, description)."""
 
     supervisor: str
     intensity: int
@@ -128,8 +128,9 @@ class RestartIntensityExceeded(SupervisorError):
 
 @attrs.define(slots=False, repr=False)
 class AskFailed(SupervisorError):
-    """Raised when a function of `Permissions.ask` has raised, as its cause: nobody
-    knows whether the call may be made. It fails the agent."""
+    """Raised when a function of `Permissions.ask` has raised, because nobody then knows
+    whether the call may be made. What the function has raised is the cause. The agent
+    fails."""
 
     agent_id: str
     tool: str

@@ -38,10 +38,10 @@ class Event:
     """Something that happened."""
 
     seq: int
-    """Counts up by one in each stream; readers that are not told of `AgentSaid`
-    miss the numbers of these."""
+    """The number of the event. It counts up by one in each stream. Readers that are not
+    told of `AgentSaid` miss the numbers of these."""
     time: float
-    """When, on trio's clock, in seconds."""
+    """The time of the event on trio's clock, in seconds."""
 
 
 @attrs.frozen
@@ -81,18 +81,19 @@ class ChildExited(Event):
     """``completed``, ``failed`` or ``stopped``."""
     detail: str
     abnormal: bool
-    """Whether it is worth a report: any end of a permanent child that nobody
-    asked for, and every failure."""
+    """Whether it is worth a report. Every failure is, and so is any end of a permanent
+    child that nobody asked for."""
 
 
 @attrs.frozen
 class RestartScheduled(Event):
-    """A child, and what its supervisor's strategy adds, will be restarted."""
+    """A child will be restarted, with the others that its supervisor's strategy
+    names."""
 
     supervisor: str
     child: str
     delay: float
-    """The seconds until then."""
+    """The seconds until the restart."""
 
 
 @attrs.frozen
@@ -106,27 +107,28 @@ class GaveUp(Event):
 
 @attrs.frozen
 class Straggler(Event):
-    """A child has outlived its budget for stopping and is waited for."""
+    """A child has outlived its budget for stopping. Its supervisor still waits for
+    it."""
 
     supervisor: str
     child: str
     waited: float
     """The seconds since it was asked to stop."""
     stack: str
-    """Where it is."""
+    """The stacks of its tasks."""
 
 
 @attrs.frozen
 class SlowStart(Event):
-    """A child with ``wait_started`` has not called ``ctx.started()`` for 30
-    seconds, or 30 more, and is waited for."""
+    """A child with ``wait_started`` has not called ``ctx.started()`` for 30 seconds, or
+    for 30 more. Its supervisor still waits for it."""
 
     supervisor: str
     child: str
     waited: float
     """The seconds since it was started."""
     stack: str
-    """Where it is."""
+    """The stacks of its tasks."""
 
 
 @attrs.frozen
@@ -148,9 +150,9 @@ WaitBy: TypeAlias = Callable[[Callable[[], Awaitable[object]]], Awaitable[object
 
 
 class Subscription:
-    """One reader's view of an `EventStream`: an async iterator of events, which
-    ends when the stream does. Leaving its ``with`` block ends it earlier; one
-    that is dropped without that goes on to keep events. For one task."""
+    """One reader's view of an `EventStream`. It is an async iterator of events for one
+    task, and ends when the stream does. The end of its ``with`` block ends it earlier.
+    A subscription that is dropped without that goes on to keep events."""
 
     __slots__ = (
         "_batch",
@@ -222,13 +224,13 @@ class Subscription:
         return [kind(seq, time, *fields) for kind, seq, time, fields in told]
 
     def close(self) -> None:
-        """See no further events; those that are there already can be read."""
+        """See no further events. Those that are there already can be read."""
         self._stream.forget(self)
         self._closed = True
         self._wake()
 
     def offer(self, event: _Told) -> None:
-        """Called by the stream with each event."""
+        """Take an event. The stream calls this with each event."""
         pending = self._pending
         if len(pending) >= self._capacity:
             self._missed += 1
@@ -240,7 +242,8 @@ class Subscription:
             self._wake()
 
     def missed_one(self) -> None:
-        """Called by the stream when an event could not be kept for this reader."""
+        """Note that an event could not be kept for this reader. The stream calls
+        this."""
         self._missed += 1
 
     def _add_gap(self, seq: int, time: float) -> None:
@@ -254,7 +257,7 @@ class Subscription:
 
 
 class EventStream:
-    """Where events are told. Made by the outermost supervisor or the runtime."""
+    """The stream of events. The outermost supervisor or the runtime makes it."""
 
     def __init__(self) -> None:
         self._seq = 0
@@ -271,17 +274,17 @@ class EventStream:
 
     @property
     def seq(self) -> int:
-        """The number of the last event; 0 if there was none."""
+        """The number of the last event. It is 0 if there was none."""
         return self._seq
 
     def subscribe(
         self, capacity: int = 10_000, *, agents: bool = False
     ) -> Subscription:
-        """Return an iterator of the events from now on, which keeps at most
-        ``capacity`` of them for a slow reader.
+        """Return an iterator of the events from now on. It keeps at most ``capacity``
+        of them for a slow reader.
 
-        With ``agents`` everything that agents say is among them, as `AgentSaid`
-        events, in the order in which it all happened. These may be many.
+        With ``agents``, everything that agents say is among them, as `AgentSaid`
+        events, in the order in which it happened. These may be many.
 
         Raises:
             TypeError: if ``agents`` is neither True nor False.
@@ -298,8 +301,8 @@ class EventStream:
         return subscription
 
     def listen(self, agent_id: str, wait: WaitBy) -> Subscription:
-        """Return an iterator of what one agent says from now on and of nothing else,
-        which waits by calling ``wait``."""
+        """Return an iterator of what one agent says from now on, and of nothing else.
+        It waits by calling ``wait``."""
         subscription = Subscription(self, 10_000, agent_id, wait)
         self._listen(subscription)
         return subscription
@@ -312,7 +315,7 @@ class EventStream:
         return self.subscribe()
 
     def emit(self, kind: type[E], *fields: object) -> None:
-        """Tell every reader. Never blocks and never fails because of one."""
+        """Tell every reader. This never blocks, and never fails because of a reader."""
         seq = self._seq + 1
         readers = self._readers
         if not readers:
@@ -340,7 +343,8 @@ class EventStream:
                 reader.offer(event)
 
     def ended(self, agent_id: str) -> None:
-        """End the iterations of those who read only this agent: it has ended."""
+        """End the iterations of those who read only this agent, because it has
+        ended."""
         for reader in self._listeners.get(agent_id, ()):
             reader.close()
 

@@ -55,12 +55,12 @@ CHILD_KINDS: tuple[ChildKind, ...] = get_args(ChildKind)
 
 @attrs.frozen
 class Backoff:
-    """How long to wait before a restart: ``min`` seconds, then twice as long
-    after each further failure, at most ``max``, each wait made longer by up to
-    ``jitter`` of itself at random.
+    """How long to wait before a restart. The first wait takes ``min`` seconds, and each
+    further one twice as long, up to ``max``. Chance makes each wait longer, by at most
+    the part ``jitter`` of it.
 
-    A child that ran for ``reset_after`` seconds begins with ``min`` again; the
-    default is the middle of ``min`` and ``max``.
+    A child that ran for ``reset_after`` seconds begins with ``min`` again. The default
+    is the middle of ``min`` and ``max``.
     """
 
     min: float
@@ -82,14 +82,14 @@ class Backoff:
             )
 
     def delay(self, failures: int, chance: float) -> float:
-        """Return the seconds to wait after the ``failures``-th failure in a row
-        (from 1 on), with ``chance`` from 0.0 to 1.0 deciding on the jitter."""
+        """Return the seconds to wait after the ``failures``-th failure in a row (from 1
+        on). ``chance``, from 0.0 to 1.0, decides on the jitter."""
         doublings = min(failures - 1, 1023)
         base = min(self.max, self.min * 2.0**doublings)
         return base * (1.0 + self.jitter * chance)
 
     def forgets_after(self) -> float:
-        """Return for how many seconds a child must run to begin anew."""
+        """Return the seconds that a child must run to begin with ``min`` again."""
         return (
             (self.min + self.max) / 2 if self.reset_after is None else self.reset_after
         )
@@ -128,16 +128,17 @@ def _budget(spec: ChildSpec[Any]) -> float:
 
 
 class ChildTemplate(Generic[M_co]):
-    """What `open_dynamic_supervisor` makes children from, to type checkers: a
-    `ChildSpec`, or one that lacks the last arguments of its function, up to
-    three, which `start_child` appends. At run time each is a `ChildSpec`."""
+    """The template from which `open_dynamic_supervisor` makes children, for type
+    checkers. It is a `ChildSpec`, or one that lacks up to three of the last arguments
+    of its function. `start_child` appends these. At run time each template is a
+    `ChildSpec`."""
 
     __slots__ = ()
 
 
 @attrs.frozen
 class ChildSpec(ChildTemplate[M_co]):
-    """A child of a supervisor. Made with `child`, which checks the types of the
+    """A child of a supervisor. Make it with `child`, which checks the types of the
     function's arguments."""
 
     id: str
@@ -157,7 +158,7 @@ class ChildSpec(ChildTemplate[M_co]):
         repr=False,
         default=attrs.Factory(_budget, takes_self=True),
     )
-    """The seconds it has for cleaning up once it was cancelled."""
+    """The seconds that it has for cleaning up once it was cancelled."""
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
@@ -187,7 +188,7 @@ class ChildSpec(ChildTemplate[M_co]):
             raise InvalidChildSpec(f"child {self.id!r}: {error}") from None
 
     def as_permanent(self) -> ChildSpec[Any]:
-        """Return the same with every end a reason to restart."""
+        """Return the same spec, but for a child that is restarted after every end."""
         return attrs.evolve(self, restart="permanent", significant=False)
 
 
@@ -259,27 +260,26 @@ def child(  # type: ignore[misc] # mypy does not see that *Any takes *Ts
 
     Args:
         id: its name, unique among its siblings in a static supervisor.
-        fn: an async function, or whatever shows that it makes an awaitable (see
-            the error otherwise); each restart calls it again. For a child of kind
-            ``supervisor`` it may instead make an async context manager from
-            ``args`` alone, such as `open_supervisor` or a partial of it: the
-            child starts when the block is entered, and what that returned is
-            ``ref.started_value``.
+        fn: an async function, or anything else that shows that it makes an awaitable.
+            Each restart calls it again. For a child of kind ``supervisor`` it may
+            instead make an async context manager from ``args`` alone, such as
+            `open_supervisor` or a partial of it. Then the child starts when the block
+            is entered, and what that returned is ``ref.started_value``.
         restart: ``permanent`` comes back after every end, ``transient`` after
             a failure or a missed deadline, ``temporary`` never (and is
             forgotten when it ends).
-        shutdown: the seconds it has for cleaning up when it is cancelled;
-            then it is reported, and waited for. ``infinity`` reports nothing,
-            ``brutal_kill`` at once. The default is 5.0 for a worker and
-            ``infinity`` for a supervisor.
+        shutdown: the seconds that it has for cleaning up when it is cancelled. After
+            that it is reported, and its supervisor still waits for it. With
+            ``infinity`` nothing is reported. With ``brutal_kill`` it is reported at
+            once. The default is 5.0 for a worker and ``infinity`` for a supervisor.
         significant: whether its end counts for ``auto_shutdown``.
         kind: ``supervisor`` for a child that has children of its own.
-        backoff: how long to wait before a restart; None is not at all.
-        wait_started: whether it acknowledges its start with ``ctx.started``. If
-            it does not for 30 seconds it is reported, again and again, and
-            waited for.
+        backoff: how long to wait before a restart. None means no wait.
+        wait_started: whether it acknowledges its start with ``ctx.started``. If it has
+            not done so after 30 seconds, it is reported, and again after each 30 more.
+            Its supervisor still waits for it.
         drain: the seconds between the request to stop and the cancellation.
-        mailbox: the number of messages its mailbox holds; None for no bound.
+        mailbox: the number of messages that its mailbox holds. None means no bound.
 
     Raises:
         InvalidChildSpec: naming the field and its value.

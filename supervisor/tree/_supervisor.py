@@ -51,13 +51,13 @@ class ChildCounts:
     """How many children there are."""
 
     specs: int
-    """Children known, running or not."""
+    """The number of known children, running or not."""
     active: int
-    """Children with a running incarnation."""
+    """The number of children with a running incarnation."""
     supervisors: int
-    """Children of kind ``supervisor``, running or not."""
+    """The number of children of kind ``supervisor``, running or not."""
     workers: int
-    """Children of kind ``worker``, running or not."""
+    """The number of children of kind ``worker``, running or not."""
 
 
 class _Supervisor:
@@ -157,7 +157,7 @@ def _describe_flags(children: Children) -> str:
 
 
 class Supervisor(_Supervisor):
-    """A supervisor of named children. Made by `open_supervisor`."""
+    """A supervisor of named children. `open_supervisor` makes it."""
 
     def child_spec(self, id: str) -> ChildSpec[Any]:
         """Return the spec of the child.
@@ -181,17 +181,17 @@ class Supervisor(_Supervisor):
     async def start_child(self, spec: ChildSpec[M]) -> ActorRef[M]:
         """Add a child after all others and start it.
 
-        Returns when it has acknowledged its start or, without ``wait_started``,
-        has made its first step. Cancelled meanwhile, the child is stopped and
-        nothing is kept. Other children are served in the meantime.
+        It returns when the child has acknowledged its start or, without
+        ``wait_started``, has made its first step. If the call is cancelled, the child
+        is stopped and nothing is kept. Other children are served in the meantime.
 
         Raises:
             SupervisorStopping: if the supervisor is stopping or has ended.
             InvalidChildSpec: if it does not go with the supervisor's flags.
             AlreadyStarted, AlreadyPresent: if the id is taken.
-            StartFailed: if it ended before the acknowledgement, with its error
-                as the cause; nothing is kept.
-            ChildIgnored: if it declined; the spec is kept unless temporary.
+            StartFailed: if it ended before the acknowledgement. Its error is the cause.
+                Nothing is kept.
+            ChildIgnored: if it declined. The spec is kept unless it is temporary.
         """
         child = await checked(self._add, spec)
         await self._children.start(child)
@@ -213,13 +213,13 @@ class Supervisor(_Supervisor):
         return Child(children, spec, spec.args, spec.id)
 
     async def terminate_child(self, id: str) -> None:
-        """Stop a child and wait for its end; its spec is kept unless it is
-        temporary. A child that is stopped already is left alone, and one that
-        waits for a restart is not restarted.
+        """Stop a child and wait for its end. Its spec is kept unless it is temporary. A
+        child that is stopped already is left alone. A child that waits for a restart is
+        not restarted.
 
         Raises:
             ChildNotFound: if there is none of this id.
-            StillRunning: when it outlives its budget.
+            StillRunning: if the child outlives its budget.
             WouldDeadlock: if the child itself, or one below it, asks.
         """
         await self._terminate(id)
@@ -247,8 +247,8 @@ class Supervisor(_Supervisor):
     async def delete_child(self, id: str) -> None:
         """Forget the spec of a stopped child.
 
-        Also while the supervisor is ending, and after: a child that has stopped
-        is forgotten, one that has not is refused as ever.
+        This also works while the supervisor is ending, and afterwards. A child that has
+        not stopped is refused.
 
         Raises:
             ChildNotFound, ChildRunning, ChildRestarting.
@@ -267,16 +267,15 @@ def _check_stopped(child: Child[Any]) -> None:
 
 
 class DynamicSupervisor(_Supervisor):
-    """A supervisor of children that come and go. Made by
-    `open_dynamic_supervisor`."""
+    """A supervisor of children that come and go. `open_dynamic_supervisor` makes it."""
 
     def __init__(self, children: Children, template: ChildSpec[Any] | None) -> None:
         super().__init__(children)
         self._template = template
 
     def child_spec(self, ref: ActorRef[M]) -> ChildSpec[M]:
-        """Return the spec of the child, with its own name and all the arguments
-        that it was started with.
+        """Return the spec of the child, with its own name and all the arguments with
+        which it was started.
 
         Raises:
             ChildNotFound: if it is not, or no longer, a child of this supervisor.
@@ -293,16 +292,17 @@ class DynamicSupervisor(_Supervisor):
 
     @enable_ki_protection
     async def start_child(self, *args: Any) -> ActorRef[Any]:
-        """Start a child from the template or, if there is none, from the spec
-        that comes first, with the other ``args`` appended to its arguments.
+        """Start a child from the template. If there is no template, the first of
+        ``args`` is the spec. The other ``args`` are appended to the spec's arguments.
 
-        Returns, and is cancelled, like `Supervisor.start_child`.
+        It returns at the same point as `Supervisor.start_child`, and a cancellation has
+        the same effect.
 
         Raises:
             SupervisorStopping, InvalidChildSpec, StartFailed, ChildIgnored:
-                as there; nothing is kept.
-            MaxChildrenReached: if there are ``max_children``, of which those
-                waiting for a restart are part.
+                as `Supervisor.start_child`. Nothing is kept.
+            MaxChildrenReached: if there are ``max_children`` already. Those that wait
+                for a restart count.
         """
         child = await checked(self._add, args, None)
         await self._children.start(child)
@@ -315,7 +315,7 @@ class DynamicSupervisor(_Supervisor):
         id: str | None = None,
         watcher: Callable[[ActorRef[Any], Exit[object]], None] | None = None,
     ) -> ActorRef[Any]:
-        """Like `start_child`, without waiting for the child's first step.
+        """Do as `start_child`, but do not wait for the child's first step.
 
         ``id`` names this child instead of its spec. ``watcher(ref, exit)`` is
         called once, synchronously in the child's last step, when it has ended
@@ -358,8 +358,8 @@ class DynamicSupervisor(_Supervisor):
     ) -> list[ActorRef[Any]]:
         """Stop several children together and wait for their ends.
 
-        Refs that are not children of this supervisor (any more) are left out.
-        Returns those that have outlived their budgets, which are reported.
+        Refs that are not, or no longer, children of this supervisor are left out. It
+        returns the refs of those that have outlived their budgets. They are reported.
 
         Raises:
             WouldDeadlock: if one of them, or one below it, asks.
@@ -377,37 +377,37 @@ class open_supervisor(Block[Supervisor]):
         async with open_supervisor(children=[child("counter", counter, 0)]) as sup:
             ...
 
-    The children are started one after the other, in the order of the list, and
-    stopped in the reverse order, one by one, when the block is left in
-    whatever way. An error while opening stops those already started, and comes
-    out. The block is cancelled when the supervisor ends by itself: without an
-    error after an auto-shutdown, with `RestartIntensityExceeded` when the
-    children needed too many restarts. (It is a class so that type checkers see
-    that its block may end early.)
+    The children are started one after the other, in the order of the list. When the
+    block is left, in whatever way, they are stopped one by one in the reverse order. An
+    error while opening stops those that are started already, and is raised. The block
+    is cancelled when the supervisor ends by itself. After an auto-shutdown there is no
+    error. When the children needed too many restarts, it raises
+    `RestartIntensityExceeded`. (It is a class so that type checkers see that its block
+    may end early.)
 
     Args:
         children: the specs.
-        strategy: what is restarted with a child: ``one_for_one`` nothing else,
-            ``rest_for_one`` the children after it, ``one_for_all`` all. Such a
-            group restart counts once, and also starts again what had finished
-            or was stopped by hand, as in OTP.
+        strategy: what is restarted with a child. ``one_for_one`` restarts nothing else,
+            ``rest_for_one`` the children after it, ``one_for_all`` all. The restart of
+            a group counts once. As in OTP, it also starts again what had finished or
+            was stopped by hand.
         intensity: how many restarts are allowed ...
         period: ... within this many seconds.
         auto_shutdown: ``any_significant`` ends the supervisor when a
             significant child has ended by itself (a transient one normally),
             ``all_significant`` when the last one has.
-        name: for events and errors; the default is that of the actor in which
+        name: its name in events and errors. The default is that of the actor in which
             the block runs.
-        env: the effects; by default those of the supervisor above.
-        events: the stream to tell; by default that of the supervisor above.
-        on_restart: called with the child's ref and the delay, in the step in which a
-            restart of the child is decided. It must not raise.
+        env: the effects. The default is those of the supervisor above.
+        events: the stream for its events. The default is that of the supervisor above.
+        on_restart: it is called with the child's ref and the delay, in the step in
+            which a restart of the child is decided. It must not raise.
 
     Raises:
         InvalidSupervisorFlags, InvalidChildSpec: naming the value; nothing was
             started.
         StartFailed: if a child failed to start.
-        RestartIntensityExceeded: see above; an error of the body is its cause.
+        RestartIntensityExceeded: see above. An error of the body is its cause.
     """
 
     def __init__(
@@ -457,9 +457,9 @@ class open_dynamic_supervisor(Block[DynamicSupervisor]):
     all together.
 
     Args:
-        template: the spec of every child, to whose arguments `start_child`
-            appends its own; None to pass a spec each time.
-        max_children: how many children there may be; None for any number.
+        template: the spec of every child. `start_child` appends its own arguments to
+            those of the spec. None means that each call passes a spec.
+        max_children: how many children there may be. None means any number.
         intensity, period, name, env, events: as for `open_supervisor`.
 
     Raises:
