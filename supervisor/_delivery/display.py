@@ -30,18 +30,17 @@ class DisplayItem:
     """One line that would be shown."""
 
     kind: str
-    """What a summary counts it as, in a word, such as ``failed``."""
+    """The word under which a summary counts it, such as ``failed``."""
     id: str
-    """Of the task that it is about."""
+    """The id of the task that it is about."""
     text: str
-    """The line: short, clean, without a newline."""
+    """The line. It is short and clean, and has no newline."""
     pulse: bool = False
-    """Whether it only tells how far something is; the next one tells more."""
+    """Whether it only reports progress, which a later item replaces."""
     protected: bool = False
-    """Whether it stays while anything else can go."""
+    """Whether it is dropped last."""
     recorded: bool = False
-    """Whether its result is kept where its reader finds it anyway, so that
-    nobody need go and look."""
+    """Whether the reader finds the result without looking for it."""
 
     @classmethod
     def of(cls, note: Notification, *, protected: bool = False) -> DisplayItem:
@@ -101,8 +100,8 @@ class Folded:
 class DisplayQueue:
     """The lines that wait to be shown, at most 20, and the count of the others.
 
-    Nothing waits here and nothing fails: `add` is for the code that has
-    something else to do, `take` for the one that draws.
+    Code that must not wait calls `add`. The code that draws calls `take`. Neither
+    waits, and neither fails.
     """
 
     def __init__(self) -> None:
@@ -113,7 +112,7 @@ class DisplayQueue:
         return len(self._items)
 
     def add(self, item: DisplayItem) -> bool:
-        """Let an item in, as `admit` decides; return whether it is in."""
+        """Add an item, unless `admit` decides against it. Return whether it is in."""
         admission = admit(self._items, item)
         if not admission.admitted:
             self._lose(item)
@@ -124,14 +123,14 @@ class DisplayQueue:
         return admission.admitted
 
     def take(self) -> tuple[list[DisplayItem], Folded | None]:
-        """Take every item, oldest first, and the summary of what was lost since
-        the last time, if anything was. Nothing is told twice."""
+        """Take every item, the oldest first. If items were lost since the last time,
+        add a summary of them. Nothing is told twice."""
         items, self._items = self._items, []
         groups, self._counts = self._counts, {}
         return items, _fold(groups.values())
 
     def clear(self) -> None:
-        """Forget the items, and what was lost, untold."""
+        """Forget the items and the count of lost ones, without telling them."""
         self._items = []
         self._counts = {}
 

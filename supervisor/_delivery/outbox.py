@@ -56,8 +56,8 @@ class Words:
 
 
 Wording: TypeAlias = Callable[[], Words | None]
-"""Returns what a notification tells that is not about an end. None is for one of
-progress that has none to tell any more."""
+"""A function that returns what a notification tells, if that is not an end. It returns
+None for a note of progress that has nothing new to tell any more."""
 
 
 @attrs.define(eq=False, repr=False, weakref_slot=False)
@@ -67,30 +67,31 @@ class Notification:
 
     _outbox: Outbox
     id: str
-    """Unique among all notifications of the runtime; they sort in the order
-    in which the tasks ended."""
+    """Its id. No other notification of the runtime has it. Ids sort in the order in
+    which the tasks ended."""
     task_id: str
-    """Of the task that ended, or of the schedule of a prompt."""
+    """The id of the task, or of the schedule of a prompt."""
     owner: str | None
-    """Whose task it was."""
+    """The owner of the task."""
     status: TaskStatus
-    """How it ended; ``running`` for progress and for a prompt."""
+    """How the task ended. For progress and for a prompt it is ``running``."""
     notify: Notify
-    """``wake``: it wakes its readers. ``defer``: it comes with the next one
-    that does."""
+    """How it reaches its readers. With ``wake`` it wakes them. With ``defer`` it comes
+    with the next one that wakes them."""
     _facts: Envelope | Wording | None
     _deliver: Callable[[Notification], None] | None = None
     kind: Kind = "task"
-    """``task``: the end of one. ``progress``: what one has done since the
-    last such note. ``prompt``: a scheduled one is due. None of them are the
-    words of a person."""
+    """What it tells. ``task``: a task has ended. ``progress``: what a task has done
+    since the last such note. ``prompt``: a scheduled prompt is due. None of them is a
+    person's words."""
     xml: str = attrs.field(default="", init=False)
-    """The envelope for the parent's model; of progress, when it was taken."""
+    """The envelope for the parent's model. A note of progress gets it when it is
+    taken."""
     command: str | None = attrs.field(default=None, init=False)
-    """Of the end of a shell: its command, whole and as it was given."""
+    """The whole command of a shell that has ended, as it was given."""
     cwd: str | None = attrs.field(default=None, init=False)
-    """Of the end of a shell or an agent: its directory, as it was given. None
-    is that of the host."""
+    """The directory of a shell or agent that has ended, as it was given. None means
+    that of the host."""
     _summary: str = attrs.field(default="", init=False)
     _number: int = attrs.field(default=0, init=False)
     _offers: int = attrs.field(default=0, init=False)
@@ -103,7 +104,7 @@ class Notification:
 
     @property
     def display(self) -> str:
-        """One clean line of at most 200 characters for people; it never holds the
+        """One clean line of at most 200 characters for people. It never holds the
         result."""
         return one_line(self._summary, mark="...")
 
@@ -114,11 +115,12 @@ class Notification:
 
     @enable_ki_protection
     def ack(self, how: Ack = "delivered") -> bool:
-        """Say that the parent has it, for good. True the first time.
+        """Say that the parent has it, for good. Return True the first time.
 
-        ``delivered`` is the envelope handed to the parent, ``consumed`` the
-        result read in another way before, ``silent`` a parent that does not
-        want it, ``superseded`` a note of progress whose task has ended since.
+        - ``delivered``: the parent was given the envelope.
+        - ``consumed``: the result was read in another way before.
+        - ``silent``: the parent does not want it.
+        - ``superseded``: it is a note of progress, and its task has ended since.
 
         Raises:
             ValueError: if ``how`` is none of these.
@@ -176,6 +178,7 @@ class _Ready:
     def put_back(self, notes: Iterable[Notification]) -> None:
         """They are here again, at their old places."""
         for note in notes:
+            # For all that it does besides: the next line makes the deque anew, in order.
             self.put(note)
         self._notes = deque(sorted(self._ready, key=by_number))
 

@@ -14,17 +14,16 @@ _CHECKPOINT_EVERY = 16
 
 
 class Notifications:
-    """A reader's view of the outbox: an async iterator of notifications, in the
+    """A reader's view of the outbox. It is an async iterator of notifications, in the
     order in which the tasks ended.
 
-    Each is handed to one reader, once. The iteration ends when the runtime has
-    ended and everything was read. Reading does not acknowledge: `Notification.ack`
-    does. A reader that takes over from one that died finds what that one had
-    taken in `unacknowledged`.
+    Each notification goes to one reader, once. The iteration ends when the runtime has
+    ended and everything was read. Reading does not acknowledge. `Notification.ack`
+    does. A reader may take over from one that died. It finds in `unacknowledged` what
+    that one had taken.
 
-    A notification whose policy is ``defer`` wakes nobody. It comes, in its
-    place in the order, with the next one that wakes, with `drain`, and at the
-    end.
+    A notification with ``notify`` ``defer`` wakes nobody. It comes, in its place in the
+    order, with the next one that wakes, with `drain`, and at the end.
     """
 
     def __init__(self, outbox: Outbox, owner: str | None, everyone: bool) -> None:
@@ -55,11 +54,11 @@ class Notifications:
 
     @enable_ki_protection
     async def receive_batch(self, limit: int | None = None) -> list[Notification]:
-        """Wait until there is one that wakes, and take all that are ready: one
-        wake-up for whatever has ended since the last.
+        """Wait until there is one that wakes, and take all that are ready. So what has
+        ended since the last call takes one wake-up.
 
-        Never an empty list, never more than ``limit``. Cancelled, it has taken
-        nothing.
+        The list is never empty, and never longer than ``limit``. A cancelled call has
+        taken nothing.
 
         Raises:
             trio.EndOfChannel: if the runtime has ended and everything was read.
@@ -74,8 +73,8 @@ class Notifications:
 
     @enable_ki_protection
     def drain(self) -> list[Notification]:
-        """Take all at once, without waiting: one for every background task
-        that has ended and that no reader has had."""
+        """Take all at once, without waiting. There is one for every background task
+        that has ended, unless a reader has had it."""
         self._outbox.catch_up()
         return self._take(None)
 
@@ -92,9 +91,9 @@ class Notifications:
         """Return what readers have taken and not acknowledged, in the order in
         which the tasks ended.
 
-        It is for a reader that takes over from one that died: that one may have
-        handled them, or not, so they are the ones that can be told twice. A
-        reader that lives sees its own among them.
+        It is for a reader that takes over from one that died. That one may have handled
+        them or not, so they may be told twice. A reader that lives sees its own among
+        them.
         """
         notes = [
             note

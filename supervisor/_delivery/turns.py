@@ -57,6 +57,8 @@ class Parent:
         # One object for each that waits for its turn, first in first out.
         self._line: deque[object] = deque()
         self._changed = ParkingLot()
+        # Of all owners, in a dict of `Parents`. That drops a parent that nobody uses,
+        # and what is kept here would be forgotten with it.
         self._spoken = spoken
 
     @property
@@ -165,11 +167,11 @@ class Parents:
 
 @attrs.define(eq=False, repr=False, weakref_slot=False)
 class Turn:
-    """The parent is busy. Made by `Runtime.turn`, and by a `Wake`.
+    """A time in which the parent is busy. `Runtime.turn` and a `Wake` make it.
 
     The notifications that the turn took are acknowledged at its end, if it has
-    `progressed` and nothing was raised or cancelled out of the block. Else they are
-    offered again, in a wake, once. The host can acknowledge each by itself before.
+    `progressed` and the block was left without an exception. Otherwise a wake offers
+    them again, once. The host can acknowledge each by itself before.
     """
 
     _parent: Parent
@@ -186,7 +188,7 @@ class Turn:
     # For `_inside`: not the turn itself, which would then live as long as every
     # task launched in it.
     mark: object = attrs.field(factory=object, init=False)
-    """Of a wake: stands for the turn in `_inside`, where code runs in it."""
+    """What stands for the turn of a wake in `_inside`, where code runs in it."""
 
     @property
     def is_under_way(self) -> bool:
@@ -209,6 +211,8 @@ class Turn:
         self._nurseries = len(self.task.child_nurseries)
         return self
 
+    # An interrupt in `end` would leave the turn under way for ever: nobody would begin
+    # another, and what it took would neither be acknowledged nor offered again.
     @enable_ki_protection
     async def __aexit__(
         self,
@@ -219,7 +223,7 @@ class Turn:
         self.end(well=exc_type is None)
 
     def would_wait_for(self, task: trio.lowlevel.Task) -> bool:
-        """Whether the end of its block waits for ``task``: because ``task`` entered the
+        """Whether the end of its block waits for ``task``, because ``task`` entered the
         block, or runs in a nursery inside it."""
         while task is not self.task:
             nursery = task.parent_nursery
@@ -232,15 +236,15 @@ class Turn:
         return True
 
     def progressed(self) -> None:
-        """Say that the parent has made something of what it took: an answer with at
-        least one word or one tool call. Do not call it for an empty answer."""
+        """Say that the parent has made something of what it took, which is an answer
+        with at least one word or one tool call. Do not call it for an empty answer."""
         self._progressed = True
 
     def take(self) -> list[Notification]:
         """Take the notifications of the owner for the model of this turn, in the order
-        of ending: see `as_reminder`. Those that do not wake a parent by themselves are
-        among them. It never waits, and often returns none. It stops after about
-        `TOLD_AT_ONCE` characters; the others are left for the next call.
+        in which the tasks ended: see `as_reminder`. Those that do not wake a parent by
+        themselves are among them. It never waits, and often returns none. It stops
+        after about 400,000 characters. The others are left for the next call.
 
         Raises:
             SupervisorError: if the turn is not under way. Nothing was taken.
@@ -263,8 +267,8 @@ class Turn:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether its block was not entered by the task that it was handed to, which
-        has ended or asks for another turn."""
+        """Whether the task to which it was handed has ended, or asks for another turn,
+        without entering its block."""
         reader = self._reader
         if self.task is not None or reader is None:
             return False
@@ -284,7 +288,7 @@ class Turn:
 
     @enable_ki_protection
     def end(self, *, well: bool) -> None:
-        """End it: acknowledge what it took, or offer it again."""
+        """End the turn. Acknowledge what it took, or offer that again."""
         parent = self._parent
         notes, self._notes = self._notes, []
         if well and self._progressed:

@@ -40,11 +40,11 @@ _NO_PERSON = (
 
 
 def as_reminder(notes: Iterable[Notification]) -> str:
-    """Return what a parent's model is told of ``notes``: all of them in one system
-    reminder, in their order, which says that no human input has occurred.
+    """Return the text with which a parent's model is told ``notes``. It is one system
+    reminder with all of them, in their order. It says that no human input has occurred.
 
-    It is the same text between turns and in the middle of one. No text of a task
-    can end it or pass for a part of it. Of no notes it is empty.
+    The text is the same between turns and in the middle of one. No text of a task can
+    end it or pass for a part of it. Without notes it is empty.
     """
     notes = list(notes)
     if not notes:
@@ -64,31 +64,32 @@ def as_reminder(notes: Iterable[Notification]) -> str:
 
 @attrs.define(eq=False, repr=False, weakref_slot=False)
 class Wake:
-    """One reason for a turn of the parent: what it has to be told, together.
+    """One reason for a turn of the parent. It holds all that the parent has to be told.
 
-    Its block, ``async with wake as turn``, is that `Turn`. A wake whose block is
-    not entered before the next one is asked for, or before the task that got it has
-    ended, counts as one that led to nothing.
+    Its block, ``async with wake as turn``, is that `Turn`. Enter the block before you
+    ask for the next wake, in the task that got this one. Otherwise the wake counts as
+    one that led to nothing.
     """
 
     _turn: Turn
     owner: str | None
-    """Whose turn it is."""
+    """The owner that is woken."""
     notes: tuple[Notification, ...]
-    """What it tells, in the order of ending; never empty."""
+    """The notifications in it, in the order in which the tasks ended. There is at least
+    one."""
 
     def __repr__(self) -> str:
         return f"<Wake of {self.owner!r}, {len(self.notes)} notifications>"
 
     @property
     def text(self) -> str:
-        """What the parent's model is told: see `as_reminder`."""
+        """The text for the parent's model: see `as_reminder`."""
         return as_reminder(self.notes)
 
     @property
     def display(self) -> list[str]:
-        """What people are shown: at most three short clean lines, of which the last
-        counts what is left out."""
+        """The text for people. It has at most three short clean lines. If lines are
+        left out, the last one counts them."""
         return cap_lines([note.display for note in self.notes])
 
     @enable_ki_protection
@@ -114,11 +115,11 @@ class Wake:
 
 
 class Wakes:
-    """The wakes of one owner: an async iterator. Made by `Runtime.wakes`.
+    """The wakes of one owner, as an async iterator. `Runtime.wakes` makes it.
 
-    Several may iterate: each wake goes to one of them, and they never overlap. It
-    ends when the runtime begins to close, or with ``after_end`` when that has ended
-    and everything was told.
+    Several tasks may iterate. Each wake goes to one of them, and wakes never overlap.
+    The iteration ends when the runtime begins to close. With ``after_end`` it ends when
+    the runtime has ended and everything was told.
     """
 
     def __init__(
