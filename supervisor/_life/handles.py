@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TaskHandle:
-    """One task, as `Runtime.launch` returns it. It stays valid for good."""
+    """One task. `Runtime.launch` returns it. It stays valid for good."""
 
     __slots__ = ("_life", "_task")
 
@@ -56,8 +56,8 @@ class TaskHandle:
     async def wait(self) -> TaskSnapshot:
         """Wait for the end of the task and return it as it is then.
 
-        Cancelling the wait does nothing to the task. A task that calls it lends
-        its place meanwhile: see `Limits`.
+        A cancellation ends only the wait. A task that calls it lends its place
+        meanwhile: see `Limits`.
 
         Raises:
             WouldDeadlock: if the task itself waits.
@@ -72,8 +72,8 @@ class TaskHandle:
         return result
 
     def events(self) -> AgentEvents:
-        """Iterate over what an agent says from now on, in order: see `AgentEvents`.
-        A move to the background changes nothing in it.
+        """Iterate over what an agent says from now on, in order. A move to the
+        background changes nothing in it.
 
         Raises:
             TypeError: if the task is not an agent.
@@ -90,14 +90,14 @@ class TaskHandle:
 
     @fair
     async def write(self, data: str | bytes) -> None:
-        """Write to the standard input of the task; text as UTF-8.
+        """Write to the standard input of the task. Text is written as UTF-8.
 
-        Waits while the task does not read, and for the start of a task that
-        takes input. Cancelled, it has written an unknown part.
+        It waits while the task does not read, and for the start of a task that takes
+        input. A cancelled call has written an unknown part.
 
         Raises:
-            InputClosed: if the task takes no input, or no more, saying why.
-            TypeError: if that is neither text nor bytes.
+            InputClosed: if the task takes no input, or takes no more. It says why.
+            TypeError: if it is given neither text nor bytes.
         """
         if isinstance(data, str):
             data = data.encode()
@@ -110,7 +110,7 @@ class TaskHandle:
             raise self._input_closed(error) from error
 
     async def close_input(self) -> None:
-        """End the standard input of the task: its program reads its end.
+        """End the standard input of the task. Its program then reads the end.
 
         Raises:
             InputClosed: if the task takes no input, or has ended.
@@ -142,12 +142,12 @@ class TaskHandle:
     # Its output
 
     def read_tail(self, limit: int = 65_536, *, whole_lines: bool = False) -> str:
-        """Return the end of the output, at most ``limit`` characters, with a
-        first line that says so and names the file if that is not all. With
-        ``whole_lines`` it leaves out the rest of a line that was cut.
+        """Return the end of the output, at most ``limit`` characters. If that is not
+        all, a first line says so and names the file. With ``whole_lines`` it leaves out
+        the rest of a line that was cut.
 
-        The output of an agent is its transcript, here and below: one line of JSON
-        for each message, as they are in the file. Its answer is in the snapshot.
+        The output of an agent is its transcript, here and below. It has one line of
+        JSON for each message, as in the file. The agent's answer is in the snapshot.
         """
         from .._tasks.reading import read_tail
 
@@ -156,36 +156,35 @@ class TaskHandle:
     def read(
         self, offset: int = 0, limit: int = 65_536, *, whole_lines: bool = False
     ) -> OutputPart:
-        """Return the output from the byte ``offset`` on, at most ``limit`` bytes
-        of it and only whole characters, without waiting. With ``whole_lines`` it
-        begins with the first line that begins there or later."""
+        """Return the output from the byte ``offset`` on, without waiting. It is at most
+        ``limit`` bytes, and only whole characters. With ``whole_lines`` it begins with
+        the first line that begins there or later."""
         from .._tasks.reading import read_from
 
         return read_from(self._task, offset, limit, whole_lines=whole_lines)
 
     def follow(self, offset: int = 0) -> AsyncIterator[str]:
-        """Iterate over the output from the byte ``offset`` on, as it comes. It
-        ends with the task, after its last byte. Cancelling it loses nothing:
-        begin again."""
+        """Iterate over the output from the byte ``offset`` on, as it comes. The
+        iteration ends with the task, after its last byte. A cancellation loses nothing.
+        Begin again."""
         from .._tasks.reading import Follower
 
         return Follower(self._task, offset, self._life.wait_for)
 
     @fair
     async def wait_output(self, pattern: str | re.Pattern[str]) -> re.Match[str]:
-        r"""Wait until the output holds ``pattern``, for instance that a server is
-        ready, and return the match::
+        r"""Wait until the output holds ``pattern``, and return the match. So you can
+        wait until a server is ready::
 
             await task.wait_output("ready")  # this text, as it stands
             match = await task.wait_output(re.compile(r"listening on (\d+)"))
 
-        What was printed before the call counts, and so does an unfinished line; of a
-        task that is run again, what the present run has printed, or the next one
-        will.
-        Cancelling the wait does nothing to the task.
+        What was printed before the call counts, and so does an unfinished line. If the
+        task is run again, only the output of the present run counts, or of the next
+        one. A cancellation ends only the wait.
 
         Raises:
-            OutputEnded: if the task ends before; it holds the snapshot.
+            OutputEnded: if the task ends before. It holds the snapshot.
         """
         from .._tasks.reading import wait_output
 

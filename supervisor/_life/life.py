@@ -179,6 +179,8 @@ class Life:
         """
         self.check_open()
         meta, current = revival.meta, self.current_task()
+        # Not the calling task, as in `enter`: who sends to an agent, or resumes it, does
+        # not become its parent. It stays with the owner that it had.
         named = None if order.owner is None else self.table.live.get(order.owner)
         parent = None if named is None else parent_of(named, order.owner)
         self._check_backlog(parent)

@@ -22,13 +22,13 @@ _UNWINDING = 1.0
 
 
 class StopResult:
-    """What came of a stop.
+    """The result of a stop.
 
     Attributes:
-        snapshot: the task after the stop; it has ended unless there are survivors.
-        stopped: of an agent, the ids of the tasks below it that the stop has ended.
+        snapshot: the task after the stop. It has ended unless there are survivors.
+        stopped: the ids of the tasks below an agent that the stop has ended.
         survivors: what has outlived the stop, in words: processes, or a task that is
-            shielded; of an agent also below it.
+            shielded. Those below an agent are among them.
     """
 
     __slots__ = ("_snapshot", "_task", "stopped", "survivors")
@@ -62,7 +62,7 @@ class StopResult:
 
     @property
     def snapshot(self) -> TaskSnapshot:
-        """The task after the stop; it has ended unless there are survivors."""
+        """The task after the stop. It has ended unless there are survivors."""
         if self._snapshot is None:
             self._snapshot = self._task.snapshot()
         return self._snapshot

@@ -15,14 +15,12 @@ from .life import Life
 
 
 class TaskSet:
-    """Tasks that are waited for, each until it has ended. Made by
-    `Runtime.task_set`.
+    """A set of tasks that somebody waits for. `Runtime.task_set` makes it.
 
-    Iterating it gives the snapshot of each member, in the order in which the
-    tasks end, once, and takes it out of the set; it ends when the set is empty.
-    Members may be added and removed meanwhile. Several may iterate it: each
-    snapshot goes to one of them. Cancelling an iteration loses nothing and does
-    nothing to the tasks.
+    An iteration gives the snapshot of each member once, in the order in which the tasks
+    end, and takes the member out of the set. It ends when the set is empty. Members may
+    be added and removed meanwhile. Several tasks may iterate. Each snapshot goes to one
+    of them. A cancelled iteration loses nothing and does nothing to the tasks.
     """
 
     def __init__(self, life: Life, tasks: Iterable[Task] = ()) -> None:
@@ -46,7 +44,7 @@ class TaskSet:
         return found is not None and self._has(found)
 
     def add(self, task: TaskHandle | str) -> None:
-        """Wait for this task, too. Nothing happens if it is a member.
+        """Wait for this task, too. If it is a member already, nothing happens.
 
         Raises:
             UnknownTask: for an id that is not known.
@@ -69,7 +67,7 @@ class TaskSet:
 
     @enable_ki_protection
     def remove(self, task: TaskHandle | str) -> bool:
-        """Wait for this task no longer. Returns whether it was a member.
+        """Wait for this task no longer. Return whether it was a member.
 
         Raises:
             UnknownTask: for an id that is not known.
@@ -90,7 +88,7 @@ class TaskSet:
         return True
 
     def task_ended(self, task: Task) -> None:
-        """Called in the step in which a member ends."""
+        """Note that a member has ended. This is called in the step in which it ends."""
         if task in self._unfinished:
             heappush(self._ended, (task.end_number, task))
             del self._unfinished[task]
@@ -105,7 +103,7 @@ class TaskSet:
         self._life.places.ended(self)
 
     def close(self) -> None:
-        """Wait for nobody any more."""
+        """Stop waiting for all members."""
         for task in self._unfinished:
             assert task.sets is not None
             task.sets.remove(self)
