@@ -19,8 +19,8 @@ from ..tree._errors import SupervisorError
 
 @attrs.define(slots=False, repr=False)
 class UnknownTask(SupervisorError):
-    """Raised for a task id that the runtime does not know, or knows no more;
-    it lists the tasks that run."""
+    """Raised for a task id that the runtime does not know, or has forgotten. The error
+    lists the running tasks."""
 
     task_id: object
     running: tuple[tuple[str, str], ...]
@@ -35,8 +35,8 @@ class UnknownTask(SupervisorError):
 
 @attrs.define(slots=False, repr=False)
 class BacklogFull(SupervisorError):
-    """Raised by `launch` when too many notifications wait to be acknowledged:
-    nobody reads them, so nothing more is started."""
+    """Raised by `launch` when too many notifications wait to be acknowledged. Nobody
+    reads them, so nothing more is started."""
 
     waiting: int
 
@@ -50,9 +50,9 @@ class RuntimeStopping(SupervisorError):
 
 @attrs.define(slots=False, repr=False)
 class InputClosed(SupervisorError):
-    """Raised by `TaskHandle.write` and `TaskHandle.close_input` when the task
-    takes no input, or takes no more; ``why`` says which. Only what was launched
-    with an input, such as ``Shell(..., stdin="pipe")``, takes any."""
+    """Raised by `TaskHandle.write` and `TaskHandle.close_input` when the task takes no
+    input, or takes no more. ``why`` says which. Only a task that was launched with an
+    input, such as ``Shell(..., stdin="pipe")``, takes any."""
 
     task_id: str
     why: str
@@ -63,9 +63,9 @@ class InputClosed(SupervisorError):
 
 @attrs.define(slots=False, repr=False)
 class MessageRefused(SupervisorError):
-    """Raised by `Runtime.send` for a message that its agent will never see;
-    ``why`` says the reason, and then what helps, if anything does. ``by_resume`` says
-    whether the agent can be resumed, and ``reason`` is the reason alone. Nothing was
+    """Raised by `Runtime.send` for a message that its agent will never see. ``why``
+    gives the reason, and then says what helps, if anything does. ``reason`` is the
+    reason alone. ``by_resume`` says whether the agent can be resumed. Nothing was
     queued and nothing has changed."""
 
     task_id: str
@@ -86,8 +86,8 @@ class MessageRefused(SupervisorError):
 
 @attrs.define(slots=False, repr=False)
 class ResumeRefused(SupervisorError):
-    """Raised by `Runtime.resume` for an agent that cannot go on; ``why`` says the
-    reason. The agent is as it was, and so is what is told of its end."""
+    """Raised by `Runtime.resume` for an agent that cannot go on. ``why`` gives the
+    reason. The agent is as it was, and so is the notification of its end."""
 
     task_id: str
     why: str
@@ -99,8 +99,9 @@ class ResumeRefused(SupervisorError):
 @attrs.define(slots=False, repr=False)
 class AgentRunsElsewhere(ResumeRefused):
     """Raised by `Runtime.resume` for an agent that another runtime with the same
-    directory runs, in this process or another; ``holder`` says which, in words such
-    as ``process 4711``. It is free as soon as it has ended there, or that process."""
+    directory runs, in this process or another. ``holder`` says which, in words such as
+    ``process 4711``. The agent can be resumed here when it has ended there, or when
+    that process has ended."""
 
     holder: str
     why: str = attrs.field(init=False)
@@ -111,11 +112,11 @@ class AgentRunsElsewhere(ResumeRefused):
 
 @attrs.define(slots=False, repr=False)
 class DepthExceeded(SupervisorError):
-    """Raised by `launch` and `run` when an agent would be deeper below the
-    program's own agents than `AgentPolicy.max_depth` allows, or when how deep it
-    would be cannot be told. Nothing was started. ``child_depth`` is the depth it
-    would have, ``max_depth`` the deepest allowed, ``lineage`` the ids of the agents
-    above it, the outermost first."""
+    """Raised by `launch` and `run` when an agent would be deeper than
+    `AgentPolicy.max_depth` allows. It is also raised if the depth is unknown. Nothing
+    was started. ``child_depth`` is the depth that the agent would have. ``max_depth``
+    is the deepest that is allowed. ``lineage`` holds the ids of the agents above it,
+    the outermost first."""
 
     child_depth: int | None
     max_depth: int

@@ -31,10 +31,10 @@ _EVENT_TYPES: Final[dict[str, type[Event]]] = {
 def to_json(event: Event) -> bytes:
     """Return an event of a tree or of a runtime as a JSON object on one line.
 
-    It has the ``kind`` of the event, which is the name of its class, the ``version``
-    of the schema, and the fields. An `AgentSaid` is of the kind ``AgentEvent``, and
-    what was said is in its ``event``. Of half a surrogate pair, which no UTF-8 can
-    hold, a question mark is left.
+    It has the ``kind`` of the event, which is the name of its class, the ``version`` of
+    the schema, and the fields. An `AgentSaid` is of the kind ``AgentEvent``, and what
+    was said is in its ``event``. A question mark replaces half a surrogate pair, which
+    UTF-8 cannot hold.
     """
     # A command line may hold bytes that are no UTF-8; JSON cannot.
     fields: dict[str, Any] = {
@@ -48,12 +48,12 @@ def to_json(event: Event) -> bytes:
 
 
 def from_json(data: bytes | str) -> Event:
-    """Return the event that `to_json` has made ``data`` of. What it does not know
-    besides is left out.
+    """Return the event from which `to_json` has made ``data``. Fields that it does not
+    know are left out.
 
     Raises:
-        ValueError: naming what is wrong: it is not an event, it is of a kind that is
-            not known here, or of another version of the schema.
+        ValueError: if it is not an event, is of a kind that is not known here, or has
+            another version of the schema. It names what is wrong.
     """
     loaded: object = orjson.loads(data)
     if not isinstance(loaded, dict):

@@ -42,7 +42,8 @@ from .record import Table, Task
 
 def _copy(caps: Mapping[str, int]) -> Mapping[str, int]:
     # A copy, so that nobody changes the caps later. What is not a mapping stays as it
-    # is, for the check to refuse.
+    # is, for the check to refuse. To a type checker it is a mapping already, and the
+    # question idle: hence the cast.
     is_mapping = isinstance(cast("object", caps), Mapping)
     return dict(caps) if is_mapping else caps
 
@@ -52,14 +53,14 @@ class Limits:
     """The caps of a runtime, for foreground and background tasks together.
 
     None means no cap. A task runs when every cap that it counts for has room: ``total``
-    counts all tasks, ``shells`` and ``agents`` those of a kind, ``models`` agents by
-    their model (``"opus"`` or ``"anthropic/opus"``), ``providers`` by what is before
-    the slash of that. ``backlog`` is for notifications that are not acknowledged, and
-    ``disk`` for bytes of output.
+    counts all tasks. ``shells`` and ``agents`` count those of a kind. ``models`` counts
+    agents by their model (``"opus"`` or ``"anthropic/opus"``). ``providers`` counts
+    them by what is before the slash of that. ``backlog`` is for notifications that are
+    not acknowledged, and ``disk`` for bytes of output.
 
-    A task lends its place while it waits for other tasks, for notifications or, an
-    agent, for messages or a person's answer. Then it goes on as soon as it has a
-    place again, before every task that has not started.
+    A task lends its place while it waits for other tasks or for notifications. An agent
+    also lends it while it waits for messages or a person's answer. Then the task goes
+    on as soon as it has a place again, before every task that has not started.
 
     No cap is exceeded, except in three cases. The runtime sees waits, not work:
 
@@ -75,24 +76,27 @@ class Limits:
     """
 
     total: int | None = None
-    """Tasks of all types that run at once; the others wait."""
+    """How many tasks of all types run at once. The others wait."""
     shells: int | None = None
-    """Of those, tasks of the type ``local_bash``."""
+    """How many of those may have the type ``local_bash``."""
     agents: int | None = None
-    """Of those, tasks of the types ``local_agent`` and ``remote_agent``."""
+    """How many of those may have the types ``local_agent`` and ``remote_agent``."""
     models: Mapping[str, int] = attrs.field(factory=dict[str, int], converter=_copy)
-    """Of those, agents with this model: ``model``, of whatever provider, or
-    ``provider/model``, which goes before it."""
+    """How many of those may be agents with this model. The key is ``model``, for any
+    provider, or ``provider/model``. The second one counts if both are there."""
     providers: Mapping[str, int] = attrs.field(factory=dict[str, int], converter=_copy)
-    """Of those, agents whose model is given as ``provider/...``, also those for whose
-    model `models` has a cap."""
+    """How many of those may be agents with a model ``provider/...``. They count here
+    also if `models` has a cap for their model."""
     backlog: int = 10_000
-    """Notifications that are not acknowledged; beyond it nothing is launched."""
+    """How many notifications may wait to be acknowledged. With so many, nothing is
+    launched."""
     disk: int | None = None
-    """Bytes of output of all tasks of this runtime that are not forgotten; files of
-    earlier runtimes in the directory, and transcripts, do not count."""
+    """The most bytes of output of all tasks of this runtime that are not forgotten.
+    Files of earlier runtimes in the directory do not count, nor do transcripts."""
 
     def __attrs_post_init__(self) -> None:
+        # `check_whole` raises a TypeError for what is no whole number at all. Here every
+        # bad number is a ValueError: the type of the error does not depend on the value.
         for name in ("total", *POOLS, "disk"):
             check_whole(name, getattr(self, name), 1, none=True, wrong=ValueError)
         check_whole("backlog", self.backlog, 1, wrong=ValueError)

@@ -1,8 +1,8 @@
 """A new run of an agent that had ended, until it has proved to run.
 
-Whether its loop fails at once, before it has waited for anything, is seen at the
-first step of the loop. Until then nothing of the run is in the transcript, and
-the record before can be put back as if nothing had happened.
+The first step of its loop shows whether the loop fails at once, before it has waited
+for or said anything. Until then nothing of the run is in the transcript. So the resume
+can be undone: the old record can be put back as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Revival:
 
     @enable_ki_protection
     def begun(self) -> None:
-        """The run has waited for something, or said something: it stays."""
+        """The run has waited for or said something, so it stays."""
         if self.decided.is_set():
             return
         self._decide()
@@ -61,7 +61,8 @@ class Revival:
             self._keep(held)
 
     def undoes(self, status: TaskStatus) -> bool:
-        """Say whether an end with ``status`` is to be as if nothing had begun."""
+        """Return whether an end with ``status`` undoes the resume, so that the old
+        record is put back."""
         if not self.decided.is_set():
             self.is_undone = status is TaskStatus.FAILED
             self._decide()

@@ -21,10 +21,11 @@ class TaskError:
     type: str
     """The name of the exception's class."""
     message: str
-    """What the exception says; at most 65,536 characters."""
+    """The text of the exception, at most 65,536 characters."""
     traceback: str = attrs.field(repr=False)
-    """Where it was raised, as Python prints it, cut likewise; for developers. Empty
-    if it was not raised by what went wrong, as with a budget that is used up."""
+    """Where it was raised, as Python prints it, for developers. It has at most 65,536
+    characters, too. It is empty if what went wrong raised nothing, for instance if a
+    budget was used up."""
 
 
 @attrs.frozen
@@ -32,54 +33,54 @@ class Usage:
     """What a task has used so far."""
 
     duration_ms: int | None
-    """From its start to its end or to now; None before its start."""
+    """The time from its start to its end or to now. It is None before its start."""
     total_tokens: int | None = None
-    """Of an agent."""
+    """The tokens that an agent has used."""
     tool_uses: int | None = None
-    """Of an agent."""
+    """The number of tool calls of an agent."""
     cpu_seconds: float | None = None
-    """CPU time, user and system, of all its processes; None where that is not
+    """The CPU time, user and system, of all its processes. It is None where that is not
     known."""
     memory_bytes: int | None = None
-    """Resident memory of its processes, which share pages that count for each;
-    None while none runs."""
+    """The resident memory of its processes. A page that several share counts for each.
+    It is None while none runs."""
     processes: int | None = None
-    """How many processes belong to it; None while none runs."""
+    """How many processes belong to it. It is None while none runs."""
 
 
 @attrs.frozen(kw_only=True)
 class TaskSnapshot:
     """A task at one moment. Its times are aware, in UTC.
 
-    Of an agent, besides what every task has, ``depth`` says how many agents are above
-    it, ``waiting`` what it waits for (``tasks`` or ``approval``), ``terminate`` why it
-    has ended by itself (see `actors.agent.Terminate`); ``output_file`` leads to its
-    transcript. Of the task of an agent, ``parent`` is the id of that.
+    An agent has more than every task has. ``depth`` says how many agents are above it,
+    ``waiting`` what it waits for (``tasks`` or ``approval``), and ``terminate`` why it
+    has ended by itself (see `actors.agent.Terminate`). Its ``output_file`` leads to its
+    transcript. If a task is an agent's own, ``parent`` is the id of that agent.
     """
 
     id: str
     """The task id, which no other task of the runtime has."""
     run_id: str
-    """Of the latest run; a restarted task keeps its id and gets a new run id."""
+    """The id of the latest run. A restarted task keeps its id and gets a new run id."""
     type: str
     """``local_bash``, ``local_agent``, ``remote_agent`` or ``local_work``."""
     status: TaskStatus
     """``pending`` until it has a place, then ``running``, then one of the three
     terminal ones for good."""
     description: str
-    """A few words for people: what `Runtime.launch` was given, or else the
-    work's own."""
+    """A few words for people. `Runtime.launch` was given them, or they are the work's
+    own."""
     owner: str | None
-    """Whose task it is; None is nobody's."""
+    """Its owner. None means that it has none."""
     parent: str | None
-    """The id of the agent whose own task it is, which ends after it; None for one
-    that is nobody's own."""
+    """The id of the agent that it belongs to, which ends after it. It is None if it is
+    no agent's own task."""
     depth: int | None
-    """Of an agent: how many agents are above it."""
+    """How many agents are above it, if it is an agent."""
     tool_use_id: str | None
-    """The model's tool call, as `Runtime.launch` was given it."""
+    """The id of the model's tool call that `Runtime.launch` was given."""
     background: bool
-    """Whether its end is told by a notification."""
+    """Whether a notification tells its end."""
     notify: Notify
     """How that notification reaches its reader: see `Runtime.launch`."""
     stopping: bool
@@ -87,45 +88,48 @@ class TaskSnapshot:
     restarting: bool
     """Whether it is between two runs."""
     waiting: Literal["tasks", "approval"] | None
-    """Of an agent: what it has to wait for before it can go on, its own tasks or
-    the approval of a tool call."""
+    """What an agent has to wait for before it can go on: its own tasks, or the approval
+    of a tool call."""
     terminate: str | None
-    """Of an agent that has ended by itself: why; see `actors.agent.Terminate`."""
+    """Why an agent has ended by itself: see `actors.agent.Terminate`."""
     progress: Progress | None
-    """The latest that the work has said; None if it has said nothing."""
+    """The latest progress that the work has reported. It is None if there was none."""
     result: str | None
-    """What the work returned, as text, or None. Of a shell, and of whatever else
-    has written output: the tail of that, cleaned."""
+    """The text of what the work returned, or None. If the task has written output, as a
+    shell does, it is the cleaned tail of that."""
     error: TaskError | None
-    """What went wrong; None unless it is ``failed``."""
+    """What went wrong. It is None unless the task is ``failed``."""
     exit_code: int | None
-    """Of a shell; None if it has not ended, or a signal has ended it."""
+    """The exit code of a shell. It is None if the shell has not ended, or if a signal
+    has ended it."""
     signal: int | None
     """The number of the signal that ended a shell, or None."""
     pid: int | None
-    """Of a shell: the process id of its leader, which may be another's once it
-    has ended."""
+    """The process id of a shell's leader. Once the shell has ended, another process may
+    have it."""
     prompt: str | None
     """The unfinished last line of a shell that probably waits for an answer."""
     left_behind: int
-    """Of a shell that has ended: how many processes it had left in the background,
-    which were ended with it."""
+    """How many processes a shell had left in the background when it ended. They were
+    ended with it."""
     output_file: Path | None
-    """Where the output is; None for a task that writes none. Removed when the task
-    is forgotten. Of an agent it is a link to its transcript, which stays then, with
-    what else it takes to resume the agent."""
+    """The file with the output. It is None for a task that writes none. It is removed
+    when the task is forgotten. For an agent it is a link to the transcript. The
+    transcript stays when the link is removed, and so does what else it takes to resume
+    the agent."""
     started_at: datetime | None
-    """When it got its place; aware, in UTC."""
+    """The time at which it got its place, aware and in UTC."""
     ended_at: datetime | None
-    """When its end was recorded; aware, in UTC; None while it has not ended."""
+    """The time at which its end was recorded, aware and in UTC. It is None while the
+    task has not ended."""
     usage: Usage
-    """What it has used so far, or in all."""
+    """What it has used so far or, if it has ended, in all."""
 
 
 @attrs.define(slots=False, repr=False)
 class OutputEnded(SupervisorError):
-    """Raised by `TaskHandle.wait_output` when the task ended, as ``snapshot``
-    tells, and its output did not hold what was waited for."""
+    """Raised by `TaskHandle.wait_output` when the task ended and its output did not
+    hold what the caller waited for. ``snapshot`` says how it ended."""
 
     snapshot: TaskSnapshot
 

@@ -26,7 +26,7 @@ class TaskStarted(Event):
 
 @attrs.frozen
 class TaskProgress(Event):
-    """How far a task has come; at most one a second for each task."""
+    """How far a task has come. There is at most one a second for each task."""
 
     task_id: str
     text: str
@@ -41,11 +41,11 @@ class TaskRestartScheduled(Event):
 
     task_id: str
     run_id: str
-    """Of the run that has ended."""
+    """The id of the run that has ended."""
     delay: float
-    """The seconds until then."""
+    """The seconds until the next run."""
     error: str | None
-    """What that run has failed with; None if it has not failed."""
+    """The error of that run. It is None if the run has not failed."""
 
 
 @attrs.frozen
@@ -58,14 +58,14 @@ class TaskRestarted(Event):
 
 @attrs.frozen
 class TaskResumed(Event):
-    """An agent that had ended goes on, under the same id. If its new run fails
-    before it has waited for anything that is as if it had not been resumed: it
-    ends without a notification, and the record of the end before is back."""
+    """An agent that had ended goes on, under the same id. If its new run fails before
+    it has waited for or said anything, the resume is undone. It sends no notification,
+    and the old record is back."""
 
     task_id: str
     run_id: str
     resumes: int
-    """How often it was resumed, this time included."""
+    """How often it was resumed. This time counts, too."""
 
 
 @attrs.frozen
@@ -77,8 +77,8 @@ class TaskBackgrounded(Event):
 
 @attrs.frozen
 class TaskPrompted(Event):
-    """A task has been silent after an unfinished line, as if it waited for an
-    answer; told once for each run."""
+    """A task has been silent after an unfinished line, as if it waited for an answer.
+    It is told once for each run."""
 
     task_id: str
     line: str
@@ -94,9 +94,9 @@ class TaskStopRequested(Event):
 
 @attrs.frozen
 class TaskEnded(Event):
-    """A task ended, for good. A task that was stopped while it waited for its
-    place, or for which there could be no output file, has no `TaskStarted`
-    before it: it never began."""
+    """A task ended, for good. A task that never began has no `TaskStarted` before it.
+    It was stopped while it waited for its place, or its output file could not be
+    made."""
 
     task_id: str
     status: str
@@ -107,8 +107,8 @@ class TaskEnded(Event):
 
 @attrs.frozen
 class Warned(Event):
-    """Something about a task is not as it should be. It is also logged, as a
-    warning of the logger ``supervisor``, whoever reads the events."""
+    """Something about a task is not as it should be. It is always logged, too, as a
+    warning of the logger ``supervisor``."""
 
     task_id: str | None
     text: str
@@ -116,14 +116,14 @@ class Warned(Event):
 
 @attrs.frozen
 class Notified(Event):
-    """The end of a background task is on record for its owner, or progress or a
-    scheduled prompt is."""
+    """A notification is on record for an owner. It tells the end of a background task,
+    its progress, or a scheduled prompt."""
 
     notification_id: str
     task_id: str
-    """Of the task, or of the schedule."""
+    """The id of the task, or of the schedule."""
     what: str = "task"
-    """``task``, ``progress`` or ``prompt``."""
+    """What the notification tells: ``task``, ``progress`` or ``prompt``."""
 
 
 @attrs.frozen
@@ -137,12 +137,12 @@ class Acked(Event):
 
 @attrs.frozen
 class ApprovalRequested(Event):
-    """A tool call waits for an answer of the host; see
+    """A tool call waits for an answer of the host: see
     `supervisor.runtime.Approvals`."""
 
     approval_id: str
     task_id: str
-    """Of the agent; of a call of the host's own model `Approval.agent_id`."""
+    """The id of the agent. If the host's own model calls, it is `Approval.agent_id`."""
     tool_use_id: str
     description: str
 
@@ -155,16 +155,17 @@ class ApprovalAnswered(Event):
     task_id: str
     allowed: bool
     by: str
-    """``host``: by `answer`. ``end``: denied, because its agent ends, or the runtime.
-    ``withdrawn``: the call was given up, and nobody has answered."""
+    """Who has answered. ``host``: the host, by `Approvals.answer`. ``end``: the call
+    was denied, because its agent ends, or the runtime. ``withdrawn``: nobody, because
+    the call was given up."""
     reason: str | None
 
 
 @attrs.frozen
 class AgentSaid(Event):
-    """An agent has said something, or was given a message. Told to those who have
-    subscribed with ``agents``; `supervisor.runtime.TaskHandle.events` has the same
-    of one agent alone."""
+    """An agent has said something, or was given a message. Those who have subscribed
+    with ``agents`` are told it. `supervisor.runtime.TaskHandle.events` has the same for
+    one agent alone."""
 
     task_id: str
     run_id: str
