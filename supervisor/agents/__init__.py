@@ -37,21 +37,22 @@ class AgentPolicy:
     """What holds for all agents of a runtime.
 
     Args:
-        definitions: the kinds of agents that a model may start, by name; they need
+        definitions: the kinds of agents that a model may start, by name. They need
             ``run``.
-        run: the loop of the agents that a tool starts or that are resumed from
-            disk; None if there are to be none.
-        permissions: what their tool calls are judged by. The default denies what no
-            rule allows, Bash among it, and tells of that by a `Warned` event:
-            ``Permissions(rules=[Rule("allow", "Bash(ls *)")])`` allows that, and
+        run: the loop of agents that a tool starts, or that are resumed from disk. None
+            means that there are none.
+        permissions: what judges their tool calls. The default denies what no rule
+            allows, also Bash, and reports that by a `Warned` event.
+            ``Permissions(rules=[Rule("allow", "Bash(ls *)")])`` allows ``ls``, and
             ``Permissions(mode="bypass")`` everything.
         hooks: what is called when one starts, stops and uses a tool.
-        tools: called with the runtime and the id of an agent: more tools for it,
-            besides `Runtime.tools_for`. Those of the same name replace these.
-        max_depth: how many agents may be above one: 0 is for agents without agents.
-        breaker: the call of one tool with the same arguments that has this number
-            in a row is refused, and so are those after it, until the agent is told
-            something: a message, the end of a task of its own, a prompt.
+        tools: a function that is called with the runtime and the id of an agent. It
+            returns more tools for the agent, besides `Runtime.tools_for`. A tool of the
+            same name replaces one of these.
+        max_depth: how many agents may be above one. With 0, no agent can start another.
+        breaker: the number of calls of one tool with the same arguments, in a row, at
+            which the call is refused. Later ones are refused, too, until the agent is
+            told something: a message, the end of a task of its own, or a prompt.
 
     Raises:
         TypeError, ValueError: naming the argument and its value.

@@ -27,12 +27,13 @@ class Approval:
     """A tool call that waits for an answer of the host.
 
     Attributes:
-        id: for `Approvals.answer`. It cannot be guessed, and no model is told of it.
-        agent_id, agent_type: whose call it is; of the host's own model the name of
-            its owner, or ``main`` if it has none, and ``main``.
-        tool_use: as the model has made it: clean what you show of it.
+        id: its id for `Approvals.answer`. Nobody can guess it, and no model is told it.
+        agent_id, agent_type: the agent that calls. For the host's own model,
+            ``agent_id`` is the owner's name or ``main``, and ``agent_type`` is
+            ``main``.
+        tool_use: the call as the model has made it. Clean what you show of it.
         description: the call in one clean line for people.
-        requested_at: when, on trio's clock, in seconds.
+        requested_at: the time on trio's clock at which it was asked, in seconds.
     """
 
     id: str
@@ -60,13 +61,14 @@ class _Parked:
 
 
 class Approvals:
-    """Tool calls in the mode ``bubble`` that wait for an answer: of agents, and of the
-    host's own model where `supervisor.runtime.Runtime.tools_for` has permissions.
+    """Tool calls in the mode ``bubble`` that wait for an answer. Agents make them, and
+    so does the host's own model where `supervisor.runtime.Runtime.tools_for` has
+    permissions.
 
-    A runtime has one: ``runtime.approvals``; at its end all that wait are denied. The
-    event `ApprovalRequested` reports a new one, and `ApprovalAnswered` its answer.
-    Only `answer` allows a call: it is for the program, which shows the question to a
-    person. An answer is for one call only, and lasts no longer: there is no "always".
+    A runtime has one, ``runtime.approvals``. At its end all calls that wait are denied.
+    The event `ApprovalRequested` reports a new one, and `ApprovalAnswered` its answer.
+    Only `answer` allows a call. The program calls it, after it has shown the question
+    to a person. An answer is for one call only. There is no "always".
     """
 
     def __init__(self, ids: Ids, events: EventStream) -> None:
@@ -81,11 +83,11 @@ class Approvals:
         """By the id of the approval, oldest first."""
 
     def pending(self, owner: str | None = None) -> list[Approval]:
-        """Return the calls that wait, oldest first.
+        """Return the calls that wait, the oldest first.
 
         Args:
-            owner: only those of this owner's own model, of agents that it has
-                started, and of agents below them; None for all.
+            owner: return only the calls of this owner's own model, of agents that it
+                has started, and of agents below them. None means all.
         """
         return [
             parked.approval
@@ -94,15 +96,15 @@ class Approvals:
         ]
 
     def answer(self, id: str, allow: bool, reason: str | None = None) -> bool:
-        """Answer a call; the first answer counts. Atomic: it does not wait.
+        """Answer a call. The first answer counts. It does not wait.
 
         Args:
             id: `Approval.id`.
             allow: whether it may be made.
-            reason: why not, for the model.
+            reason: why it may not be made, for the model.
 
         Returns:
-            False if no call with this id waits, or not any more; then nothing has
+            False if no call with this id waits, or waits any more. Then nothing has
             changed.
 
         Raises:
@@ -132,22 +134,22 @@ class Approvals:
         """Let calls of this agent wait from now on.
 
         Args:
-            owner: whose task it is.
-            on_waiting: called with True when a first call begins to wait, and with
-                False when none does any more. It must not raise.
+            owner: the owner of the agent.
+            on_waiting: it is called with True when a first call begins to wait, and
+                with False when none waits any more. It must not raise.
         """
         self.close(agent_id, "the agent was started anew")
         self._agents[agent_id] = _Asker(owner, on_waiting)
 
     def of_host(self, owner: str | None) -> HostApprovals:
-        """Return where calls of the host's own model wait, for this owner."""
+        """Return the place where calls of this owner's own model wait."""
         return HostApprovals(self, owner)
 
     def close(self, agent_id: str, why: str) -> None:
-        """Deny whatever waits of this agent, and let no call of it wait any more.
+        """Deny all calls of this agent that wait, and let no call of it wait any more.
 
-        For every path on which an agent ends, before it is cancelled. More than
-        once is fine.
+        It is called on every path on which an agent ends, before the agent is
+        cancelled. It may be called more than once.
         """
         agent = self._agents.pop(agent_id, None)
         if agent is None:
@@ -155,7 +157,8 @@ class Approvals:
         self._deny_all(agent, why)
 
     def end(self, why: str) -> None:
-        """Deny whatever waits, of whoever, and let no call wait any more. Idempotent."""
+        """Deny all calls that wait, and let no call wait any more. A second call does
+        nothing."""
         self._is_over = True
         hosts, self._hosts = self._hosts, {}
         for agent_id in [*self._agents]:
@@ -171,13 +174,13 @@ class Approvals:
         """Park a call until it is answered, and return the answer.
 
         A second call with the id of one that waits is refused without a question,
-        since an answer is for what was asked. So is a call of an agent that is not
-        running any more. Cancelled, it withdraws the question.
+        because an answer is for what was asked. A call of an agent that is not running
+        any more is refused, too. A cancellation withdraws the question.
         """
         return await self._wait(self._agents.get(request.agent_id), request)
 
     async def wait_of_host(self, owner: str | None, request: ToolRequest) -> Verdict:
-        """Likewise, for a call of the host's own model."""
+        """Do as `wait`, for a call of the host's own model."""
         return await self._wait(
             self._hosts.setdefault(owner, _Asker(owner, None)), request
         )

@@ -47,10 +47,10 @@ class Sent:
 
     task_id: str
     run_id: str
-    """Of the run that finds it."""
+    """The id of the run that finds it."""
     how: How
-    """``queued``: an agent that had not ended has it in its inbox. ``revived``:
-    the agent had completed, and a new run begins with it."""
+    """How it went. ``queued``: the agent had not ended, and has it in its inbox.
+    ``revived``: the agent had completed, and a new run begins with it."""
 
 
 class Messages:

@@ -3,8 +3,9 @@ has left in the directory.
 
 A resumed agent is a new record under its old id, with the conversation of its
 transcript. What can be refused is refused before the old record is touched, and
-the exchange of the two is one step. Only a run that fails before it has waited
-for anything is found out later: then the old record is put back.
+the exchange of the two is one step. Only a run that fails before it has waited for or
+said anything is found out later. Then the resume is undone, and the old record is put
+back.
 """
 
 from __future__ import annotations
