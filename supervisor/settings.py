@@ -53,9 +53,9 @@ class Settings:
     background_tasks: bool = True
     """Whether the model may run commands and agents in the background."""
     max_output_length: int = 30_000
-    """Characters of output in one answer of a tool; 1,000 to 10,000,000."""
+    """How many characters of output one answer of a tool has, 1,000 to 10,000,000."""
     bash_default_timeout: int = 120_000
-    """Milliseconds that a foreground command has when the model sets none."""
+    """The milliseconds that a foreground command has if the model sets none."""
     bash_max_timeout: int = 600_000
     """The most milliseconds that the model may set."""
 
@@ -71,14 +71,14 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
-    """Return what ``environ`` says; what it does not name has its default.
+    """Return the settings in ``environ``. The others have their defaults.
 
     Numbers are plain positive decimal integers. A switch is on with 1, true,
-    yes or on, and off with 0, false, no or off. An empty variable is as good
-    as none. The default timeout follows a maximum that was set below it.
+    yes or on, and off with 0, false, no or off. An empty variable counts as none. If
+    the maximum is set below the default timeout, the default is lowered to it.
 
-    A name that starts as ours do and is nearly one of them is refused as
-    misspelt. Others are left alone: processes are marked by such variables.
+    A name with our prefix that is nearly one of ours is refused as misspelt. Other
+    names with it are ignored, because processes are marked by such variables.
 
     Raises:
         ValueError: naming the variable and its value.
@@ -98,12 +98,12 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
 
 
 def read_limits(environ: Mapping[str, str], limits: Limits | None = None) -> Limits:
-    """Return ``limits`` with what ``environ`` says instead of theirs.
+    """Return ``limits``, but with the limits in ``environ`` in place of theirs.
 
-    The number of tasks, shells and agents is a plain positive decimal integer;
-    the caps of models and providers are such numbers by name, as in
-    ``anthropic/opus=2,haiku=8``, and replace all that there were. What is empty
-    sets nothing. Nothing bad is passed over, and names are checked as by
+    The number of tasks, shells and agents is a plain positive decimal integer. The caps
+    of models and providers are such numbers by name, as in
+    ``anthropic/opus=2,haiku=8``. They replace all caps that there were. An empty
+    variable sets nothing. A bad value is an error, and names are checked as by
     `read_settings`.
 
     Args:

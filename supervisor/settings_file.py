@@ -85,15 +85,15 @@ def _fatal_first(problems: Sequence[Problem]) -> tuple[Problem, ...]:
 
 @attrs.define(slots=False, repr=False)
 class SettingsError(Exception):
-    """Raised for a file that cannot be used: `str` of it tells everything that is
-    wrong in it, one line for each, with the file and the place: first what it is
-    refused for, and then, as notes, what alone would have been listed only."""
+    """Raised for a file that cannot be used. `str` of it names everything that is wrong
+    in the file. It has one line for each problem, with the file and the place. The
+    reasons for which the file is refused come first. The other problems follow, as
+    notes."""
 
     source: Path
     """The file."""
     problems: tuple[Problem, ...] = attrs.field(converter=_fatal_first)
-    """All of them, also those that alone would have been listed only; those that
-    are fatal stand first."""
+    """All problems. Those for which the file is refused stand first."""
 
     def __str__(self) -> str:
         return "\n".join(
@@ -108,30 +108,32 @@ def _as_line(problem: Problem) -> str:
 
 @attrs.frozen(kw_only=True)
 class FileSettings:
-    """What a settings file says."""
+    """The contents of a settings file."""
 
     source: Path
     """The file."""
     rules: tuple[Rule, ...] = ()
-    """For `supervisor.permissions.Permissions`."""
+    """The rules, for `supervisor.permissions.Permissions`."""
     mode: Mode | None = None
-    """Likewise; None if it says none."""
+    """The mode, for the same. It is None if the file names none."""
     forbids_bypass: bool = False
-    """Whether nobody is to choose the mode ``bypass``; `mode` is none then."""
+    """Whether nobody may choose the mode ``bypass``. `mode` is never ``bypass``
+    then."""
     hooks: Hooks = attrs.field(factory=Hooks)
-    """For `supervisor.agents.AgentPolicy`."""
+    """The hooks, for `supervisor.agents.AgentPolicy`."""
     model: str | None = None
-    """What it calls the model."""
+    """The name of the model in the file."""
     problems: tuple[Problem, ...] = ()
-    """What is not honoured; all that is forbidden stays forbidden."""
+    """The settings that are not honoured. Whatever the file forbids stays forbidden."""
 
 
 def read_settings(path: str | os.PathLike[str]) -> FileSettings:
-    """Return what a settings file says. It reads the disk: call it before the event
-    loop runs, or in a thread.
+    """Return the contents of a settings file. It reads the disk, so call it before the
+    event loop runs, or in a thread.
 
     Raises:
-        SettingsError: if the file cannot be read, or must not be used in part.
+        SettingsError: if the file cannot be read, or must not be used because a part of
+            it is wrong.
     """
     source = Path(path)
     reader = _SettingsReader(_root(source))
@@ -141,7 +143,8 @@ def read_settings(path: str | os.PathLike[str]) -> FileSettings:
 
 
 def read_hooks(path: str | os.PathLike[str]) -> tuple[Hooks, list[Problem]]:
-    """Return the hooks of a file, and what of them is never called.
+    """Return the hooks in a file, and the problems: which of them are never called, and
+    why.
 
     Raises:
         SettingsError: as `read_settings`, and if there are no hooks in the file.

@@ -233,10 +233,10 @@ def parse_definition(text: str, source: Path | None = None) -> AgentDefinition:
 
     Args:
         text: the whole file.
-        source: where it came from, for errors.
+        source: its origin, for errors.
 
     Raises:
-        DefinitionError: whatever is wrong with the text.
+        DefinitionError: if anything is wrong with the text.
         ImportError: without PyYAML, which the extra ``agents`` brings.
     """
     try:
@@ -285,7 +285,7 @@ def parse_definition(text: str, source: Path | None = None) -> AgentDefinition:
 
 
 Fault: TypeAlias = tuple[int | None, str]
-"""The line, if it is one, and what is wrong there."""
+"""The line of a fault, or None, and what is wrong there."""
 
 
 def _place(fault: Fault) -> float:
@@ -385,8 +385,8 @@ def _faults_of_values(
 
 
 def read_definition(path: str | os.PathLike[str]) -> AgentDefinition:
-    """Return the agent that a file defines. It reads the disk: call it before
-    the event loop runs, or in a thread.
+    """Return the agent that a file defines. It reads the disk, so call it before the
+    event loop runs, or in a thread.
 
     Raises:
         DefinitionError: if the file cannot be read or defines none.
@@ -403,14 +403,14 @@ def read_definition(path: str | os.PathLike[str]) -> AgentDefinition:
 def read_definitions(
     directory: str | os.PathLike[str],
 ) -> tuple[dict[str, AgentDefinition], list[DefinitionError]]:
-    """Return the agents that the ``.md`` files of a directory and of those below it
-    define, by name, and what is wrong with them and with the others.
+    """Return the agents that the ``.md`` files in and below a directory define, by
+    name, and the problems with these files.
 
     The files are read in the order of their names, those of a directory before those
-    below; hidden ones are not, and links to directories are a problem. Of two agents
-    whose names differ at most in capitals or in how a character is written, the
-    second is a problem. An agent that merely can less than its file says is given,
-    and is a problem as well.
+    below it. Hidden files are not read, and links to directories are a problem. If the
+    names of two agents differ only in capitals or in how a character is written, the
+    second agent is a problem. An agent that can only do less than its file says is
+    returned, and is a problem, too.
 
     Raises:
         OSError: if the directory cannot be read.

@@ -30,20 +30,20 @@ _MODEL: Final = re.compile(r"[^\s'\"]{1,256}")
 
 @attrs.define(slots=False, repr=False)
 class DefinitionError(Exception):
-    """Raised for a file that defines no agent: `str` of it names the file and the
-    line, and says what to do; one line for each thing that is wrong."""
+    """Raised for a file that defines no agent. `str` of it has one line for each thing
+    that is wrong. Each line names the file and the line in it, and says what to do."""
 
     source: Path | None
-    """The file; None for a text that came from none."""
+    """The file. It is None for a text that came from none."""
     line: int | None
-    """The line, from 1; None where it is the file as a whole."""
+    """The line, counted from 1. It is None if the whole file is meant."""
     text: str
     """What is wrong."""
     more: tuple[tuple[int | None, str], ...] = ()
-    """What else is: line and text of each."""
+    """The other things that are wrong, each with its line and its text."""
     definition: AgentDefinition | None = None
-    """The agent without all that, if it can only do less; None if it must not be
-    used."""
+    """The agent without what is wrong, if it can then only do less. It is None if the
+    agent must not be used."""
 
     def __str__(self) -> str:
         faults = [(self.line, self.text), *self.more]
@@ -148,29 +148,31 @@ class AgentDefinition:
     """
 
     name: str = attrs.field(validator=_by(_check_name))
-    """What it is called by; letters and digits of any script, spaces, ``- _ .``."""
+    """Its name. It has letters and digits of any script, spaces, ``-``, ``_`` and
+    ``.``."""
     description: str = attrs.field(validator=_by(_check_description))
-    """When to use it, for the model that may."""
+    """When to use it, for the model that may use it."""
     prompt: str = attrs.field(validator=_by(_check_words), repr=False)
     """Its system prompt."""
     tools: tuple[str, ...] | None = attrs.field(
         default=None, validator=_by(_check_tools, optional=True)
     )
-    """The names of the tools that it may use; None is all."""
+    """The names of the tools that it may use. None means all."""
     disallowed_tools: tuple[str, ...] = attrs.field(
         default=(), validator=_by(_check_tools)
     )
-    """Those that it may not use, whatever `tools` says."""
+    """The names of the tools that it may not use, whatever `tools` says."""
     model: str | None = attrs.field(
         default=None, validator=_by(_check_model, optional=True)
     )
-    """``model`` or ``provider/model``; None is that of whoever starts it."""
+    """Its model, as ``model`` or ``provider/model``. None means the model of the agent
+    that starts it."""
     background: bool = attrs.field(default=False, validator=of(bool))
     """Whether it always runs in the background."""
     permission_mode: str | None = attrs.field(
         default=None, validator=_by(_check_choice, MODES, optional=True)
     )
-    """None is that of whoever starts it."""
+    """Its mode. None means the mode of the agent that starts it."""
     restart: Restart = attrs.field(
         default="temporary", validator=_by(_check_choice, get_args(Restart))
     )
@@ -178,8 +180,8 @@ class AgentDefinition:
     max_turns: int | None = attrs.field(
         default=None, validator=_by(check_whole, 1, optional=True)
     )
-    """How many rounds of tool calls it has; None means no limit."""
+    """How many rounds of tool calls it has. None means no limit."""
     hooks: Hooks | None = attrs.field(default=None, validator=of(Hooks | None))
-    """What is called round its runs and its calls, besides the hooks of all agents."""
+    """The hooks for its runs and its calls, besides the hooks of all agents."""
     source: Path | None = None
     """The file that it was read from."""

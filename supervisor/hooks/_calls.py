@@ -58,24 +58,24 @@ class HookFacts:
 
 @attrs.frozen(kw_only=True)
 class Advice:
-    """What hooks say of a call before it is judged."""
+    """What hooks say about a call before it is judged."""
 
     decision: Decision | None = None
-    """None if no hook has decided anything."""
+    """The decision of the hooks. It is None if no hook has decided anything."""
     input: Mapping[str, Any] | None = None
-    """What it is to be made with instead."""
+    """The input with which the call is made instead."""
     text: str | None = None
-    """What the agent is to know of it."""
+    """What the agent is told about the call."""
 
 
 @attrs.frozen(kw_only=True)
 class Comment:
-    """What hooks say of a call that was made."""
+    """What hooks say about a call that was made."""
 
     text: str | None = None
-    """What the agent is to know of it."""
+    """What the agent is told about the call."""
     output: str | None = None
-    """What it is to see instead of the answer."""
+    """What the agent gets instead of the answer."""
 
 
 @attrs.define(eq=False, repr=False)

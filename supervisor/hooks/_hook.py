@@ -35,16 +35,16 @@ class Hook:
 
     Args:
         run: a command for bash, or an async function.
-        matcher: for which types of agents it is, and round tool calls for which
-            tools: ``*`` or nothing for all; a name, or several with ``|`` or ``,``
-            between them; or else a regular expression that is found anywhere in
-            the name.
-        timeout: the seconds that it may take; None for `Hooks.timeout`.
-        only: round tool calls, for which of them it is called: for those that this
-            rule would match if it denied them, whatever its effect is. A rule is
-            refused if ``matcher`` excludes every call that it matches.
+        matcher: which agent types, or which tools, it is for:
+            - ``*`` or an empty text: all of them;
+            - a name, or several with ``|`` or ``,`` between them;
+            - anything else: a regular expression that is found anywhere in the name.
+        timeout: the seconds that it may take. None means `Hooks.timeout`.
+        only: a rule. The hook is called only for tool calls that this rule matches. It
+            matches as a deny rule does, whatever its effect is. A rule is refused if
+            ``matcher`` excludes every call that the rule matches.
 
-    A matcher that is not the name of any tool may be for one that comes later. If it
+    A matcher that is not the name of any tool may be for a tool that comes later. If it
     is like the name of a tool, or like a rule, a warning says so when an agent begins.
 
     Raises:
@@ -86,18 +86,18 @@ class Hook:
 
     @property
     def name(self) -> str:
-        """What it is called in warnings."""
+        """Its name in warnings."""
         if isinstance(self.run, str):
             return one_line(self.run, 80)
         return one_line(getattr(self.run, "__qualname__", repr(self.run)), 80)
 
     def matches(self, name: str) -> bool:
-        """Tell whether it is for this type of agent, or this tool."""
+        """Return whether it is for this type of agent, or this tool."""
         return _matches(self.matcher, name)
 
     @property
     def speaks_of(self) -> Rule | None:
-        """The rule for the calls that it is for, None for all."""
+        """The rule that matches the calls that it is for. None means all calls."""
         # As wide as a denial: rather once too often than once too seldom.
         return None if self.only is None else attrs.evolve(self.only, effect="deny")
 
@@ -154,18 +154,22 @@ class Hooks:
     """The hooks of all agents of a runtime, or of one kind of them.
 
     Args:
-        start: called before the first prompt of a run (``SubagentStart``).
-        stop: called when a run ends (``SubagentStop``); they can make it go on.
-        main_stop: likewise, of agents that the program itself has started
-            (``Stop``), besides ``stop``.
-        pre_tool: called before every tool call (``PreToolUse``); they can deny it,
-            have it asked about, allow it, and change it.
-        permission_request: asked about a tool call that neither a rule nor the mode
-            decides (``PermissionRequest``).
-        post_tool: called after a tool call that has succeeded (``PostToolUse``);
-            they can tell the agent something of it, and replace its answer.
-        post_tool_failure: called after one that has failed (``PostToolUseFailure``).
-        timeout: the seconds that a hook may take that says nothing else.
+        start: hooks that are called before the first prompt of a run
+            (``SubagentStart``).
+        stop: hooks that are called when a run ends (``SubagentStop``). They can make
+            the run go on.
+        main_stop: hooks that are called, besides ``stop``, when a run of an agent ends
+            that the program itself has started (``Stop``).
+        pre_tool: hooks that are called before every tool call (``PreToolUse``). They
+            can deny it, have somebody asked about it, allow it, and change it.
+        permission_request: hooks that are asked about a tool call if neither a rule nor
+            the mode decides (``PermissionRequest``).
+        post_tool: hooks that are called after a tool call that has succeeded
+            (``PostToolUse``). They can tell the agent something about it, and replace
+            its answer.
+        post_tool_failure: hooks that are called after a tool call that has failed
+            (``PostToolUseFailure``).
+        timeout: the seconds that a hook may take if it has no timeout of its own.
 
     Raises:
         TypeError, ValueError: naming the argument and its value.
@@ -194,7 +198,8 @@ class Hooks:
                     )
 
     def with_more(self, more: Hooks) -> Hooks:
-        """Return these and then ``more``, each with the time that it has now."""
+        """Return these hooks and then ``more``. Each keeps the timeout that it has
+        now."""
         lists: dict[str, Any] = {
             name: (
                 *getattr(self, name),

@@ -9,10 +9,10 @@ four things are asked in order, and the first that has an answer decides:
 3. the functions of `Permissions.ask`, and then the hooks of permission requests;
 4. in the mode ``bubble`` the host itself, through ``runtime.approvals``.
 
-What nobody has allowed is denied, and by default nobody has allowed Bash. Nothing
-that a task prints, answers or sends can allow a call.
+A call that nobody allows is denied, and by default nobody allows Bash. Nothing that a
+task prints, answers or sends can allow a call.
 
-What each mode allows where no rule decides, from the least on:
+This is what each mode allows if no rule decides. The first allows least:
 
 ================  ================================================================
 ``deny``          only tools that look at tasks or talk; nobody is asked
@@ -175,14 +175,14 @@ def _check_ask(functions: object) -> None:
 
 @attrs.frozen(kw_only=True)
 class Permissions:
-    """What agents may do.
+    """The rules, the mode and the functions that decide what agents may do.
 
     Args:
-        rules: see `Rule`; their order does not matter.
-        mode: the mode of agents that the program starts, and the most that any
-            agent can have: one of ``deny``, ``plan``, ``default``, ``bubble``,
-            ``accept_edits`` and ``bypass``, the only one that also edits below the
-            runtime's directory; see the module.
+        rules: see `Rule`. Their order does not matter.
+        mode: the mode of agents that the program starts. No agent can have a mode that
+            allows more. It is one of ``deny``, ``plan``, ``default``, ``bubble``,
+            ``accept_edits`` and ``bypass``. Only ``bypass`` also edits below the
+            runtime's directory. The module says what each mode allows.
         ask: async functions that are asked, one after the other, about calls that
             rules and mode leave open. The first that returns a `Verdict` decides.
             If one raises, the agent fails: see `judge`.
@@ -207,18 +207,19 @@ class Permissions:
         *,
         said: Decision | None = None,
     ) -> Verdict:
-        """Return whether a call may be made; wait for whoever must be asked.
+        """Return whether a call may be made. Wait for whoever must be asked.
 
-        Cancelled, it leaves no question behind.
+        A cancelled call leaves no question behind.
 
         Args:
-            approvals: where the host answers, in the mode ``bubble``.
-            hooks: `supervisor.hooks.AgentHooks.on_permission` of the agent.
-            said: what hooks before the call have said of it.
+            approvals: what waits for the host's answer, in the mode ``bubble``.
+            hooks: an async function that is asked after those of `ask`. For an agent it
+                calls the hooks ``permission_request``.
+            said: what hooks before the call have said about it.
 
         Raises:
-            AskFailed: if a function of `ask` has raised, or has returned something
-                else than it may. It names the call and the agent.
+            AskFailed: if a function of `ask` has raised, or has returned what it may
+                not return. It names the call and the agent.
         """
         decision = weigh(self.rules, request, said)
         changed: Mapping[str, Any] | None = None

@@ -37,27 +37,29 @@ Follow: TypeAlias = Callable[[str], "str | None"]
 
 @attrs.frozen(kw_only=True)
 class ToolRequest:
-    """One tool call of an agent that is to be judged."""
+    """One tool call of an agent, before it is judged."""
 
     agent_id: str
     agent_type: str
     depth: int
     mode: Mode
-    """The agent's mode, as `resolve_mode` has made it."""
+    """The agent's mode."""
     tool_use: ToolUse
     cwd: str | None = None
     """The agent's directory, absolute."""
     background: bool = False
     fill: Fill | None = attrs.field(default=None, eq=False, repr=False)
-    """Returns the arguments of the call with what holds where it leaves something
-    out: what the rules look at. None is the input as it is."""
+    """A function that returns the arguments of the call with its defaults. The rules
+    look at these. None means the input as it is."""
     follow: Follow | None = attrs.field(default=None, eq=False, repr=False)
-    """Returns where an absolute path leads if links are followed; None if that cannot
-    be seen. Without it paths are judged by their names."""
+    """A function that returns where an absolute path leads if links are followed, or
+    None if that cannot be seen. Without this function, paths are judged by their
+    names."""
     home: str | None = None
-    """What ``~`` stands for, absolute; None is by the program's own environment."""
+    """The absolute directory that ``~`` stands for. None means that of the program's
+    own environment."""
     runtime_directory: str | None = None
-    """That of the runtime, in which no mode but ``bypass`` edits."""
+    """The directory of the runtime. Only the mode ``bypass`` edits in it."""
 
 
 @attrs.frozen
@@ -76,14 +78,15 @@ class Verdict:
 
     allowed: bool
     reason: str
-    """Why, in words for the model if it may not."""
+    """Why. If the call may not be made, the model is told it."""
     by_default: bool = attrs.field(default=False, kw_only=True)
-    """Whether it may not only because nobody has said anything of it."""
+    """Whether the call is denied only because nobody has said anything about it."""
     unasked: bool = attrs.field(default=False, kw_only=True)
-    """Whether it may not only because a rule or a hook asks, and nobody answers."""
+    """Whether the call is denied only because a rule or a hook asks, and nobody
+    answers."""
     input: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)
-    """What it is to be made with instead of what the model has asked for; rules
-    that deny or ask are asked about that again. None changes nothing."""
+    """The input with which the call is made instead. Rules that deny or ask are asked
+    about this input, too. None changes nothing."""
 
 
 def with_input(request: ToolRequest, arguments: Mapping[str, Any]) -> ToolRequest:

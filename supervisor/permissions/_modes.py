@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from ._near_names import plain_name
 
 Mode: TypeAlias = Literal["default", "accept_edits", "plan", "bypass", "deny", "bubble"]
-"""What a call may do where no rule decides: see the module."""
+"""It says what a call may do if no rule decides. The module lists the modes."""
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 ModeName: TypeAlias = (
@@ -53,10 +53,11 @@ _NOT_HERE: Final[Mapping[str, str]] = {
 
 
 def read_mode(value: object, what: str = "mode") -> Mode:
-    """Return the mode that a name means: one of `MODES`, or as Claude Code calls it.
+    """Return the mode that a name means. The name is one of `MODES`, or Claude Code's.
 
     Raises:
-        ValueError: naming ``what`` and the value, and saying what to write.
+        ValueError: if it is neither. It names ``what`` and the value, and says what to
+            write.
     """
     hint = ""
     if isinstance(value, str):

@@ -131,8 +131,9 @@ class Rule:
             in one text ... A name that no known tool has may be the name of a tool
             of the program. If there is no such tool when an agent begins, and the
             name is like that of another, a warning says so.
-        root: the directory that ``/`` at the beginning of a path stands for: that of
-            the settings file's project. None means the agent's own.
+        root: the directory that ``/`` at the beginning of a path stands for. For a
+            settings file it is the directory of the project. None means the agent's
+            own.
 
     Raises:
         TypeError, ValueError: naming the rule, what is wrong, and what to write.
@@ -165,15 +166,17 @@ class Rule:
         home: str | None = None,
         widely: bool = False,
     ) -> bool:
-        """Tell whether this rule speaks of a call.
+        """Return whether this rule matches a call.
 
         Args:
-            tool, arguments: the call, with what holds where it leaves something out.
-            cwd: the directory of the agent that makes it.
-            real: where paths lead, as `places` wants to know; None if nobody has
-                looked: then they are judged by their names.
-            home: what ``~`` stands for; None is by the program's own environment.
-            widely: as wide as if it denied, also if it allows.
+            tool, arguments: the call, with the defaults of arguments that it leaves
+                out.
+            cwd: the directory of the agent that calls.
+            real: where the paths in `places` lead. None means that nobody has looked.
+                Then paths are judged by their names.
+            home: the directory that ``~`` stands for. None means that of the program's
+                own environment.
+            widely: match as a rule that denies, even if this one allows.
         """
         parsed = _parsed(self)
         allows = self.effect == "allow" and not widely
@@ -188,7 +191,7 @@ class Rule:
         return _forbids(parsed, newer(tool), arguments, place)
 
     def places(self, tool: str, cwd: str | None, home: str | None = None) -> list[str]:
-        """Return the paths in the rule that must be followed in order to match it."""
+        """Return the paths in the rule whose links must be followed to match it."""
         parsed = _parsed(self)
         if (
             self.effect == "allow"
@@ -201,7 +204,7 @@ class Rule:
         )
 
     def is_about(self, tool: str) -> bool:
-        """Tell whether there is a call of ``tool`` that the rule could speak of."""
+        """Return whether the rule could match a call of ``tool``."""
         return _speaks_of(_parsed(self), tool, {}, allows=self.effect == "allow")
 
 

@@ -151,7 +151,7 @@ def is_whole_server(name: str) -> bool:
 
 
 def is_listed(tool: str, names: Iterable[str]) -> bool:
-    """Tell whether a list of tools holds ``tool``."""
+    """Return whether a list of tools holds ``tool``."""
     return any(names_tool(name, tool) for name in names)
 
 
