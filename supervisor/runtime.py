@@ -145,16 +145,18 @@ _SHARED = (
 
 
 class Runtime:
-    """The tasks of one agent and its owners. Made by `open_runtime`.
+    """The background tasks of one program. `open_runtime` makes it.
 
     Attributes:
-        directory: where the output files are, and the transcripts of agents.
-        events: what happens, in order: ``runtime.events.subscribe()`` returns an
-            iterator of it, and with ``agents=True`` also of what agents say.
-        notifications: the ends of all background tasks, for any owner; readable after
-            the block. ``async for note in runtime.notifications`` waits for them.
-            That of an agent's own task is not among them: the agent gets it.
-        root: the supervisor at the top of the tree, for a look at it.
+        directory: the directory of the output files and of the agents' transcripts.
+        events: what happens, in order. ``runtime.events.subscribe()`` returns an
+            iterator of it. With ``agents=True`` the iterator also gives what agents
+            say.
+        notifications: the ends of all background tasks, for any owner. They can be read
+            after the block, too. ``async for note in runtime.notifications`` waits for
+            them. The end of an agent's own task is not among them, because the agent
+            gets it.
+        root: the supervisor at the top of the tree. Only look at it.
     """
 
     def __init__(
@@ -190,18 +192,18 @@ class Runtime:
 
     @property
     def agents(self) -> AgentPolicy:
-        """What holds for all agents, as `open_runtime` was given it."""
+        """The policy for all agents that `open_runtime` was given."""
         return self._agents.policy
 
     @property
     def approvals(self) -> Approvals:
-        """Tool calls that wait for an answer of yours, of agents and of your own
+        """The tool calls that wait for your answer. Agents make them, and your own
         model."""
         return self._agents.approvals
 
     @property
     def transcripts(self) -> TranscriptStore:
-        """What agents and their models have said, in the directory."""
+        """The transcripts of agents in the directory."""
         return self._agents.transcripts
 
     def _tools_of(self, agent_id: str) -> Iterable[Tool]:
@@ -227,40 +229,42 @@ class Runtime:
     ) -> TaskHandle:
         """Start ``work`` as a background task and return at once.
 
-        The task runs when the limits have a place for it, and is ``pending``
-        until then. Its end is told by exactly one notification. With
-        ``restart`` other than ``temporary`` it is run again, under a new run
-        id, within ``intensity`` restarts in ``period`` seconds.
+        The task runs when the limits have a place for it, and is ``pending`` until
+        then. Exactly one notification tells its end. With ``restart`` other than
+        ``temporary`` it is run again, under a new run id, within ``intensity`` restarts
+        in ``period`` seconds.
 
-        Cancelled, it has started nothing.
+        A cancelled call has started nothing.
 
-        ``notify`` says how that notification reaches its reader: ``wake`` wakes
-        it; ``defer`` waits for the next one that does, for `Notifications.drain`
-        or for the end of the runtime; ``silent`` is on record, acknowledged as
-        such at once, and no reader sees it.
+        ``notify`` says how that notification reaches its reader:
+
+        - ``wake``: it wakes the reader.
+        - ``defer``: it waits for the next one that wakes, for `Notifications.drain`, or
+          for the end of the runtime.
+        - ``silent``: it is on record, and is acknowledged as such at once. No reader
+          sees it.
 
         Args:
             work: what to do, such as `actors.shell.Shell`.
-            description: a few words for people. The notification of a shell tells
-                its command besides, if that is another text, and that of a shell
-                or an agent its directory, if it was given one; without one it is
-                that of the host.
-            owner: whose task it is, for notifications and `stop_all`. The id of an
-                agent that has not ended makes it one of that agent's own tasks,
-                and so does None in the run of an agent: it ends before its agent,
-                which gets its notification.
-            tool_use_id: the model's tool call, repeated in the notification.
+            description: a few words for people. The notification of a shell also tells
+                its command, if that is another text. The notification of a shell or an
+                agent also tells its directory, if it was given one.
+            owner: the owner of the task, for notifications and `stop_all`. With the id
+                of an agent that has not ended, it is one of that agent's own tasks. In
+                the run of an agent, None has the same effect. An agent's own task ends
+                before the agent, and the agent gets its notification.
+            tool_use_id: the id of the model's tool call. The notification repeats it.
             notify: ``wake``, ``defer`` or ``silent``.
-            restart, intensity, period, backoff: as for `supervisor.tree`.
+            restart, intensity, period, backoff: as in `supervisor.tree`.
 
         Raises:
-            RuntimeStopping: if the runtime is stopping or has ended, or the agent
-                whose own task it would be is stopping.
+            RuntimeStopping: if the runtime is stopping or has ended, or if the task
+                would belong to an agent that is stopping.
             DepthExceeded: if it is an agent too deep below others.
-            BacklogFull: if too many notifications are not acknowledged; an agent's
-                own backlog counts only against tasks that this agent launches.
+            BacklogFull: if too many notifications are not acknowledged. An agent's own
+                backlog counts only against tasks that this agent launches.
             TypeError, ValueError, InvalidChildSpec, InvalidSupervisorFlags: for
-                bad arguments. Whatever fails later is a ``failed`` task.
+                bad arguments. If anything fails later, the task is ``failed``.
         """
         try:
             policy = check_policy(restart, intensity, period, backoff)
@@ -288,14 +292,14 @@ class Runtime:
         tool_use_id: str | None = None,
         task_status: trio.TaskStatus[TaskHandle] = trio.TASK_STATUS_IGNORED,
     ) -> TaskSnapshot:
-        """Run ``work`` in the foreground and return it when it has ended.
+        """Run ``work`` in the foreground, and return a snapshot when it has ended.
 
-        It returns early, with the task running, when that is moved to the
-        background; then, and only then, a notification tells its end. The
-        snapshot says so by ``background``, and names the output file. Cancelled,
-        it stops the task, unless that was moved before, and waits, within the
-        task's budget, for its end. A task that calls it lends its place meanwhile:
-        see `Limits`.
+        It returns early, with the task running, when the task is moved to the
+        background. Then, and only then, a notification tells the end. ``background`` in
+        the snapshot says so, and the snapshot names the output file. A cancelled call
+        stops the task, unless that was moved before, and waits, within the task's
+        budget, for its end. A task that calls it lends its place meanwhile: see
+        `Limits`.
 
         ``handle = await nursery.start(runtime.run, work)`` gives the handle as
         soon as the task has its id, also while it waits for its place.
@@ -309,12 +313,12 @@ class Runtime:
         return await run_in_foreground(self._life, order, task_status.started)
 
     def background(self, task: TaskHandle | str) -> bool:
-        """Move a foreground task, by its handle or id, to the background,
-        without restarting it; whoever waits in `run` returns. A task that only
-        waits for its place, or is being stopped, can be moved as well.
+        """Move a foreground task, by its handle or id, to the background, without
+        restarting it. Whoever waits in `run` returns. A task that only waits for its
+        place, or is being stopped, can be moved, too.
 
-        Returns True once, and False afterwards, for tasks that have ended and
-        for ids that are unknown.
+        It returns True once. Afterwards it returns False, and also for tasks that have
+        ended and for unknown ids.
 
         Raises:
             TypeError: if it is neither a handle nor an id.
@@ -328,21 +332,20 @@ class Runtime:
         return known(self._life, task)
 
     def background_all(self, owner: str | None = None) -> list[str]:
-        """Move every foreground task to the background, those of ``owner`` or,
-        with None, all but the agents' own, and return their ids in the order of
-        launch."""
+        """Move every foreground task of ``owner`` to the background. With None, move
+        all but the agents' own. Return their ids in the order of launch."""
         foreground = self._life.table.foreground(as_text("owner", owner))
         return [task.task_id for task in foreground if self._life.move(task)]
 
     def consume(self, task: TaskHandle | str) -> bool:
-        """Say that the result of an ended task, given by its handle or id, was
-        read in another way, for instance by the model's own tool call: its
-        notification is acknowledged as ``consumed`` and no reader gets it. If it
-        was told in a turn that is under way, it is not told in another.
+        """Say that the result of an ended task, given by its handle or id, was read in
+        another way, for instance by the model's own tool call. The task's notification
+        is acknowledged as ``consumed``, and no reader gets it. If the present turn has
+        told it, no other turn tells it.
 
-        Returns False, and changes nothing, if a reader has it already, or if
-        there is none: the task has not ended, ran in the foreground, or is
-        unknown.
+        It returns False, and changes nothing, if a reader has the notification already.
+        It does the same if there is none, because the task has not ended, ran in the
+        foreground, or is unknown.
 
         Raises:
             TypeError: if it is neither a handle nor an id.
@@ -361,26 +364,26 @@ class Runtime:
         sender: str | None = None,
         run_id: str | None = None,
     ) -> Sent:
-        """Send a message to an agent, by its handle or id, and return where it
-        went: into the inbox of an agent that has not ended, or into a new run of
-        one that has completed. One that is just ending is waited for.
+        """Send a message to an agent, by its handle or id, and return where it went. An
+        agent that has not ended gets it in its inbox. An agent that has completed gets
+        a new run with it. If the agent is just ending, the call waits for that.
 
-        Messages are read in the order of the calls, each once. What a failed or
-        stopped agent had not read is the first that it reads if it is resumed.
-        Cancelled, it has sent nothing, unless a new run has begun with it.
+        Messages are read in the order of the calls, each once. If a failed or stopped
+        agent is resumed, it first reads what it had not read. A cancelled call has sent
+        nothing, unless a new run has begun with the message.
 
         Args:
-            sender: whose words it is, as the agent is told; by default the id of
-                the agent that calls.
-            run_id: of the run that it is meant for, to be refused by every other.
+            sender: the sender that the agent is told. The default is the id of the
+                agent that calls.
+            run_id: the id of the run that it is meant for. Every other run refuses it.
 
         Raises:
-            MessageRefused: if no run will read it, saying why: the agent failed
-                or was stopped, takes no messages, or has no room for more, also in
-                its file, beside a very long prompt.
-            BacklogFull, RuntimeStopping: if it had to be revived.
+            MessageRefused: if no run will read it. It says why: the agent failed or was
+                stopped, takes no messages, or has no room for more in its inbox or its
+                file.
+            BacklogFull, RuntimeStopping: as `launch`, if the agent needs a new run.
             UnknownTask: listing the running ones.
-            WouldDeadlock: if an agent that is ending itself calls.
+            WouldDeadlock: if the agent itself calls while it is ending.
             TypeError, ValueError: for bad arguments.
         """
         agent_id = self._id_of(agent)
@@ -398,35 +401,35 @@ class Runtime:
         agent: Agent | None = None,
         cwd: str | os.PathLike[str] | None = None,
     ) -> TaskHandle:
-        """Let an ended agent go on, by its handle or id, in a new run under the
-        same id, with its conversation so far, then the messages that it had not
-        read, and then ``message``, or else the request to continue. It keeps its
-        prompt, restrictions, model, session and depth, and what is left of its
-        budget; its deadline and rounds hold for the new run; what it may do without
-        a question is judged anew.
+        """Let an ended agent go on, by its handle or id, in a new run under the same
+        id. The run gets the conversation so far, then the messages that the agent had
+        not read, and then ``message``, or else the request to continue. The agent keeps
+        its prompt, restrictions, model, session and depth, and what is left of its
+        budget. Its deadline and rounds hold for the new run. What it may do without a
+        question is judged anew.
 
-        An agent of which only the directory is left is resumed from that, with
-        the loop of ``agent`` or that of `AgentPolicy.run`. One that runs, because
-        somebody else has resumed it, gets the message into its inbox. Calls at
-        the same time make one run.
+        An agent that only the directory knows is resumed from that, with the loop of
+        ``agent`` or of `AgentPolicy.run`. An agent that runs, because somebody else has
+        resumed it, gets the message in its inbox. Calls at the same time make one run.
 
-        Anybody may have written to the directory, so an agent that is resumed from it
-        gains nothing by that: its tools, mode, depth and rounds are no more than
-        those of its type, of the agent above it and of the host, and its directory is
-        that of ``agent``, or else of the agent above it or of the host, unless it was
-        below that. A warning tells of what was changed.
+        Anybody may have written to the directory, so an agent gains nothing by what
+        stands there. Its tools, mode, depth and rounds are no more than those of its
+        type, of the agent above it and of the host. Its directory is that of ``agent``,
+        or else of the agent above it or of the host, unless its own is below that. A
+        warning says what was changed.
 
         Args:
-            message: what it is told first.
-            agent: whose loop goes on. Its budget, deadline and rounds count where
-                it has some.
-            cwd: its directory from now on, in place of the one that it had.
+            message: what it is told, after the messages that it had not read.
+            agent: an agent with the loop that goes on. If it has a budget, a deadline
+                or rounds, these count.
+            cwd: its directory from now on.
 
-        Refused, the agent is as it was, and so is what is told of its end.
+        If the call is refused, the agent is as it was, and so is the notification of
+        its end.
 
         Raises:
-            ResumeRefused: saying why.
-            AgentRunsElsewhere: if another runtime runs it; it is a `ResumeRefused`.
+            ResumeRefused: if the agent cannot go on. It says why.
+            AgentRunsElsewhere: if another runtime runs it. It is a `ResumeRefused`.
             BacklogFull, RuntimeStopping: as `launch`.
             UnknownTask: listing the running ones.
             WouldDeadlock: if the agent itself calls.
@@ -449,30 +452,30 @@ class Runtime:
         return task if isinstance(task, str) else member(self._life, task).task_id
 
     def unfinished_agents(self) -> list[AgentMeta]:
-        """Return what the directory tells of agents that an earlier runtime left
-        unfinished and that do not run in this one: those that can be given to
-        `resume`. What cannot be read is left out, with a `Warned` event.
+        """Return what the directory says about agents that an earlier runtime left
+        unfinished and that do not run in this one. You can give these to `resume`. What
+        cannot be read is left out, with a `Warned` event.
 
-        Sub-agents are among them. One whose ``owner`` is listed too need not be
-        resumed: its parent goes on from the call that was cut, and calls anew;
-        `abandon_agent` takes it from the list.
+        Sub-agents are among them. If the ``owner`` of a sub-agent is listed, too, do
+        not resume the sub-agent. Its parent goes on from the call that was cut, and
+        calls again. `abandon_agent` takes the sub-agent from the list.
         """
         return self._resumes.unfinished()
 
     def abandon_agent(self, agent_id: str) -> bool:
-        """Say that an agent of `unfinished_agents` is not to go on: from now on it
-        is ``killed``, and nothing else is told of that. It can still be resumed.
+        """Say that an agent of `unfinished_agents` will not go on. From now on it is
+        ``killed``. Nothing reports that. It can still be resumed.
 
-        Returns False, and changes nothing, if it is not one of these.
+        It returns False, and changes nothing, if the agent is not one of these.
 
         Raises:
-            OSError: if what the directory says of it cannot be read.
+            OSError: if what the directory says about it cannot be read.
         """
         return self._resumes.abandon(agent_id)
 
     def agent_meta(self, agent_id: str) -> AgentMeta | None:
-        """Return what the directory says of an agent, of this runtime or an earlier
-        one; None if that is nothing.
+        """Return what the directory says about an agent of this runtime or an earlier
+        one. Return None if that is nothing.
 
         Raises:
             OSError: if it cannot be read.
@@ -482,7 +485,8 @@ class Runtime:
     # Asking
 
     def get(self, task: TaskHandle | str) -> TaskSnapshot:
-        """Return a task that has not ended, or one of the last that did.
+        """Return the snapshot of a task that has not ended, or of one of the last that
+        did.
 
         Raises:
             UnknownTask: listing the running ones.
@@ -491,7 +495,7 @@ class Runtime:
         return self._find(task).snapshot()
 
     def handle(self, task_id: str) -> TaskHandle:
-        """Return the handle of a task, as `launch` did.
+        """Return the handle of a task, like `launch`.
 
         Raises:
             UnknownTask: listing the running ones.
@@ -499,9 +503,9 @@ class Runtime:
         return TaskHandle(self._life, self._find(task_id))
 
     def tasks(self, owner: str | None = None) -> list[TaskSnapshot]:
-        """Return every task that is known, of ``owner`` or, with None, of all:
-        first the ended ones in order of their end, then the others in order of
-        launch."""
+        """Return the snapshots of all known tasks of ``owner`` or, with None, of
+        everybody. The ended ones come first, in the order of their ends. The others
+        follow in the order of launch."""
         owner = as_text("owner", owner)
         return [
             t.snapshot()
@@ -519,7 +523,8 @@ class Runtime:
         raise unknown(self._life, task)
 
     def notifications_for(self, owner: str | None) -> Notifications:
-        """Return the view of one owner's notifications, of which None is one too."""
+        """Return the view of one owner's notifications. None counts as an owner,
+        too."""
         owner = as_text("owner", owner)
         return Notifications(self._life.delivery.outbox, owner, everyone=False)
 
@@ -532,22 +537,21 @@ class Runtime:
         """Return the tools with which the model of ``owner`` runs, reads and
         stops tasks: see `supervisor.tools`.
 
-        Without ``settings`` they are as the variables ``TRIO_SUPERVISOR_*`` of
-        the environment say, which are read at the first call.
+        Without ``settings``, the variables ``TRIO_SUPERVISOR_*`` of the environment set
+        the tools' limits. They are read at the first call.
 
         ``AgentPolicy.permissions`` and ``AgentPolicy.hooks`` are for the calls of
-        agents. Those of the host's own model are made as they come, unless
-        ``permissions`` are given here: then each is judged by their rules, mode and
-        functions, and made with what these have changed it into, and in the mode
-        ``bubble`` it waits for an answer of `approvals`, with the owner as its agent.
-        A call that is refused answers with an error. Hooks are not called for them
-        in either case: what a hook is to say there, a function of
-        `Permissions.ask` says, or a rule. Agents that it starts are judged by the
-        policy all the same, and have its hooks.
+        agents. The calls of the host's own model are made as they come, unless
+        ``permissions`` are given here. Then the rules, mode and functions of these
+        judge each call, and may change its input. In the mode ``bubble`` the call waits
+        for an answer in `approvals`, with the owner as its agent. A call that is
+        refused answers with an error. Hooks are never called for these calls. Use a
+        rule or a function of `Permissions.ask` instead. The policy judges the agents
+        that the model starts, and its hooks are called for them.
 
         Raises:
             TypeError: for a bad argument.
-            ValueError: for a bad variable, naming it.
+            ValueError: for a bad variable. It names the variable.
         """
         from .settings import read_settings
         from .tools._set import tools_for
@@ -564,16 +568,15 @@ class Runtime:
 
     @fair
     async def wait_any(self, tasks: Iterable[TaskHandle | str]) -> TaskSnapshot:
-        """Wait until one of ``tasks``, handles or ids, has ended, and return it;
-        of several that have, the first to end.
+        """Wait until one of ``tasks``, which are handles or ids, has ended, and return
+        its snapshot. If several have ended, return that of the first to end.
 
-        Cancelling the wait does nothing to the tasks. A task that calls it lends
-        its place meanwhile: see `Limits`.
+        A cancellation ends only the wait. A task that calls it lends its place
+        meanwhile: see `Limits`.
 
         Raises:
             ValueError: if there are none.
-            UnknownTask: for an id that is not known, before anything is waited
-                for.
+            UnknownTask: for an id that is not known, before it waits.
             WouldDeadlock: if one of them waits.
         """
         members = self._members(tasks)
@@ -583,8 +586,8 @@ class Runtime:
 
     @fair
     async def wait_all(self, tasks: Iterable[TaskHandle | str]) -> list[TaskSnapshot]:
-        """Wait until all of ``tasks``, handles or ids, have ended, and return
-        them in the order given; at once if there are none.
+        """Wait until all of ``tasks``, which are handles or ids, have ended. Return
+        their snapshots in the order given. Without tasks it returns at once.
 
         Raises:
             UnknownTask, WouldDeadlock: as for `wait_any`.
@@ -592,7 +595,7 @@ class Runtime:
         return await wait_all(self._life, self._members(tasks))
 
     def task_set(self, *tasks: TaskHandle | str) -> TaskSet:
-        """Return a set of tasks, handles or ids, that gives each of them as it
+        """Return a set of ``tasks``, which are handles or ids. It gives each task as it
         ends, and may grow meanwhile: see `TaskSet`.
 
         Raises:
@@ -606,10 +609,10 @@ class Runtime:
         return [member(self._life, task) for task in tasks]
 
     async def wait_idle(self) -> None:
-        """Wait until no task is unfinished.
+        """Wait until all tasks have ended.
 
         Raises:
-            WouldDeadlock: if a task waits, which is not finished itself.
+            WouldDeadlock: if a task calls it, because that has not ended itself.
         """
         await trio.lowlevel.checkpoint()
         task = self._life.current_task()
@@ -618,20 +621,20 @@ class Runtime:
         await self._life.table.wait_empty()
 
     def turn(self, owner: str | None = None) -> Turn:
-        """Say, for the length of an ``async with`` block, that the parent is
-        busy. The foreground tasks of the turn are those that `run` is called
-        for in the block; they end with it. Background tasks go on.
+        """Say, for the length of an ``async with`` block, that the parent is busy. A
+        `run` in the block makes a foreground task of the turn. These tasks end with the
+        block. Background tasks go on.
 
-        An owner has one turn at a time. Entering waits for the end of the turn that is
-        under way, which may be that of a wake (see `wakes`), and for those that asked
-        before. A turn entered inside the block of another one of the same owner, also
-        in a task of a nursery in that block, is a part of it. No wake of the owner
-        begins meanwhile."""
+        An owner has one turn at a time. Entering the block waits for the end of the
+        present turn, which may be that of a wake (see `wakes`), and for turns that were
+        asked for before. A turn inside the block of another one of the same owner, also
+        in a task of a nursery in that block, is a part of that one. No wake of the
+        owner begins meanwhile."""
         owner = as_text("owner", owner)
         return Turn(self._parents.of(owner))
 
     def is_busy(self, owner: str | None = None) -> bool:
-        """Whether a turn of ``owner`` is under way."""
+        """Whether ``owner`` is in a turn."""
         return self._parents.is_busy(owner)
 
     def wakes(
@@ -648,25 +651,24 @@ class Runtime:
                     if await ask_model(wake.text):
                         turn.progressed()
 
-        A wake comes when there is something to tell, no turn of the owner is
-        under way and none waits to begin. It contains everything that waits, capped
-        at what a model can read at once. It is itself a turn, so wakes never overlap,
-        whoever iterates. A `turn` of the host's own that is begun meanwhile waits for
-        the end of the wake and goes before the next one. A wake that leads to nothing
-        is offered again, once: see `Turn`. What is consumed before the wake begins is
-        not in it.
+        A wake comes when there is something to tell, the owner is in no turn, and none
+        waits to begin. It contains everything that waits, up to what a model can read
+        at once. A wake is itself a turn, so wakes never overlap, whoever iterates. If
+        the host begins a `turn` of its own meanwhile, that waits for the end of the
+        wake and goes before the next one. A wake that leads to nothing is offered
+        again, once: see `Turn`. What is consumed before the wake begins is not in it.
 
-        The iteration ends as soon as the runtime begins to close: to ask a model may
+        The iteration ends as soon as the runtime begins to close. To ask a model may
         cost money, and tasks that a close has stopped are not worth that. What was not
-        handed out stays readable, also by `notifications`. With ``after_end`` the
+        handed out can still be read, also by `notifications`. With ``after_end`` the
         iteration goes on until everything was handed out.
 
-        With a ``window`` there is no wake before more than that many seconds have
-        passed since the host last began a turn of its own: a user who has just
-        said something may say more.
+        With a ``window``, no wake comes until more than that many seconds have passed
+        since the host last began a turn of its own. A user who has just said something
+        may say more.
 
-        Use it, or the views of `notifications`, for one owner: each notification
-        goes to one reader.
+        For one owner, use either this or the views of `notifications`, because each
+        notification goes to one reader.
 
         Raises:
             TypeError, ValueError: for bad arguments.
@@ -678,14 +680,13 @@ class Runtime:
     def tell_progress(
         self, task: TaskHandle | str, *, notify: Notify = "defer"
     ) -> bool:
-        """Put a note of the progress of a background task, by its handle or id,
-        before its owner, in the queue of notifications. It tells only what is new
-        since the last note, by the time when it is taken; the end of the task
-        supersedes it. With ``wake`` it wakes the parent; by default it comes with
-        what does.
+        """Put a note of the progress of a background task, by its handle or id, into
+        its owner's queue of notifications. When the note is taken, it tells what is new
+        since the last one. The end of the task supersedes it. With ``wake`` it wakes
+        the parent. With ``defer`` it comes with the next one that does.
 
-        Returns False if there is nothing to tell: the last note was not taken yet,
-        nothing is new, or no such task is running in the background.
+        It returns False if there is nothing to tell, because the last note was not
+        taken yet, nothing is new, or no such task is running in the background.
 
         Raises:
             ValueError: if ``notify`` is neither ``wake`` nor ``defer``.
@@ -707,18 +708,17 @@ class Runtime:
         """Put ``prompt`` before the parent ``owner`` whenever it is time, until the
         schedule is stopped or the runtime ends.
 
-        It comes as a notification of the kind ``prompt``, in the order in which
-        that and the ends of tasks happen. Times that pass while nobody reads it, or
-        while the host is suspended, are told by one. Cancelled, it has started
-        nothing.
+        It comes as a notification of the kind ``prompt``, in one order with the ends of
+        tasks. If several times pass while nobody reads it, or while the host is
+        suspended, one notification tells them. A cancelled call has started nothing.
 
         Args:
-            expression: five fields as cron has them, or six with the seconds first.
-            prompt: what to ask; at most 32,768 characters.
-            zone: where the times of the expression hold.
+            expression: the five fields of cron, or six with the seconds first.
+            prompt: what to ask, at most 32,768 characters.
+            zone: the time zone of the expression.
 
         Raises:
-            ValueError: if the expression is none or has no time to come, or the
+            ValueError: if the expression is not valid or has no time to come, or if the
                 prompt is empty or too long.
             RuntimeStopping: if the runtime is stopping or has ended.
             SupervisorError: if cronsim, of the extra ``agents``, is not installed.
@@ -746,19 +746,18 @@ class Runtime:
         now: bool = False,
         notify: Notify | None = None,
     ) -> StopResult:
-        """Stop a task, by its handle or id, and wait until it has really ended; of
-        an agent its run first, and then everything below it together.
+        """Stop a task, by its handle or id, and wait until it has really ended. The run
+        of an agent is stopped first, and then everything below it together.
 
-        A task that has ended already is left as it is. If something outlives
-        the task's budget the result names it; it is waited for and reported,
-        and the task's end is told when it comes, as `launch` said. With ``now`` a
-        shell gets no time for cleaning up, also one that is being stopped already.
-        ``notify`` replaces what `launch` said: ``silent`` is for a caller that
-        tells of the end itself.
+        A task that has ended already is left as it is. If something outlives the task's
+        budget, the result names it. It is reported, and the task's end is told when it
+        comes, with the ``notify`` of `launch`. With ``now`` a shell gets no time for
+        cleaning up, even if it is being stopped already. ``notify`` replaces that of
+        `launch`. ``silent`` is for a caller that reports the end itself.
 
         Raises:
             UnknownTask: listing the running ones.
-            WouldDeadlock: if the task itself asks, or one below it.
+            WouldDeadlock: if the task itself calls, or one below it.
             TypeError, ValueError: for bad arguments.
         """
         reason = as_text("reason", reason)
@@ -777,11 +776,11 @@ class Runtime:
         *,
         now: bool = False,
     ) -> list[StopResult]:
-        """Stop every unfinished task together, those of ``owner`` or, with None,
-        all. There is a result for each that is not below another of them.
+        """Stop all unfinished tasks of ``owner`` together or, with None, those of
+        everybody. There is a result for each task that is not below another of them.
 
         Raises:
-            WouldDeadlock: if one of them asks.
+            WouldDeadlock: if one of them calls.
             TypeError: for bad arguments.
         """
         owner = as_text("owner", owner)
@@ -792,44 +791,44 @@ class Runtime:
 
     @fair
     async def stop_foreground(self, owner: str | None = None) -> list[StopResult]:
-        """Stop the foreground tasks, those of ``owner`` or, with None, all but the
-        agents' own, and keep those in the background: what a host does when its
-        user begins afresh.
+        """Stop the foreground tasks of ``owner`` or, with None, all but the agents'
+        own. Those in the background go on. A host does this when its user begins anew.
 
         Raises:
-            WouldDeadlock: if one of them asks.
+            WouldDeadlock: if one of them calls.
         """
         tasks = self._life.table.foreground(as_text("owner", owner))
         return await stop(self._life, tasks, "the foreground was cleared")
 
 
 class open_runtime:
-    """Open a runtime whose output files are in ``directory``, for a block::
+    """Open a runtime with its files in ``directory``, for the length of a block::
 
         async with open_runtime("tasks") as runtime:
             task = await runtime.launch(Shell("make test"))
             print(await task.wait())
 
-    Leaving the block, in whatever way, stops every task, records its end, and
-    leaves nothing running. What was not read of the notifications stays
-    readable. The block is cancelled, and raises `RestartIntensityExceeded`, if
-    the runtime itself fails for good.
+    When the block is left, in whatever way, every task is stopped, its end is recorded,
+    and nothing is left running. Notifications that nobody has read can still be read.
+    If the runtime itself fails for good, the block is cancelled and raises
+    `RestartIntensityExceeded`.
 
     Args:
-        directory: made if it is not there.
+        directory: the directory of the output files. It is made if it is not there.
         limits: how many tasks may run at once.
-        env: the effects; the default is the operating system. Its processes
-            are closed with the runtime.
-        agents: what holds for agents. The default denies them what no rule allows,
-            Bash among it: see `supervisor.agents.AgentPolicy`.
+        env: the effects. The default is the operating system. Its processes are closed
+            with the runtime.
+        agents: what holds for all agents. The default denies what no rule allows, also
+            Bash: see `supervisor.agents.AgentPolicy`.
 
     Another runtime may have the same directory open, also in another process. The
-    second one warns of that in the log. No agent runs in both: one that runs there is
-    not listed by `unfinished_agents`, and `resume` raises `AgentRunsElsewhere`, until
-    it has ended there or that process has, in whatever way. Shells have nothing to
-    fear. That takes a lock that only Linux has. Elsewhere no agent that is recorded as
-    unfinished is listed or resumed as long as another runtime has the directory open;
-    and where directories cannot be locked, as on Windows, nobody can tell.
+    second one warns of that in the log. No agent runs in both. If an agent runs in the
+    other one, `unfinished_agents` does not list it, and `resume` raises
+    `AgentRunsElsewhere`, until the agent or that process has ended, in whatever way.
+    Shells are not concerned. This takes a lock that only Linux has. On other systems,
+    no agent that is recorded as unfinished is listed or resumed as long as another
+    runtime has the directory open. Where directories cannot be locked, as on Windows,
+    nobody can tell whether another runtime has it.
 
     Raises:
         OSError: if the directory cannot be made or written to.
