@@ -56,15 +56,15 @@ _WAITS_FOR: Final = {
 
 @attrs.frozen(kw_only=True)
 class InvokedSkill:
-    """A skill that the model has used in this conversation: the host knows which."""
+    """A skill that the model has used in this conversation. The host knows which."""
 
     name: str
     path: Path
     """The file that holds it."""
     content: str = ""
-    """What it says, or the beginning of that."""
+    """Its text, or the beginning of the text."""
     invoked_at: datetime
-    """When it was used last; aware."""
+    """The time at which it was used last, aware."""
 
     def __attrs_post_init__(self) -> None:
         when: object = self.invoked_at
@@ -73,8 +73,8 @@ class InvokedSkill:
 
 
 def reminder(runtime: Runtime, owner: str | None) -> str | None:
-    """Return the reminder of the background tasks of ``owner`` that have not
-    ended, in the order of launch, or None if there are none."""
+    """Return a reminder of the background tasks of ``owner`` that have not ended, in
+    the order of launch. Return None if there are none."""
     tasks = _unfinished(runtime, owner)
     if not tasks:
         return None
@@ -106,13 +106,13 @@ def reminder(runtime: Runtime, owner: str | None) -> str | None:
 def after_compaction(
     runtime: Runtime, owner: str | None, *, skills: Iterable[InvokedSkill] = ()
 ) -> str | None:
-    """Return what the model must be told again when earlier messages have been
-    cut away, or None if that is nothing: the background tasks of ``owner`` that
-    have not ended, those that have and whose end nobody has acknowledged, and the
-    ``skills`` that it has used. Of each the newest come first, and of many only
-    these are named.
+    """Return what the model must be told again when earlier messages have been cut
+    away, or None if that is nothing. It names the background tasks of ``owner`` that
+    have not ended, those that have ended and wait to be acknowledged, and the
+    ``skills`` that the model has used. In each of these groups the newest come first.
+    If there are many, only the newest are named.
 
-    It reads nobody's notifications: they come as before.
+    It takes no notifications. They come as before.
     """
     tasks = [task for task in runtime.tasks(owner) if task.owner == owner]
     running = [t for t in tasks if t.background and not t.status.is_terminal]
@@ -176,9 +176,10 @@ def _skill_line(skill: InvokedSkill) -> str:
 
 
 class ProgressReports:
-    """What the background tasks of ``owner`` have done since the last report.
+    """It reports what the background tasks of ``owner`` have done since the last
+    report.
 
-    One of them for each conversation: it remembers what it has told.
+    Make one for each conversation, because it remembers what it has told.
     """
 
     def __init__(self, runtime: Runtime, owner: str | None) -> None:
@@ -187,8 +188,8 @@ class ProgressReports:
         self._told: dict[str, Progress] = {}
 
     def new(self) -> list[str]:
-        """Return one line for each task that has not ended and has something
-        new to tell; often there is none."""
+        """Return one line for each task that has not ended and has something new to
+        tell. Often there is none."""
         tasks = [
             task
             for task in _unfinished(self._runtime, self._owner)

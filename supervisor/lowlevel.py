@@ -1,8 +1,8 @@
-"""What a host needs besides that builds a whole program round the runtime.
+"""What else a host needs if it builds a whole program around the runtime.
 
-The command line is one. Others rarely need it: here are the words that the rest of
-`supervisor` uses for itself, and what is behind a `supervisor.runtime.Runtime`. It
-may change with the house, unlike what other modules offer.
+The command line is such a host. Others rarely need this module. It has the words that
+the rest of `supervisor` uses for itself, and what is behind a
+`supervisor.runtime.Runtime`. Unlike other modules it may change with the house.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def life_of(runtime: Runtime) -> Life:
-    """Return the tasks behind ``runtime`` and what becomes of them."""
+    """Return the `Life` of ``runtime``, which holds its tasks."""
     return runtime._life  # pyright: ignore[reportPrivateUsage]
 
 

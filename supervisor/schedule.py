@@ -62,38 +62,39 @@ _CORRECTED: Final = timedelta(hours=3)
 
 @attrs.define(eq=False, repr=False)
 class Schedule:
-    """A prompt that comes again and again. Made by `Runtime.schedule`."""
+    """A prompt that comes again and again. `Runtime.schedule` makes it."""
 
     _supervisor: Supervisor
     id: str
     """The `Notification.task_id` of its prompts."""
     expression: str
-    """When, as cron has it."""
+    """The times, in the form of cron."""
     prompt: str
     """What the parent is asked."""
     owner: str | None
-    """Whose prompt it is."""
+    """The owner of the prompt."""
     zone: tzinfo
-    """Where the times of the expression hold."""
+    """The time zone of the expression."""
 
     def __repr__(self) -> str:
         return f"<Schedule {self.id} {self.expression!r} of {self.owner!r}>"
 
     async def stop(self) -> None:
-        """End it. A prompt that is on its way is still told. Idempotent."""
+        """End the schedule. A prompt that is on its way is still told. A second call
+        does nothing."""
         try:
             await self._supervisor.terminate_child(self.id)
         except ChildNotFound:
             await trio.lowlevel.checkpoint()
 
     def times(self, after: datetime) -> Iterator[datetime]:
-        """Iterate over its times after ``after``, as aware ones. Cron's rules for a
-        change of the clocks hold: no time of day comes twice, and one that is left
-        out comes late."""
+        """Iterate over its times after ``after``. They are aware. When the clocks
+        change, cron's rules hold. No time of day comes twice. A time that is left out
+        comes late."""
         return _cron(self.expression, after.astimezone(self.zone))
 
     def words(self, due: datetime) -> Words:
-        """Return what the parent is told at that time."""
+        """Return what the parent is told at the time ``due``."""
         prompt = escape(clean_text(self.prompt))
         return Words(
             text=(

@@ -32,7 +32,7 @@ TOOL_NAMES: Final = (
     "Agent",
     "SendMessage",
 )
-"""The names of all tools, of which the last two need a loop for agents."""
+"""The names of all tools. The last two need a loop for agents."""
 
 
 def tools_for(

@@ -18,16 +18,16 @@ from ._arguments import Field, Refused, object_schema, read_arguments
 
 @attrs.frozen
 class ToolResult:
-    """What a call answers."""
+    """The answer of a call."""
 
     text: str
-    """For the model. Where it holds output of a task, that comes last, so no
-    output can pass for what stands before it."""
+    """The text for the model. If it holds output of a task, the output comes last, so
+    that it cannot pass for what stands before it."""
     is_error: bool = False
-    """Whether the call was refused, or what it was to do has failed."""
+    """Whether the call was refused, or has failed."""
     data: dict[str, Any] = attrs.field(factory=dict[str, Any])
-    """The same for programs: what JSON can hold, and no more. A call that was
-    refused has ``error``, one short word for why."""
+    """The same for programs, as JSON can hold it. A call that was refused has
+    ``error``, one short word for why."""
 
 
 @attrs.frozen
@@ -49,8 +49,8 @@ it is to be made instead, None for the same, and raises `Refused` if it may not 
 
 
 class Tool:
-    """One tool, for one owner. `supervisor.runtime.Runtime.tools_for` makes ours; those
-    that `supervisor.agents.AgentPolicy.tools` adds, a host makes itself."""
+    """One tool, for one owner. `supervisor.runtime.Runtime.tools_for` makes ours. A
+    host makes those that `supervisor.agents.AgentPolicy.tools` adds."""
 
     def __init__(
         self,
@@ -75,8 +75,7 @@ class Tool:
         return f"<Tool {self.name}>"
 
     def fill(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments of a call with what holds where they leave something
-        out: for rules, which look at that."""
+        """Return the arguments of a call with their defaults. Rules look at these."""
         defaults = {
             field.name: field.default
             for field in self._fields
@@ -86,7 +85,7 @@ class Tool:
         return filled if self._fill is None else self._fill(filled)
 
     def guarded(self, guard: Guard) -> Self:
-        """Return the same tool, each call of which is judged first."""
+        """Return the same tool, but with a judgement before each call."""
         tool = copy.copy(self)
         tool._guard = guard
         return tool
@@ -96,21 +95,21 @@ class Tool:
     ) -> ToolResult:
         """Do what ``arguments`` ask for, whatever they are.
 
-        Arguments that do not fit the schema, and requests that cannot be
-        granted, are answered with an error that says what to do instead, and
-        nothing has changed. Several calls may be under way at once.
+        If arguments do not fit the schema, or a request cannot be granted, the answer
+        is an error that says what to do instead. Then nothing has changed. Several
+        calls may run at once.
 
-        Cancelled, it leaves nothing behind that the model does not know of: a
-        command in the foreground is stopped, a wait is given up.
+        A cancelled call leaves nothing behind that the model does not know. A command
+        in the foreground is stopped, and a wait is given up.
 
         Args:
-            arguments: as the model sent them, parsed from JSON.
-            tool_use_id: the model's call, repeated in the notification of a
-                task that it starts.
+            arguments: the model's arguments, parsed from JSON.
+            tool_use_id: the id of the model's call. The notification of a task that the
+                call starts repeats it.
 
         Raises:
             TypeError: if ``tool_use_id`` is not text.
-            AskFailed: if calls are judged, and who was asked has failed.
+            AskFailed: if calls are judged, and a function that was asked has failed.
         """
         check_type("tool_use_id", tool_use_id, str | None)
         await trio.lowlevel.checkpoint()
