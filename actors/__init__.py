@@ -9,10 +9,12 @@ Besides the actors themselves, which are here:
 - `actors.output`: where what a task prints is kept.
 - `actors.env`: the seam to the operating system.
 - `actors.testing`: a world in memory, for tests.
+- `actors.transcript`: what a directory keeps of agents.
 - `actors.lowlevel`: what only a supervisor needs.
 
-The other modules (`house`, `hosting`, `text`, `envelope`, `notifier`, `transcript`) are
-for this package and `supervisor` alone: they list nothing that is promised.
+The other modules (`house`, `hosting`, `text`, `envelope`, `notifier`, and the `hosting`
+of `agent` and `transcript`) are for this package and `supervisor` alone. Nothing of
+theirs is promised.
 """
 
 # General layout, from below to above:
