@@ -1,9 +1,9 @@
 """What a supervisor needs to run actors. Programs rarely need it.
 
-A supervisor subclasses `Cell`, one per child, and calls `Cell.begin` for each
-incarnation; the cell's ``on_`` methods tell it, synchronously, what becomes of
-it. It decides what follows and says so through `Cell.await_restart` or
-`Cell.end`.
+A supervisor subclasses `Cell`, with one cell for each child, and calls `Cell.begin` for
+each incarnation. The cell's ``on_`` methods tell the supervisor, synchronously, what
+becomes of the incarnation. The supervisor decides what follows, and says so through
+`Cell.await_restart` or `Cell.end`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a background task does, and where it says how that goes.
 
 A `Work` is the description of a task, such as `actors.shell.Shell`. The host of
-the task calls its `run` as the body of an actor and gives it a `Report`, which
-the work fills in as it learns things. What it says there outlives a cancellation.
+the task calls its `run` as the body of an actor and gives it a `Report`. The work fills
+this in as it learns things. What it says there outlives a cancellation.
 """
 
 from __future__ import annotations
@@ -157,25 +157,25 @@ class Report(Guard):
 
     - ``task_id``, ``run_id``: the ids of the task and of this run.
     - ``env``: the seam to the world, for files, processes, time and names.
-      - ``output_file``: the path of its output. It is None if it writes none.
-      - ``disk``: the quota that all tasks of the directory share, for the log. It is
-        None if there is none.
-      - ``hurry``: whether a stop grants no time for cleaning up. `wait_hurry` waits for
-        that.
+    - ``output_file``: the path of its output. It is None if it writes none.
+    - ``disk``: the quota that all tasks of the directory share, for the log. It is
+      None if there is none.
+    - ``hurry``: whether a stop grants no time for cleaning up. `wait_hurry` waits for
+      that.
 
     It may set these, for `TaskSnapshot` and whoever asks:
 
-      - ``result``: a str, the result so far. What `Work.run` returns replaces it.
+    - ``result``: a str, the result so far. What `Work.run` returns replaces it.
     - ``output_bytes``: the bytes of output of all runs so far. It is the work's
       own count: the next run finds it here.
-      - ``log``: the `OutputLog` that is being written. It is None after its close.
+    - ``log``: the `OutputLog` that is being written. It is None after its close.
     - ``output_tail``, ``output_truncated``: what `OutputLog.tail` returns at the
       end of the run, as a str, and whether output precedes it.
-      - ``exit_code``, ``signal``, ``pid``: those of a process, if the task is one.
-      - ``measure``: a function that returns the present `ProcessUsage`, or None if that
-        cannot be known.
-      - ``cpu_seconds``: the CPU time of a run that has ended.
-      - ``input``: an `Input` while the run takes input, else None.
+    - ``exit_code``, ``signal``, ``pid``: those of a process, if the task is one.
+    - ``measure``: a function that returns the present `ProcessUsage`, or None if that
+      cannot be known.
+    - ``cpu_seconds``: the CPU time of a run that has ended.
+    - ``input``: an `Input` while the run takes input, else None.
 
     The other attributes are for the host. Use all of them in the event loop's thread.
     """

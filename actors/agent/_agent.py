@@ -107,7 +107,7 @@ class Agent:
             its transcript and, under a runtime, its stop hooks share them.
 
     Raises:
-        TypeError, ValueError: naming the argument and its value.
+        TypeError, ValueError: for a bad argument. The error names it and its value.
     """
 
     loop: Run = attrs.field(alias="run")

@@ -25,7 +25,7 @@ class Budget:
         parent: the budget above this one, which this one is a part of.
 
     Raises:
-        TypeError, ValueError: naming the argument and its value.
+        TypeError, ValueError: for a bad argument. The error names it and its value.
     """
 
     tokens: int | None = None
@@ -57,8 +57,8 @@ class Budget:
         """Add what was used, here and in every budget above.
 
         Raises:
-            TypeError, ValueError: naming the argument and its value; nothing was
-                charged.
+            TypeError, ValueError: for a bad argument. The error names it and its value.
+                Nothing was charged.
         """
         check_whole("tokens", tokens)
         check_number("cost", cost)

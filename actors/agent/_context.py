@@ -88,7 +88,7 @@ class AgentContext:
     @property
     def history(self) -> list[Message]:
         """The conversation so far, each time as a new list. It begins with what came
-        before the prompt, if anything did. Its last message is to be answered. After a
+        before the prompt, if anything did. The model answers its last message. After a
         compaction it begins with the boundary."""
         return list(self._account.history)
 

@@ -1,4 +1,4 @@
-"""Models behind the Chat Completions API of OpenAI, and of whoever else has it.
+"""Models behind the Chat Completions API of OpenAI, and of others that have it.
 
 It needs the extra ``openai``.
 """

@@ -26,36 +26,45 @@ calls run, and so do the agents that it starts::
         text: How far are you?
       - wait: lead
 
-**agents** are by name; each has ``turns``, and besides these what it needs:
-``prompt`` (if the host starts it), ``description`` (what other agents are told of
-it; without one they cannot start it), ``background`` and ``tools`` (the names of
-those it may use). A model is asked for the turn that follows those it has taken,
-also in an agent that is resumed; one whose calls were broken off is taken again. A
-turn has
+**agents** maps names to agents. Each has ``turns``. These are optional:
+
+- ``prompt``: its task. An agent that the host starts must have one.
+- ``description``: what other agents are told of it. Without one they cannot start it.
+- ``background``: whether it runs in the background.
+- ``tools``: the names of the tools that it may use.
+
+A model is asked for the turn that follows those that it has taken, also in an agent
+that is resumed. A turn is taken again if its calls were broken off. A turn may have
+these:
 
 - ``text``: what it says. ``{answer}`` stands for the answers to its last calls, and
   ``{message}`` for the last message that has come, or else its prompt. Braces that
   stand for themselves round a word are doubled, as in ``{{name}}``.
-- ``tools``: what it calls, all at once. A turn without any is the agent's answer;
-  if there is more to do, the model is asked again. After the last turn it
-  repeats its answer.
+- ``tools``: what it calls, all at once. A turn without calls is the agent's answer.
+  If there is more to do, the model is asked again. After the last turn it repeats its
+  answer.
 - ``think``: the seconds before it says anything.
 - ``wait``: what it waits for before anything else. With ``message``, the n-th such
-  turn waits for the n-th message; with ``end``, for the n-th end of a background
-  task of the agent's own, and fails if none of them runs any more. As whatever comes
-  while a model replies, it is in the conversation, and shown, behind what the turn
-  says; the next turn follows it at once and is the one to answer it.
+  turn waits for the n-th message. With ``end``, it waits for the n-th end of a
+  background task of the agent's own, and fails if none of them runs any more. What
+  comes is in the conversation, and is shown, behind what the turn says, like all that
+  comes while a model replies. The next turn follows at once and answers it.
 - ``fail``: the error with which it fails, after its ``text``.
 
-**host** are the steps that the host of the agents takes, one after the other;
-without it, it runs the first agent. ``launch`` starts an agent in the background,
-``run`` in the foreground; ``background`` moves it, ``send`` sends it a ``text``,
-``stop`` stops it with a ``reason``, ``resume`` goes on with it and a ``text``, and
-``wait`` waits for its end, or until it has said what stands behind ``for``. A
-``run`` goes on during the next steps. ``pause`` waits some seconds.
+**host** lists the steps that the host of the agents takes, one after the other. Without
+it, the host runs the first agent. These are the steps:
 
-In JSON it looks the same; the file is called ``.json`` then. YAML needs PyYAML, the
-extra ``agents``.
+- ``launch`` starts an agent in the background.
+- ``run`` starts one in the foreground. It goes on during the next steps.
+- ``background`` moves it to the background.
+- ``send`` sends it a ``text``.
+- ``stop`` stops it, with a ``reason``.
+- ``resume`` goes on with it, and with a ``text``.
+- ``wait`` waits for its end, or until it has said what stands behind ``for``.
+- ``pause`` waits some seconds.
+
+A script may also be JSON, in the same form, in a file ``.json``. YAML needs PyYAML,
+which the extra ``agents`` brings.
 """
 
 from __future__ import annotations

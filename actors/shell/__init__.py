@@ -91,7 +91,7 @@ class Shell:
             then waits until it is stopped.
 
     Raises:
-        TypeError, ValueError: naming the argument and its value.
+        TypeError, ValueError: for a bad argument. The error names it and its value.
     """
 
     command: str

@@ -27,8 +27,8 @@ from ..agent._running import run_agent as _run_agent
 from ._env import fake_env
 
 FakeTool: TypeAlias = Callable[..., Awaitable[str]] | str
-"""What a tool answers, or an async function of its input that returns it; what
-that raises is an answer too."""
+"""What a tool answers, or an async function of its input that returns it. If the
+function raises an error, that is an answer, too."""
 
 
 @attrs.frozen(kw_only=True)

@@ -14,9 +14,12 @@ Outcome: TypeAlias = Script | str | int | OSError
 Commands: TypeAlias = Mapping[str, Outcome] | Callable[[str], Outcome]
 """What commands do: a mapping from command lines, or a function of one.
 
-To a command line belongs a script; or a string, which is printed before an exit
-with 0; or a number, the exit code of a command that prints nothing; or an
-OSError, with which it cannot be started.
+A command line is mapped to one of these:
+
+- a script;
+- a str. The command prints it and exits with 0.
+- an int. The command prints nothing and exits with this code.
+- an OSError. The command cannot be started, for this error.
 """
 
 

@@ -1,14 +1,14 @@
 """Keep the conversations of agents in files, and read them back.
 
-Each agent has a file of its own, one line of JSON for each message, and beside it a
-small file that says what else it takes to go on with the agent. One actor,
-`transcript_writer`, writes for all agents of a directory: what has come since its
-last write goes out together. Nobody who records waits for the disk, and a disk that
-fails stops no agent: a warning says so, and the messages are kept in memory for the
-next attempt, up to a limit.
+Each agent has a file of its own, with one line of JSON for each message. A small file
+beside it says what else it takes to go on with the agent. One actor,
+`transcript_writer`, writes for all agents of a directory. It writes together what has
+come since its last write. Nobody who records waits for the disk. A disk that fails
+stops no agent. A warning says so, and the messages are kept in memory for the next
+attempt, up to a limit.
 
-`Runtime.transcripts` is a `TranscriptStore`. What the host of agents
-needs besides is in `actors.transcript.hosting`.
+`Runtime.transcripts` is a `TranscriptStore`. What else the host of agents needs is in
+`actors.transcript.hosting`.
 """
 
 from __future__ import annotations
