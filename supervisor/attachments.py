@@ -1,12 +1,12 @@
 """What a host puts before the model without being asked: which tasks run.
 
-`reminder` is for every turn, `after_compaction` for a conversation that has
-just been shortened, which loses the ids of running tasks, the news of ended ones
-and what skills have said, and `ProgressReports` for what has happened since the
+`reminder` is for every turn. `after_compaction` is for a conversation that has just
+been shortened. Such a conversation loses the ids of running tasks, the news of ended
+ones and what skills have said. `ProgressReports` is for what has happened since the
 last look.
 
-The texts stand among the host's own words, so nothing that a task was called or
-has printed may pass for those: it is cleaned, made one line, cut, and escaped.
+The texts stand among the host's own words. Names and output of tasks must not pass for
+those, so they are cleaned, made one line, cut, and escaped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The runtime: background tasks for an agent, supervised, told and never lost.
+"""The runtime: it supervises background tasks, and reports the end of each.
 
 `open_runtime` opens one for the length of a block.
 """
@@ -382,8 +382,9 @@ class Runtime:
                 stopped, takes no messages, or has no room for more in its inbox or its
                 file.
             BacklogFull, RuntimeStopping: as `launch`, if the agent needs a new run.
-            UnknownTask: listing the running ones.
-            WouldDeadlock: if the agent itself calls while it is ending.
+            UnknownTask: for an unknown id. It lists the running tasks.
+            WouldDeadlock: if the agent is just ending, and the call comes from the
+                agent itself.
             TypeError, ValueError: for bad arguments.
         """
         agent_id = self._id_of(agent)
@@ -431,7 +432,7 @@ class Runtime:
             ResumeRefused: if the agent cannot go on. It says why.
             AgentRunsElsewhere: if another runtime runs it. It is a `ResumeRefused`.
             BacklogFull, RuntimeStopping: as `launch`.
-            UnknownTask: listing the running ones.
+            UnknownTask: for an unknown id. It lists the running tasks.
             WouldDeadlock: if the agent itself calls.
             TypeError, ValueError: for bad arguments.
         """
@@ -489,7 +490,7 @@ class Runtime:
         did.
 
         Raises:
-            UnknownTask: listing the running ones.
+            UnknownTask: for an unknown id. It lists the running tasks.
             ValueError: for a handle of another runtime.
         """
         return self._find(task).snapshot()
@@ -498,7 +499,7 @@ class Runtime:
         """Return the handle of a task, like `launch`.
 
         Raises:
-            UnknownTask: listing the running ones.
+            UnknownTask: for an unknown id. It lists the running tasks.
         """
         return TaskHandle(self._life, self._find(task_id))
 
@@ -756,7 +757,7 @@ class Runtime:
         `launch`. ``silent`` is for a caller that reports the end itself.
 
         Raises:
-            UnknownTask: listing the running ones.
+            UnknownTask: for an unknown id. It lists the running tasks.
             WouldDeadlock: if the task itself calls, or one below it.
             TypeError, ValueError: for bad arguments.
         """

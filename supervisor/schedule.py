@@ -1,8 +1,8 @@
-"""Scheduled prompts: what a parent is to be asked at certain times.
+"""Scheduled prompts: what a parent is asked at certain times.
 
-A schedule is an actor below the runtime's root. When one of its times comes it puts
-its prompt into the same queue as the ends of tasks, so it wakes the parent in its
-turn, and is never taken for the words of a user who has just typed them::
+A schedule is an actor below the runtime's root. When one of its times comes, it puts
+its prompt into the same queue as the ends of tasks. So the prompt wakes the parent in
+its turn, and never passes for words that a user has just typed::
 
     async with open_runtime("tasks") as runtime:
         schedule = await runtime.schedule("0 9 * * 1-5", "Look at the open issues.")
@@ -12,9 +12,9 @@ turn, and is never taken for the words of a user who has just typed them::
                 await schedule.stop()
                 break
 
-A bad expression, prompt or zone is a TypeError or ValueError that names it. The
-expressions are read by cronsim, the extra ``agents``; without it there is a
-`SupervisorError`.
+A bad expression, prompt or zone is a TypeError or ValueError that names it. cronsim,
+which the extra ``agents`` brings, reads the expressions. Without it a `SupervisorError`
+is raised.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What may be set from outside, through environment variables.
 
-`read_settings` and `read_limits` read them once and check them; nothing looks at
-the environment afterwards. A host that wants none of this makes its own `Settings`
-and `supervisor.runtime.Limits`.
+`read_settings` and `read_limits` read them once and check them. Nothing looks at the
+environment afterwards. A host that wants none of this makes its own `Settings` and
+`supervisor.runtime.Limits`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Settings:
     """How the tools behave.
 
     Raises:
-        TypeError, ValueError: naming the field and its value.
+        TypeError, ValueError: for a bad field. The error names it and its value.
     """
 
     background_tasks: bool = True
@@ -81,7 +81,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     names with it are ignored, because processes are marked by such variables.
 
     Raises:
-        ValueError: naming the variable and its value.
+        ValueError: for a bad variable. It names the variable and its value.
     """
     found = _read(environ, _SETTINGS)
     settings = Settings()
@@ -111,7 +111,7 @@ def read_limits(environ: Mapping[str, str], limits: Limits | None = None) -> Lim
         limits: None means no limits.
 
     Raises:
-        ValueError: naming the variable and its value.
+        ValueError: for a bad variable. It names the variable and its value.
     """
     return attrs.evolve(limits or Limits(), **_read(environ, _LIMITS))
 

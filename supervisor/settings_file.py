@@ -1,6 +1,6 @@
 """Rules, mode and hooks from the settings files of Claude Code.
 
-A host uses the file that a project has already, and says what is not honoured::
+A host uses the file that a project has already, and reports what is not honoured::
 
     from pathlib import Path
     from supervisor.agents import AgentPolicy
@@ -18,24 +18,32 @@ A host uses the file that a project has already, and says what is not honoured::
             hooks=settings.hooks,
         )
 
-These are read: ``permissions`` with ``allow``, ``deny``, ``ask``, ``defaultMode`` and
-``disableBypassPermissionsMode``, which a host must heed where it chooses a mode;
-``hooks`` whose event exists here and whose handlers are commands; ``disableAllHooks``;
-and ``model``, for the host. ``hooks.json`` of a plugin, and that of Codex, have the
-same form; use `read_hooks` for them.
+These settings are read:
 
-Reading is strict where a mistake would allow something, or leave it unwatched: a rule
-that denies or asks and cannot be read, a hook that cannot be called as it is meant, an
-unknown key beside them, a repeated key. Then nothing of the file is used, and
-`SettingsError` names everything that is wrong with it. `FileSettings.problems` lists
-what only takes something away: a rule that allows and cannot be read, or that would
-allow tools that nobody has named (``*``, ``mcp__*``), an unknown event, any other
-setting. It also lists what may be a mistake: a name that no known tool has, in a rule
-or in a hook's matcher (names with ``_`` may be tools of an MCP server), and a path in a
-rule for ``Write`` or ``Glob``, where Claude Code looks at ``Edit`` and ``Read`` only.
+- ``permissions`` with ``allow``, ``deny``, ``ask``, ``defaultMode`` and
+  ``disableBypassPermissionsMode``. A host must heed the last one where it chooses a
+  mode.
+- ``hooks``, if the event exists here and the handlers are commands.
+- ``disableAllHooks``.
+- ``model``, for the host.
 
-A file holds the settings of a person or of a project, and what it allows is allowed:
-read no file that an agent can write.
+``hooks.json`` of a plugin, and that of Codex, have the same form. Use `read_hooks` for
+them.
+
+Some mistakes would allow something, or leave it unwatched: a rule that denies or asks
+and cannot be read, a hook that cannot be called as it is meant, an unknown key beside
+them, a repeated key. Then nothing of the file is used, and `SettingsError` names
+everything that is wrong with it.
+
+`FileSettings.problems` lists what only takes something away: a rule that allows and
+cannot be read, or that would allow tools that nobody has named (``*``, ``mcp__*``), an
+unknown event, any other setting. It also lists what may be a mistake: a name that no
+known tool has, in a rule or in a hook's matcher (names with ``_`` may be tools of an
+MCP server), and a path in a rule for ``Write`` or ``Glob``, where Claude Code looks at
+``Edit`` and ``Read`` only.
+
+A file holds the settings of a person or of a project, and what it allows is allowed.
+Read no file that an agent can write.
 """
 
 from __future__ import annotations

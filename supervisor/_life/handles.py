@@ -202,7 +202,7 @@ def member(life: Life, task: TaskHandle | str) -> Task:
     """Return the record behind a handle or an id.
 
     Raises:
-        UnknownTask: listing the running ones.
+        UnknownTask: for an unknown id. It lists the running tasks.
         ValueError: for a handle of another runtime.
         TypeError: if it is neither.
     """

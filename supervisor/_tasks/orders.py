@@ -43,7 +43,7 @@ def check_order(
     """Return the order that the arguments of `Runtime.launch` make.
 
     Raises:
-        TypeError, ValueError: naming the argument and its value.
+        TypeError, ValueError: for a bad argument. The error names it and its value.
     """
     if isinstance(work, type):
         raise _refusal(work, "that is a class")

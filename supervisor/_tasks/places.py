@@ -72,7 +72,7 @@ class Limits:
       free, because the child may end only by what this task does now.
 
     Raises:
-        TypeError, ValueError: naming the cap and its value.
+        TypeError, ValueError: for a bad cap. The error names it and its value.
     """
 
     total: int | None = None

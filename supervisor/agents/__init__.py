@@ -55,7 +55,7 @@ class AgentPolicy:
             told something: a message, the end of a task of its own, or a prompt.
 
     Raises:
-        TypeError, ValueError: naming the argument and its value.
+        TypeError, ValueError: for a bad argument. The error names it and its value.
     """
 
     definitions: Mapping[str, AgentDefinition] = attrs.field(

@@ -1,7 +1,7 @@
 """Agents that are defined in Markdown files: a head of fields, then the prompt.
 
-Whoever starts such an agent says what it is to do. The text below the head is its
-system prompt, which its loop gets as `actors.agent.AgentContext.system`::
+Whoever starts such an agent says what it shall do. The text below the head is its
+system prompt. Its loop gets this as `actors.agent.AgentContext.system`::
 
     ---
     name: reviewer
@@ -12,8 +12,8 @@ system prompt, which its loop gets as `actors.agent.AgentContext.system`::
     ---
     You review code. ...
 
-A policy takes the definitions of a directory; then agents can start these agents by
-the tool Agent::
+A policy takes the definitions of a directory. Then agents can start these agents by the
+tool Agent::
 
     from pathlib import Path
     from actors.models import loop
@@ -27,34 +27,36 @@ the tool Agent::
         return AgentPolicy(definitions=definitions, run=loop(model))
 
 `DefinitionError` names the file, and everything that is wrong in it with its line.
-Reading needs PyYAML, the extra ``agents``; without it an ImportError is raised.
+Reading needs PyYAML, which the extra ``agents`` brings. Without it an ImportError is
+raised.
 
 The fields:
 
-- ``name``: what the agent is called by; required.
-- ``description``: when to use it, for the model that may; required.
-- ``tools``, or ``allowed-tools``: the names of the tools that it may use, as a
-  list or with commas; without the field, or with ``*``, all. Those of MCP servers
-  may be named together: ``mcp__SERVER``, ``mcp__SERVER__*``, ``mcp__*``.
-- ``disallowed-tools``: those that it may not use, whatever ``tools`` says.
-- ``model``: ``model`` or ``provider/model``; ``inherit``, as without the field,
-  is that of whoever starts it.
+- ``name``: the name of the agent. It is required.
+- ``description``: when to use it, for the model that may use it. It is required.
+- ``tools``, or ``allowed-tools``: the names of the tools that it may use, as a list
+  or with commas. Without the field, or with ``*``, it may use all. The tools of MCP
+  servers may be named together: ``mcp__SERVER``, ``mcp__SERVER__*``, ``mcp__*``.
+- ``disallowed-tools``: the names of the tools that it may not use, whatever ``tools``
+  says.
+- ``model``: ``model`` or ``provider/model``. With ``inherit``, or without the field,
+  it has the model of whoever starts it.
 - ``background``: whether it always runs in the background.
 - ``permission-mode``: see `supervisor.permissions`.
 - ``restart``: ``temporary``, ``transient`` or ``permanent``, in the background.
 - ``max-turns``: how many rounds of tool calls it has.
-- ``hooks``: what is called round its runs and its tool calls, as in a settings
-  file: see `supervisor.settings_file`. Its ``Stop`` is ``SubagentStop``; what it
-  calls before tool calls is called before those of the agents that it starts, too.
+- ``hooks``: the hooks for its runs and its tool calls, as in a settings file: see
+  `supervisor.settings_file`. ``Stop`` means ``SubagentStop`` here. The hooks before
+  tool calls are also called for the agents that it starts.
 
 A field may be written as ``max-turns``, ``max_turns`` or ``maxTurns``. Other fields of
 Claude Code are not supported, and are a problem. Without ``isolation`` or
 ``forkContext`` it would be another agent, so the file defines none. Without
 ``skills``, ``mcpServers``, ``memory`` or ``effort`` it can only do less, so
 `read_definitions` returns it all the same. ``color`` and ``initialPrompt`` mean nothing
-here. Any other field is ignored, because other programs read the same files. But it is
-an error if it looks like one of these fields, or as if it was to restrict the agent.
-YAML that is broken in one of the usual ways is read all the same; what could mean two
+here. Any other field is ignored, because other programs read the same files. But a
+field is an error if it looks like one of these, or as if it should restrict the agent.
+YAML that is broken in one of the usual ways is read all the same. What could mean two
 things is an error.
 """
 

@@ -144,7 +144,7 @@ class AgentDefinition:
     """A kind of agent: what it is for, and what it may do.
 
     Raises:
-        TypeError, ValueError: naming the field and its value.
+        TypeError, ValueError: for a bad field. The error names it and its value.
     """
 
     name: str = attrs.field(validator=_by(_check_name))
@@ -165,14 +165,14 @@ class AgentDefinition:
     model: str | None = attrs.field(
         default=None, validator=_by(_check_model, optional=True)
     )
-    """Its model, as ``model`` or ``provider/model``. None means the model of the agent
-    that starts it."""
+    """Its model, as ``model`` or ``provider/model``. None means the model of whoever
+    starts it."""
     background: bool = attrs.field(default=False, validator=of(bool))
     """Whether it always runs in the background."""
     permission_mode: str | None = attrs.field(
         default=None, validator=_by(_check_choice, MODES, optional=True)
     )
-    """Its mode. None means the mode of the agent that starts it."""
+    """Its mode. None means the mode of whoever starts it."""
     restart: Restart = attrs.field(
         default="temporary", validator=_by(_check_choice, get_args(Restart))
     )

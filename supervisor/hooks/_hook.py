@@ -48,7 +48,7 @@ class Hook:
     is like the name of a tool, or like a rule, a warning says so when an agent begins.
 
     Raises:
-        TypeError, ValueError: naming the argument and its value.
+        TypeError, ValueError: for a bad argument. The error names it and its value.
     """
 
     run: str | HookFunction
@@ -172,7 +172,7 @@ class Hooks:
         timeout: the seconds that a hook may take if it has no timeout of its own.
 
     Raises:
-        TypeError, ValueError: naming the argument and its value.
+        TypeError, ValueError: for a bad argument. The error names it and its value.
     """
 
     start: tuple[Hook, ...] = attrs.field(default=(), converter=_as_hooks)

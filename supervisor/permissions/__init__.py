@@ -1,7 +1,7 @@
 """Which tool calls an agent may make.
 
-First the hooks before tool calls are called; they can also change the call. Then
-four things are asked in order, and the first that has an answer decides:
+First the hooks before tool calls are called. They can also change the call. Then four
+things are asked in order. The first that has an answer decides:
 
 1. the rules, and what these hooks have said, which counts as a rule: deny beats ask,
    and ask beats allow;
@@ -26,25 +26,26 @@ This is what each mode allows if no rule decides. The first allows least:
                   where transcripts and what agents may do are kept
 ================  ================================================================
 
-A path is *protected* if what it holds is run, or says what may be done: everything
-below ``.git``, ``.claude``, ``.vscode``, ``.idea``, ``.husky``, ``.devcontainer`` and
-the like, and files such as ``.mcp.json``, ``.gitconfig``, ``.npmrc`` and those that
-shells read when they start. Only the mode ``bypass`` edits it without being asked. No
-rule allows that, not even by the path, except ``Rule("allow", "*")``.
+A path is *protected* if its contents are run, or say what may be done. These are
+everything below ``.git``, ``.claude``, ``.vscode``, ``.idea``, ``.husky``,
+``.devcontainer`` and the like, and files such as ``.mcp.json``, ``.gitconfig``,
+``.npmrc`` and those that shells read when they start. Only the mode ``bypass`` edits it
+without being asked. No rule allows that, not even by the path, except
+``Rule("allow", "*")``.
 
 The modes of Claude Code have these names here: ``acceptEdits`` is ``accept_edits``,
 ``bypassPermissions`` is ``bypass``, ``dontAsk`` is ``deny``, ``manual`` is
 ``default``. Its other modes have no counterpart here and are refused.
 
-A path is *in the agent's directory* if it is by its name, and also by where it leads
-when links are followed. Both are absolute; an agent without a directory has that of
-the program. A call is not known to stay there if it names a path in an argument of
-unknown meaning, or in a form that tools read in several ways (``~``, a pattern with
-``..``). The same holds for a call that names more than 32 paths or more than 16,384
-characters of them, the alternatives of a search included; every rule that denies or
-asks about a path matches it. Where links lead is looked up once, before the judgement,
-in the loop. Whoever changes a link between that and the call changes what is reached,
-and a file system that hangs holds up the loop.
+A path is *in the agent's directory* if its name is below it, and the place to which its
+links lead is, too. Both are absolute. An agent without a directory has that of the
+program. A call is not known to stay there if it names a path in an argument of unknown
+meaning, or in a form that tools read in several ways (``~``, a pattern with ``..``).
+The same holds for a call that names more than 32 paths or more than 16,384 characters
+of them. The alternatives of a search count, too. Every rule that denies or asks about a
+path matches such a call. Links are followed once, before the judgement, in the loop. If
+somebody changes a link between that and the call, the call reaches another file. A file
+system that hangs holds up the loop.
 
 An agent has the mode of `Permissions`, or a lesser one that its
 `actors.agent.Agent.permission_mode` names. It never has more than the agent above it.
@@ -188,7 +189,7 @@ class Permissions:
             If one raises, the agent fails: see `judge`.
 
     Raises:
-        TypeError, ValueError: naming the argument and its value.
+        TypeError, ValueError: for a bad argument. The error names it and its value.
     """
 
     rules: tuple[Rule, ...] = attrs.field(default=(), converter=_as_rules)

@@ -136,7 +136,8 @@ class Rule:
             own.
 
     Raises:
-        TypeError, ValueError: naming the rule, what is wrong, and what to write.
+        TypeError, ValueError: for a bad rule. It names the rule, what is wrong, and
+            what to write.
     """
 
     effect: Effect

@@ -75,7 +75,8 @@ class Field:
         """Return ``value`` as a plain str, int or bool.
 
         Raises:
-            ValueError: saying what is wrong, without the field's name.
+            ValueError: if it is not valid. It says what is wrong, without the field's
+                name.
         """
         if self.type == "boolean" and isinstance(value, bool):
             return value

@@ -282,7 +282,7 @@ def child(  # type: ignore[misc] # mypy does not see that *Any takes *Ts
         mailbox: the number of messages that its mailbox holds. None means no bound.
 
     Raises:
-        InvalidChildSpec: naming the field and its value.
+        InvalidChildSpec: for a bad argument. The error names it and its value.
     """
     if shutdown is None:
         shutdown = "infinity" if kind == "supervisor" else 5.0

@@ -404,8 +404,8 @@ class open_supervisor(Block[Supervisor]):
             which a restart of the child is decided. It must not raise.
 
     Raises:
-        InvalidSupervisorFlags, InvalidChildSpec: naming the value; nothing was
-            started.
+        InvalidSupervisorFlags, InvalidChildSpec: for a bad argument. The error names it
+            and its value. Nothing was started.
         StartFailed: if a child failed to start.
         RestartIntensityExceeded: see above. An error of the body is its cause.
     """
