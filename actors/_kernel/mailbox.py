@@ -1,8 +1,8 @@
 """A queue of messages for tasks: any number of senders and of receivers.
 
-Built for throughput: a receiver that takes a whole batch pays for one wake-up,
-however many messages came. `Mailbox` is usable on its own; an actor reads its
-own as ``ctx.mailbox``.
+It is built for throughput. A receiver that takes a whole batch pays for one wake-up,
+however many messages came. `Mailbox` is usable on its own. An actor reads its own as
+``ctx.mailbox``.
 """
 
 # The iteration's awaitable is a part of the mailbox.

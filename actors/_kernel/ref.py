@@ -216,10 +216,9 @@ class ActorRef(Generic[M]):
         the type of a lambda's ``reply``.)
 
         Raises:
-            ActorStopping, ActorRestarting, ActorEnded: without waiting, if
-                nobody would answer now (`wait_running` waits until somebody
-                does); ActorEnded also if the actor ends before it takes the
-                question.
+            ActorStopping, ActorRestarting, ActorEnded: without waiting, if nobody would
+                answer now. `wait_running` waits until somebody would. ActorEnded is
+                also raised if the actor ends before it takes the question.
             AskUnanswered: if the incarnation that took it ended.
             Exception: whatever the actor gave to ``reply.fail``.
         """

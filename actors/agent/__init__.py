@@ -1,7 +1,7 @@
-"""Agents as background tasks: a model loop, whichever it is, that yields events.
+"""Agents as background tasks. An agent is a model loop that yields events.
 
-`Agent` is the task. Its ``run``, an async generator function of an `AgentContext`,
-yields what happens, and what it yields is all that anybody learns of it::
+`Agent` is the task. Its ``run`` is an async generator function of an `AgentContext`. It
+yields what happens, and others learn only what it yields::
 
     async def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
         conversation = list(context.history)   # the prompt is its last message
@@ -19,8 +19,8 @@ yields what happens, and what it yields is all that anybody learns of it::
 
     await runtime.launch(Agent(run, "Find the bug in parser.py"))
 
-The shortest one yields a `FinalResult` and returns. ``examples/agent.py`` is one
-that uses tools; `actors.models` has one for real models.
+The shortest loop yields a `FinalResult` and returns. The one in ``examples/agent.py``
+uses tools. `actors.models` has one for real models.
 """
 
 # General layout:

@@ -1,6 +1,6 @@
 """What an agent asks of whoever runs it: tools, its own tasks, hooks, a record.
 
-The runtime implements it; an agent that runs under no host has none of these.
+The runtime implements it. An agent that runs under no host has none of these.
 """
 
 from __future__ import annotations

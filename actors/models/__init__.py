@@ -1,10 +1,10 @@
-"""Models for agents: the loop round one, and where a model may come from.
+"""Models for agents: the loop around a model, and the places that models come from.
 
-`loop` makes the ``run`` of an `actors.agent.Agent` of a `Model`. Of models there
-are these, each in a module that imports what it needs only when it is used:
+`loop` makes the ``run`` of an `actors.agent.Agent` from a `Model`. There are these
+models. Each has a module that imports what it needs only when it is used:
 
 - `actors.models.anthropic` and `actors.models.openai`: the official SDKs.
-- `actors.models.scripted`: a file of turns, for which no key is needed.
+- `actors.models.scripted`: a file of turns. It needs no key.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a user's own tests need: a world in memory, and eyes and ears.
+"""What a user's own tests need: a world in memory, and ways to watch it.
 
-`fake_env` makes an `Env` without processes, files or real time: the commands are
-scripts of the test, time is trio's, names count up. The runtime on it is the
-real one, and so is `actors.shell.Shell`; only what lies beyond the seam is
-replaced. A test of ten minutes of waiting takes no time::
+`fake_env` makes an `Env` without processes, files or real time. The commands are
+scripts of the test, time is trio's, and names count up. The runtime on it is the real
+one, and so is `actors.shell.Shell`. Only what lies beyond the seam is replaced. A test
+of ten minutes of waiting takes no time::
 
     async def test_a_failed_build_is_reported(autojump_clock):
         async def build(program):
@@ -18,15 +18,15 @@ replaced. A test of ten minutes of waiting takes no time::
         assert (done.status, done.exit_code) == (TaskStatus.FAILED, 2)
         assert env.files.contents("tasks/s00000001.output") == b"compiling\\n"
 
-That is a test for pytest with pytest-trio, which runs an async test if pytest's
-configuration says ``trio_mode = true``, or under ``@pytest.mark.trio``. An error
-in a script, such as an assertion that fails, comes out of the runtime's block.
+That is a test for pytest with pytest-trio. It runs if pytest's configuration says
+``trio_mode = true``, or under ``@pytest.mark.trio``. An error in a script, such as an
+assertion that fails, comes out of the runtime's block.
 
-`run_agent` runs an `actors.agent.Agent` with tools of the test and without a
-runtime, and returns all that came of it.
+`run_agent` runs an `actors.agent.Agent` with tools of the test and without a runtime,
+and returns its result.
 
-`Probe` is an actor that hands what it is told to the test, `wait_event` finds the
-next event of a kind.
+`Probe` is an actor that gives its messages to the test. `wait_event` finds the next
+event of a kind.
 """
 
 # General layout:

@@ -48,8 +48,9 @@ class AgentMeta:
     agent_id: str
     run_id: str
     status: str
-    """How it ended. It is ``running`` until then, also while the agent waits for its
-    place. An agent whose program has ended keeps it, and can be resumed."""
+    """How it ended. Until then it is ``running``, also while the agent waits for its
+    place. If its program ends first, it stays ``running``, and the agent can be
+    resumed."""
     type: str = "general-purpose"
     description: str = ""
     owner: str | None = None
