@@ -26,7 +26,7 @@ TOOL_LISTS: Final = (
 _LISTS: Final = ("start", "stop", "main_stop", *TOOL_LISTS)
 
 HookFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Any]]
-"""A hook in the program itself; see the module."""
+"""A hook in the program itself: see the module."""
 
 
 @attrs.frozen

@@ -26,12 +26,11 @@ This is what each mode allows if no rule decides. The first allows least:
                   where transcripts and what agents may do are kept
 ================  ================================================================
 
-A path is *protected* if its contents are run, or say what may be done. These are
-everything below ``.git``, ``.claude``, ``.vscode``, ``.idea``, ``.husky``,
-``.devcontainer`` and the like, and files such as ``.mcp.json``, ``.gitconfig``,
-``.npmrc`` and those that shells read when they start. Only the mode ``bypass`` edits it
-without being asked. No rule allows that, not even by the path, except
-``Rule("allow", "*")``.
+A path is *protected* if its contents are run, or say what may be done. Such paths are
+all below ``.git``, ``.claude``, ``.vscode``, ``.idea``, ``.husky``, ``.devcontainer``
+and the like, and files such as ``.mcp.json``, ``.gitconfig``, ``.npmrc`` and those that
+shells read when they start. Only the mode ``bypass`` edits them without a question. No
+rule allows that, not even by the path, except ``Rule("allow", "*")``.
 
 The modes of Claude Code have these names here: ``acceptEdits`` is ``accept_edits``,
 ``bypassPermissions`` is ``bypass``, ``dontAsk`` is ``deny``, ``manual`` is
@@ -101,7 +100,7 @@ __all__ = [
 T = TypeVar("T")
 
 Ask: TypeAlias = Callable[[ToolRequest], Awaitable[Verdict | None]]
-"""An async function that is asked about a call; None means that it does not know."""
+"""An async function that is asked about a call. It returns None if it does not know."""
 
 
 class Desk(Protocol):

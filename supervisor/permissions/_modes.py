@@ -14,8 +14,8 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 ModeName: TypeAlias = (
     Mode | Literal["acceptEdits", "bypassPermissions", "dontAsk", "manual"]
 )
-"""What `Permissions.mode` is given, so that a type checker finds a misspelt one. Of a
-name from elsewhere `read_mode` makes a mode."""
+"""The type of `Permissions.mode`, so that a type checker finds a misspelt one.
+`read_mode` makes a mode from a name that comes from elsewhere."""
 
 _RANK: Final[Mapping[Mode, int]] = {
     "deny": 0,

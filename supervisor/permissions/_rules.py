@@ -40,7 +40,7 @@ class Rule:
 
     ``text`` is what settings files of Claude Code hold: the name of a tool and, if
     the rule is not about all of its calls, a pattern in parentheses.
-    Allowing is strict; denying and asking are wide:
+    A rule that allows matches strictly. One that denies or asks matches widely:
 
     ========================  =========================  ============================
     text                      to allow                   to deny or to ask, also
@@ -81,16 +81,16 @@ class Rule:
     ========================  =========================  ============================
 
     A rule for ``Read`` is about all tools that read (``Grep``, ``Glob``, ``LS``,
-    ``NotebookRead``), and one for ``Edit`` about all that change files
-    (``MultiEdit``, ``Write``, ``NotebookEdit``). Others are about the tool that they
-    name, under its older and newer names: ``Task`` is ``Agent``; ``KillShell`` and
-    ``KillBash`` are ``TaskStop``; ``BashOutput`` and ``AgentOutputTool`` are
-    ``TaskOutput``. A rule with a path that denies or asks reaches further: one for a
-    tool that changes files is about all of these, and one for a tool that reads is
-    about all that read and all that change. So ``Read(.env)`` also denies writing it.
-    ``*`` stands for any characters, in a name and in all patterns but those for
-    paths. A name that allows may hold it only behind ``mcp__SERVER__``, or before an
-    argument. ``Rule("allow", "*")`` allows everything. It is for programs:
+    ``NotebookRead``). One for ``Edit`` is about all that change files (``MultiEdit``,
+    ``Write``, ``NotebookEdit``). Other rules are about the tool that they name, under
+    its older and newer names. ``Task`` is ``Agent``. ``KillShell`` and ``KillBash`` are
+    ``TaskStop``. ``BashOutput`` and ``AgentOutputTool`` are ``TaskOutput``. A rule with
+    a path that denies or asks reaches further: one for a tool that changes files is
+    about all of these, and one for a tool that reads is about all that read and all
+    that change. So ``Read(.env)`` also denies writing it. ``*`` stands for any
+    characters, in a name and in all patterns but those for paths. A name that allows
+    may hold it only behind ``mcp__SERVER__``, or before an argument.
+    ``Rule("allow", "*")`` allows everything. It is for programs:
     `supervisor.settings_file` reads no such rule.
 
     **Commands.** With ``*`` in it, a pattern allows *one simple command* only: words,
@@ -101,15 +101,14 @@ class Rule:
     character anywhere, no variable set before the program, and no ``*``, ``?``,
     ``[``, ``~`` or ``/../`` in its name; and ``find`` without ``-exec``, ``-delete``
     and the like. The directory that the call asks for must be the agent's, or below
-    it. What the program then starts is not looked at: ``Bash(env *)`` allows
-    everything.
-    A denial is also about what TaskWrite writes to a command. It is a seat belt and
-    not a wall: it does not see through variables that are put together, the output
-    of commands, wildcards and braces in a program's name, encoded text, and what a
-    program starts by itself (``python -c``, ``make``). Rules for paths do not hold
+    it. Nobody looks at what the program then starts, so ``Bash(env *)`` allows
+    everything. A denial is also about what TaskWrite writes to a command. It is a seat
+    belt and not a wall. It does not see through variables that are put together, the
+    output of commands, wildcards and braces in a program's name, encoded text, and what
+    a program starts by itself (``python -c``, ``make``). Rules for paths do not hold
     for commands: ``Read(.env)`` does not deny ``cat .env``. If something must not
-    happen, do not allow it in the first place. No pattern allows a command of more
-    than 131,072 characters, and each pattern that denies or asks matches it. Those
+    happen, do not allow it in the first place. No pattern allows a command of more than
+    131,072 characters, and each pattern that denies or asks matches it. Such patterns
     also match a command that holds others more than 24 deep.
 
     **Paths.** The patterns are those of gitignore: ``*``, ``?`` and ``[...]`` are for
