@@ -1,10 +1,9 @@
 """The outbox: one record for each background task that ended, until acknowledged.
 
 A record enters synchronously with the terminal state. The notifier gives it its
-envelope; then a reader can take it, once; then the reader acknowledges it. A
-record that its reader took and never acknowledged is found again by
-`Notifications.unacknowledged`; one that a turn took and made nothing of comes
-back, once.
+envelope. Then a reader can take it, once, and acknowledges it.
+`Notifications.unacknowledged` finds a record that its reader took and never
+acknowledged. A record that a turn took and made nothing of comes back, once.
 
 Beside these there are notes of progress and scheduled prompts, in the same queue.
 """

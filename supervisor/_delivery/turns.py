@@ -1,7 +1,7 @@
 """The turns of a parent: when it is busy, and with what.
 
 A parent is one owner of tasks, and has one turn at a time. Its host begins turns of its
-own, for what a user says; these wait for each other, first in first out. The turn of a
+own, for what a user says. These wait for each other, first in first out. The turn of a
 wake begins when no other is under way or waits. A turn of the host's own that is asked
 for meanwhile waits for the end of the wake, and goes before the next one. A turn that
 is begun inside another is a part of it.

@@ -3,9 +3,9 @@ end, except while it waits. The others wait, first in first out.
 
 A task that waits for another lends its place, or the two could wait for each other
 for ever. When its wait is over it goes on as soon as it has a place again, before
-every task that has not started. A task of which several calls wait has no place until
-the last of these waits is over. A call whose wait is over earlier goes on without a
-place: what the other calls wait for may itself wait for that call.
+every task that has not started. If several calls of a task wait, the task has no place
+until the last of these waits is over. A call that has waited enough before that goes on
+without a place, because what the other calls wait for may itself wait for that call.
 
 Some waits end while the task that was waited for runs on: a wait for its output, for
 its input, or for a child that was then moved to the background. Such a child may run

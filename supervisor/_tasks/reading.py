@@ -2,10 +2,9 @@
 something.
 
 Output is read from the task's file, so a slow reader holds up nobody and keeps
-nothing in memory. Offsets are bytes of the output as it was kept, from the first
-run on; with a rotated file they go on, and what was dropped is told. Nothing
-here waits for the disk; what cannot be read, or is no regular file, reads as
-empty.
+nothing in memory. Offsets are bytes of the output as it was kept, from the first run
+on. With a rotated file they go on, and a reader is told what was dropped. Nothing here
+waits for the disk. What cannot be read, or is no regular file, reads as empty.
 
 The output of an agent is its transcript, as it is in the file: one line of JSON for
 each message.

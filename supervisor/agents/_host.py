@@ -53,8 +53,8 @@ REFUSALS: Final = {
         "answers: see Permissions.ask and the mode bubble"
     ),
 }
-"""What a host is told of a tool of which it has said nothing, and of one that it wants
-to be asked about."""
+"""What a host is told if it has said nothing about a tool, and if it wants to be asked
+about the tool."""
 
 _NO_HOOKS: Final = Hooks()
 # After these a call does not repeat those before.

@@ -44,8 +44,9 @@ Fill: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 Guard: TypeAlias = Callable[
     ["Tool", Mapping[str, Any], "str | None"], Awaitable["Mapping[str, Any] | None"]
 ]
-"""Judges a call of a tool, with these arguments and this id: returns those with which
-it is to be made instead, None for the same, and raises `Refused` if it may not be."""
+"""A function that judges a call of a tool, with these arguments and this id. It returns
+the arguments with which the call is made instead, or None for the same. It raises
+`Refused` if the call may not be made."""
 
 
 class Tool:

@@ -1,6 +1,6 @@
-"""The supervisor tree: supervisors, child specs, and what they raise and tell.
+"""The supervisor tree: supervisors, child specs, and their errors and events.
 
-Like OTP's, with trio's guarantee: nothing outlives its block.
+It works like OTP's, and has trio's guarantee: nothing outlives its block.
 """
 
 # General layout:

@@ -1,8 +1,8 @@
 """The event stream: what happened, in order, as data that can be written down.
 
 A reader subscribes and from then on sees every event once, in order of ``seq``.
-A reader that is too slow holds nobody up; it sees a `Gap` with the number of
-events that it missed.
+A reader that is too slow holds nobody up. It sees a `Gap` with the number of events
+that it missed.
 
 A supervisor also logs what it reports of its children: how they ended, and which
 of them do not do what somebody waits for.

@@ -1,6 +1,6 @@
 """What a supervisor is told about a child, as data: `ChildSpec`, `Backoff`.
 
-Each field is checked where it is set; what depends on two of them, or on the
+Each field is checked where it is set. What depends on two of them, or on the
 supervisor, is checked when the child is started.
 """
 
