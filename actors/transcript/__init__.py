@@ -24,7 +24,7 @@ import attrs
 import outcome
 import trio
 
-from .._kernel.errors import ActorEnded, MailboxClosed
+from .._kernel.errors import ActorEnded
 from .._kernel.mailbox import Mailbox
 from .._kernel.public import publish as _publish
 from ..agent._events import Message
@@ -45,6 +45,9 @@ T = TypeVar("T")
 # How long a writer that is stopped may take for what has come by then. It cannot
 # leave a system call behind, so a disk that hangs takes longer.
 _LAST_WRITE: Final = 5.0
+
+# In seconds. Nobody says when a writer has ended for good.
+_LOOK_EVERY: Final = 1.0
 
 # In seconds. Asking the clock for each message would cost more than its line.
 _TIME_STEP: Final = 0.001
@@ -118,11 +121,9 @@ class TranscriptStore:
         default=None, kw_only=True, alias="on_kept"
     )
     _durable: bool = attrs.field(default=False, kw_only=True, alias="durable")
-    # For the logs: the bytes that wait, whether nobody will ever write, and what is
-    # fired when something has come of an attempt to write.
+    # For the logs: the bytes that wait, and whether nobody will ever write.
     waiting: int = attrs.field(default=0, init=False)
     is_stopped: bool = attrs.field(default=False, init=False)
-    settled: Growth = attrs.field(factory=Growth, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._mailbox: Mailbox[None] | None = None
@@ -130,6 +131,7 @@ class TranscriptStore:
         self._metas: dict[str, AgentMeta] = {}
         """The newest ones, until they are written."""
         self._metas_warned: dict[str, set[object]] = {}
+        self._settled = Growth()
         # What the writer is to write next.
         self._wanted_logs: dict[str, TranscriptLog] = {}
         self._wanted_metas: dict[str, AgentMeta] = {}
@@ -378,7 +380,7 @@ class TranscriptStore:
         """Wait until the newest meta of an agent is written, or an attempt has failed
         since. A cancellation ends only the wait."""
         while agent_id in self._metas_under_way() and not self.is_stopped:
-            await self.settled.wait()
+            await self.wait_settled()
         await trio.lowlevel.checkpoint()
 
     async def flush(self) -> None:
@@ -392,7 +394,7 @@ class TranscriptStore:
         self._wake_writer()
         self._wanted_metas.update(self._metas)
         while self._metas_under_way() and not self.is_stopped:
-            await self.settled.wait()
+            await self.wait_settled()
         await trio.lowlevel.checkpoint()
 
     def _metas_under_way(self) -> set[str]:
@@ -421,13 +423,21 @@ class TranscriptStore:
         # A writer that is at work looks again before it waits.
         if self._mailbox is None or self._jobs or self.is_wanted:
             return
-        try:
-            if not len(self._mailbox):
+        if not len(self._mailbox):
+            try:
                 self._mailbox.put_nowait(None)
-        except MailboxClosed:
-            pass  # It is being stopped, and looks once more.
-        except ActorEnded:
-            self.stop()  # It has failed for good.
+            except ActorEnded:
+                self.stop()
+
+    async def wait_settled(self) -> None:
+        """Wait until something has come of an attempt to write, or nothing ever will;
+        it may return before."""
+        # A writer that has crashed may be started again, and does not know whether.
+        if self._mailbox is not None and self._mailbox.statistics().closed:
+            self.stop()
+            return
+        with trio.move_on_after(_LOOK_EVERY):
+            await self._settled.wait()
 
     def forget(self, log: TranscriptLog) -> None:
         """Note that nothing more will come from ``log``."""
@@ -524,13 +534,13 @@ class TranscriptStore:
         """Note that the writer was stopped, so that nobody waits for it."""
         self.is_stopped = True
         self._mailbox = None
-        self.settled.grew()
+        self._settled.grew()
 
     def _settle(self) -> None:
         while self._jobs:
             self._jobs[-1].settle()
             self._jobs.pop()
-        self.settled.grew()
+        self._settled.grew()
 
 
 def _check(agent_id: str) -> str:

@@ -13,7 +13,6 @@ import trio
 
 from ..agent._events import Message
 from ..env import Files
-from ..output import Growth
 from ._reading import LINE_LIMIT, Transcript, read_transcript
 from ._records import Unrecorded, dump, encode
 
@@ -30,8 +29,6 @@ class Queue(Protocol):
     """The bytes of all logs that wait for the disk."""
     is_stopped: bool
     """Whether nobody will ever write."""
-    settled: Growth
-    """Fired when something has come of an attempt to write, or nothing ever will."""
 
     def time(self) -> str:
         """Return the time as records have it, to the millisecond or better."""
@@ -39,6 +36,11 @@ class Queue(Protocol):
 
     def want(self, log: TranscriptLog) -> None:
         """Have ``log`` written."""
+        ...
+
+    async def wait_settled(self) -> None:
+        """Wait until something has come of an attempt to write, or nothing ever will;
+        it may return before."""
         ...
 
     def forget(self, log: TranscriptLog) -> None:
@@ -222,7 +224,7 @@ class TranscriptLog:
             and not (self._failures > failures and self._failed >= wanted)
             and not self._store.is_stopped
         ):
-            await self._store.settled.wait()
+            await self._store.wait_settled()
         await trio.lowlevel.checkpoint()
 
     def close(self) -> None:

@@ -7,7 +7,8 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import FrameType
@@ -40,7 +41,7 @@ from actors.testing import fake_env
 from actors.transcript import AgentMeta, TranscriptStore
 from actors.transcript import _log as _transcript_log
 from actors.transcript.hosting import transcript_writer
-from supervisor.tree import child, open_supervisor
+from supervisor.tree import Backoff, child, open_supervisor
 from tests.actors.transcript.transcripts import ID, recorder, rounds
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX files")
@@ -418,6 +419,105 @@ async def test_a_crash_at_any_line_loses_and_repeats_nothing() -> None:
         if not crash.has_crashed:
             break
     assert 60 < line < 1000
+
+
+async def _flush_store(store: TranscriptStore) -> None:
+    await store.flush()
+
+
+async def _flush_log(store: TranscriptStore) -> None:
+    await store.open_log(ID).flush()
+
+
+async def _flush_meta(store: TranscriptStore) -> None:
+    await store.flush_meta(ID)
+
+
+@attrs.frozen
+class GoneWriter:
+    """A store, the writer of which crashes once a meta is kept."""
+
+    store: TranscriptStore
+
+    @classmethod
+    def make(cls) -> GoneWriter:
+        def crash(agent_id: str) -> None:
+            raise Crash
+
+        env = fake_env({})
+        directory = env.files.make_directory(Path("/tasks"))
+        return cls(TranscriptStore(directory, env, lambda *_: None, on_kept=crash))
+
+    @asynccontextmanager
+    async def crashed(self, **options: Any) -> AsyncGenerator[None]:
+        """Have a writer that has crashed and, with ``backoff``, will be back."""
+        writer = child("transcripts", transcript_writer, self.store, **options)
+        async with open_supervisor([writer]):
+            self.write_meta("1")
+            await trio.sleep(1)
+            yield
+
+    def write_meta(self, run_id: str) -> None:
+        meta = AgentMeta(agent_id=ID, run_id=run_id, status="running")
+        self.store.write_meta(meta)
+
+    def add(self) -> None:
+        self.store.open_log(ID).append(UserMessage("late"))
+        self.write_meta("2")
+
+
+LONG = Backoff(40, 40)
+
+
+@pytest.mark.parametrize("flush", [_flush_store, _flush_log, _flush_meta])
+@pytest.mark.parametrize("options", [{"restart": "temporary"}, {"backoff": LONG}])
+@pytest.mark.parametrize("in_time", [False, True])
+async def test_nobody_waits_for_a_writer_that_has_crashed_for_good(
+    autojump_clock: trio.testing.MockClock,
+    flush: Callable[[TranscriptStore], Awaitable[None]],
+    options: dict[str, Any],
+    in_time: bool,
+) -> None:
+    """Whether something came before it was left or after, and whatever it was doing."""
+    gone = GoneWriter.make()
+    async with gone.crashed(**options):
+        if in_time:
+            gone.add()
+    if not in_time:
+        gone.add()
+    with trio.fail_after(10):
+        await flush(gone.store)
+    assert gone.store.is_stopped
+
+
+@pytest.mark.parametrize("flush", [_flush_store, _flush_log, _flush_meta])
+async def test_a_wait_ends_when_the_writer_does_not_come_back(
+    autojump_clock: trio.testing.MockClock,
+    flush: Callable[[TranscriptStore], Awaitable[None]],
+) -> None:
+    """Its supervisor is left while it waits to be restarted."""
+    gone = GoneWriter.make()
+    with trio.fail_after(50):
+        async with trio.open_nursery() as nursery:
+            async with gone.crashed(backoff=LONG):
+                gone.add()
+                nursery.start_soon(flush, gone.store)
+                await trio.sleep(10)
+                assert not gone.store.is_stopped
+                assert len(nursery.child_tasks) == 1
+    assert gone.store.is_stopped
+
+
+async def test_what_waits_for_a_writer_that_comes_back_is_written(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    gone = GoneWriter.make()
+    async with gone.crashed(backoff=LONG):
+        gone.store.open_log(ID).append(UserMessage("late"))
+        with trio.fail_after(50):
+            await _flush_log(gone.store)
+        assert (await gone.store.read_tail(ID, 1)) == [UserMessage("late")]
+        assert not gone.store.is_stopped
 
 
 # ---- Disks that fail --------------------------------------------------------------
