@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -63,7 +63,8 @@ class PosixFiles(Files):
             # A umask may have taken from us what the next one needs.
             mode = directory.stat().st_mode
             if mode & 0o700 != 0o700:
-                directory.chmod(stat.S_IMODE(mode) | 0o700)
+                with suppress(OSError):  # as in `create`
+                    directory.chmod(stat.S_IMODE(mode) | 0o700)
         if not os.access(path, os.W_OK | os.X_OK):
             raise _error(errno.EACCES, path)
         return path

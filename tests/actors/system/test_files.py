@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,53 @@ files.create_output(Path("a/b/rotated")).rotate(Path("a/b/older"))
     names = {"created", "reserved", "lines", "replaced", "rotated", "older"}
     assert {path.name for path in made.iterdir()} >= names
     assert {mode_of(path) for path in made.iterdir()} == {0o600}
+
+
+@posix
+@pytest.mark.parametrize(
+    "plant", [Path.touch, lambda path: os.mkfifo(path)], ids=["file", "fifo"]
+)
+def test_what_was_there_keeps_its_mode(
+    files: Files, tmp_path: Path, plant: Callable[[Path], object]
+) -> None:
+    """OF11: also what may not be written to, and what is refused."""
+    names = ("lines", "agents.lock", "output")
+    for name in names:
+        plant(tmp_path / name)
+        (tmp_path / name).chmod(0o440)
+    with suppress(OSError):
+        files.append_lines(tmp_path / "lines", b"line\n")
+    share = files.share(tmp_path)
+    share.claim("name")
+    share.close()
+    with pytest.raises(FileExistsError):
+        files.reserve(tmp_path / "output")
+    assert [mode_of(tmp_path / name) for name in names] == [0o440] * 3
+
+
+@posix
+def test_a_file_system_with_modes_of_its_own_is_put_up_with(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OF11: what is made stays as the umask leaves it."""
+
+    def refuse(*args: object, **named: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    path = tmp_path / "a" / "b"
+    before = os.umask(0o400)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "chmod", refuse)
+            patch.setattr(os, "fchmod", refuse)
+            assert files.make_directory(path) == path
+            files.reserve(path / "file")
+    finally:
+        os.umask(before)
+    modes = mode_of(path), mode_of(path / "file")
+    path.parent.chmod(0o700)
+    path.chmod(0o700)  # for whoever removes it
+    assert modes == (0o300, 0o200)
 
 
 # ---- Creating ----------------------------------------------------------------
