@@ -12,7 +12,7 @@ from typing import Any, Final, cast, get_type_hints
 
 import attrs
 
-from .._kernel.checks import check_type
+from .._kernel.checks import check_all, check_type
 from .._kernel.status import TaskStatus
 from ._records import dump
 
@@ -162,8 +162,11 @@ def _read(name: str, value: object, kind: Any) -> Any:
         check_type(name, value, kind)
     if not isinstance(value, list):
         return value
-    values = cast("list[object]", value)
-    return tuple(map(_as_message, values) if name == "messages" else values)
+    values = tuple(cast("list[object]", value))
+    if name == "messages":
+        return tuple(map(_as_message, values))
+    check_all(name, values, str)
+    return values
 
 
 def _as_message(pair: object) -> tuple[str, str | None]:
@@ -202,8 +205,8 @@ def _check(meta: AgentMeta) -> None:
         _refuse("cwd", meta.cwd, "the path of a directory")
     _check_number("depth", meta.depth, _DEPTH, whole=True)
     for name, most in _NAMES.items():
-        names = cast("tuple[object, ...]", getattr(meta, name) or ())
-        if len(names) > most or not all(isinstance(each, str) for each in names):
+        names = cast("tuple[str, ...]", getattr(meta, name) or ())
+        if len(names) > most:
             _refuse(name, names[:3], f"{most:,} names or fewer")
     _check_number("resumes", meta.resumes, MOST_RESUMES, whole=True)
     for name in ("max_turns", "reminders", "tokens_left"):

@@ -200,6 +200,16 @@ def test_a_meta_of_wrong_types_is_refused(field: str) -> None:
             decode_meta(dump({**said, field: wrong}))
 
 
+@pytest.mark.parametrize("field", ["tools", "disallowed_tools", "above"])
+def test_what_is_not_a_name_is_told_by_itself(field: str) -> None:
+    """TR6: wherever it stands; that there are too many is another thing."""
+    said = attrs.asdict(full(), recurse=False)
+    with pytest.raises(ValueError, match=f"^{field} must hold only str, not 5$"):
+        decode_meta(dump({**said, field: ["Read"] * 7 + [5]}))
+    with pytest.raises(ValueError, match=f"^{field} must be 1.* names or fewer, not"):
+        decode_meta(dump({**said, field: ["Read"] * 10_001}))
+
+
 texts = st.text(st.characters(codec=None, categories=None), max_size=20)
 
 
