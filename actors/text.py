@@ -98,7 +98,7 @@ def first_line(text: str, limit: int = 200, mark: str = "") -> str:
     line = "".join(text[: limit + 1].splitlines()[:1]).rstrip()
     if mark and len(line) < len(text):
         line = f"{line} {mark}"
-    return cut(line, limit, mark)
+    return cut(line, limit, mark).rstrip()
 
 
 def cut(text: str, limit: int, mark: str = "…") -> str:

@@ -130,7 +130,7 @@ class Mailbox(Generic[T]):
 
     def __init__(self, capacity: int | None = None) -> None:
         if capacity is not None:
-            check_whole("capacity", capacity, 1, wrong=ValueError)
+            check_whole("capacity", capacity, 1, none=True, wrong=ValueError)
         self._capacity = capacity
         # Made with the first message that must wait.
         self._incoming: list[T] | None = None

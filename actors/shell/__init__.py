@@ -123,7 +123,7 @@ class Shell:
         if self.cwd is not None:
             _check_given("cwd", self.cwd)
         if self.env is not None:
-            check_type("env", self.env, dict)
+            check_type("env", self.env, dict | None)
             for name, value in self.env.items():
                 _check_given("a name in env", name)
                 _check_given(f"env[{name!r}]", value)

@@ -53,6 +53,7 @@ def test_the_first_line_says_that_there_is_more(text: str, line: str) -> None:
 
 def test_the_first_line_says_nothing_without_a_mark() -> None:
     assert first_line("one\ntwo") == "one" and first_line("x" * 201) == "x" * 200
+    assert first_line("word " * 50) == ("word " * 40).rstrip()
 
 
 def test_a_text_is_cut_within_its_limit() -> None:
