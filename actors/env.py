@@ -99,9 +99,9 @@ class ProcessUsage:
 class Process(Protocol):
     """A process tree: its leader and whatever belongs to it.
 
-    To the tree belongs every descendant of the leader, every process of its
-    session, and every process that carries the tree's marker variable, in
-    whatever way it tried to leave (``setsid``, double fork, ``env -i``).
+    Every descendant of the leader belongs to the tree. So does every process of its
+    session, and every process that carries the tree's marker variable, whatever it did
+    to leave (``setsid``, double fork, ``env -i``).
     """
 
     @property
@@ -113,8 +113,8 @@ class Process(Protocol):
         """Return the next output (stdout and stderr in order of arrival, or only
         stdout if the tree was started so).
 
-        Waits for at least one byte; ``b""`` is the end, when no process holds
-        the pipe or the terminal any more. Cancellation loses nothing.
+        It waits for at least one byte. ``b""`` means the end, when no process holds the
+        pipe or the terminal any more. A cancellation loses nothing.
         """
         ...
 
@@ -128,7 +128,7 @@ class Process(Protocol):
         ...
 
     async def send(self, data: bytes) -> None:
-        """Write to the standard input; wait while nobody reads and it is full.
+        """Write to the standard input. Wait while nobody reads and it is full.
 
         After a cancellation an unknown part of ``data`` was written. Calls at
         the same time are written one after the other, in the order of the calls.
@@ -143,8 +143,9 @@ class Process(Protocol):
     async def send_eof(self) -> None:
         """End the standard input, after everything that `send` still has to write.
 
-        A pipe is closed. On a terminal its end-of-file character is typed, once: a
-        program that reads on after that end sees no other one. Idempotent.
+        A pipe is closed. On a terminal its end-of-file character is typed once, so a
+        program that reads on after that end sees no other one. A second call does
+        nothing.
 
         Raises:
             trio.BrokenResourceError: as for `send`.
@@ -154,15 +155,15 @@ class Process(Protocol):
         ...
 
     def usage(self) -> ProcessUsage | None:
-        """Return what the tree uses now; None when that cannot be known.
+        """Return what the tree uses now, or None if that cannot be known.
 
-        Never blocks, and costs only as much as the tree is large. Processes that
-        left the tree's lineage may be missing until the next `members` or stop.
+        This never blocks. Its cost grows with the tree. Processes that left the tree's
+        lineage may be missing until the next `members` or stop.
         """
         ...
 
     async def wait_exit(self) -> ProcessExit:
-        """Wait for the end of the leader and return it. Any number of times."""
+        """Wait until the leader has ended, and return how. It may be called again."""
         ...
 
     async def wait_gone(self) -> None:
@@ -170,11 +171,12 @@ class Process(Protocol):
         ...
 
     def terminate(self) -> None:
-        """Send SIGTERM, then SIGCONT, to every member. Never blocks."""
+        """Send SIGTERM, then SIGCONT, to every member. This never blocks."""
         ...
 
     def kill(self) -> None:
-        """Begin to send SIGKILL to every member until none is left. Never blocks."""
+        """Begin to send SIGKILL to every member until none is left. This never
+        blocks."""
         ...
 
     async def members(self) -> tuple[int, ...]:
@@ -182,10 +184,10 @@ class Process(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Give back every descriptor, after killing whatever is left.
+        """Kill whatever is left, and then give back every descriptor.
 
-        Safe to call in a cancelled scope and more than once. It returns when
-        the tree is gone or when nothing more can be done about it.
+        It may be called in a cancelled scope, and more than once. It returns when the
+        tree is gone, or when nothing more can be done about it.
         """
         ...
 
@@ -269,7 +271,8 @@ class OutputFile(Protocol):
         """Append all of ``data``, and meet a cancellation only afterwards.
 
         Raises:
-            OSError: for instance on a full disk; a part of it may have been written.
+            OSError: for instance on a full disk. A part of ``data`` may have been
+                written.
             trio.ClosedResourceError: if the file was closed.
         """
         ...
@@ -289,7 +292,7 @@ class OutputFile(Protocol):
         0 if there was none.
 
         Raises:
-            OSError: if it could not be done; the old file is written to as before.
+            OSError: if it could not be done. Then the old file is written to as before.
             trio.BusyResourceError: while `append` is under way.
             trio.ClosedResourceError: if the file was closed.
         """

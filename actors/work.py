@@ -116,11 +116,11 @@ class WorkFailed(Exception):
 class Input(Protocol):
     """The standard input of a run, for whoever may write to the task.
 
-    It may be kept: once the run has ended, both calls raise.
+    It may be kept. Once the run has ended, both calls raise.
     """
 
     async def write(self, data: bytes) -> None:
-        """Write all of ``data``; wait while the task does not read.
+        """Write all of ``data``. Wait while the task does not read.
 
         Calls at the same time are written one after the other, in the order of
         the calls. After a cancellation an unknown part was written.
@@ -132,7 +132,7 @@ class Input(Protocol):
         ...
 
     async def close(self) -> None:
-        """Tell the task that nothing more will come. Idempotent.
+        """Tell the task that nothing more will come. A second call does nothing.
 
         Raises:
             trio.BrokenResourceError: as for `write`.

@@ -40,15 +40,15 @@ class _Entry:
 class Inbox:
     """The messages that wait for one agent, in the order in which they came.
 
-    It belongs to the agent's record and not to one run of it: what waits survives
-    a restart. `put` and the calls without `async` are one step each, so a message
-    is either handed out, left for whoever closes the inbox, or refused.
+    It belongs to the agent's record and not to one run of it, so what waits survives a
+    restart. `put` and the calls without `async` are one step each, so a message is
+    either handed out, left for whoever closes the inbox, or refused.
 
     Args:
-        messages: whether those with the origin ``message`` are taken; a one-shot
-            agent takes none.
-        on_change: called when other messages of that origin wait than before, with how
-            many wait in all.
+        messages: whether those with the origin ``message`` are taken. A one-shot agent
+            takes none.
+        on_change: it is called when other messages of that origin wait than before,
+            with the number of all that wait.
     """
 
     _takes_messages: bool = attrs.field(default=True, alias="messages", kw_only=True)
@@ -94,10 +94,10 @@ class Inbox:
 
         Args:
             message: the message.
-            key: what `discard` may find it by.
-            on_take: called when it is handed out; if that returns False it is
-                dropped instead, for it was told in another way. Such a message is
-                on record already, so there is always room for it.
+            key: the key by which `discard` may find it.
+            on_take: it is called when the message is handed out. If it returns False,
+                the message is dropped instead, because it was told in another way. Such
+                a message is on record already, so there is always room for it.
 
         Raises:
             TypeError: if ``message`` is not a `UserMessage`.
@@ -125,13 +125,13 @@ class Inbox:
         self._add(_Entry(message, None, None))
 
     def waiting(self) -> list[UserMessage]:
-        """Return all that wait, and leave them there."""
+        """Return all messages that wait, and leave them there."""
         return [entry.message for entry in self._entries]
 
     @enable_ki_protection
     def take(self) -> list[UserMessage]:
-        """Return all that wait, in the order in which they came, and empty the
-        inbox. Each is in the agent's history and transcript then."""
+        """Return all messages that wait, in the order in which they came, and empty the
+        inbox. Each is then in the agent's history and transcript."""
         self.takes += 1
         messages: list[UserMessage] = []
         while self._entries:
@@ -147,7 +147,7 @@ class Inbox:
         return messages
 
     def discard(self, key: Hashable) -> bool:
-        """Drop what waits under ``key``; say whether anything did."""
+        """Drop what waits under ``key``. Return whether anything did."""
         if key is None:
             return False
         kept = [entry for entry in self._entries if entry.key != key]
@@ -186,8 +186,8 @@ class Inbox:
     def close_if_empty(self, *, ends_count: bool = True) -> bool:
         """Take nothing more if nothing waits, and say whether that is so.
 
-        With ``ends_count`` False the ends of own tasks that wait are no reason to
-        stay open; they are left for `close`.
+        With ``ends_count`` False, the ends of own tasks that wait are no reason to stay
+        open. They are left for `close`.
         """
         if self._entries if ends_count else self.asks():
             return False
@@ -196,8 +196,8 @@ class Inbox:
 
     @enable_ki_protection
     def close(self) -> list[UserMessage]:
-        """Take nothing more, and return what still waits. More than once is fine;
-        it cannot be opened again."""
+        """Take nothing more, and return what still waits. It may be called more than
+        once. The inbox cannot be opened again."""
         self.closed = True
         self._wake()
         return self.waiting()

@@ -120,7 +120,8 @@ class FakeProcesses(Processes):
         return tree
 
     async def aclose(self) -> None:
-        """End every process left. Safe in a cancelled scope, and more than once.
+        """End every process left. It may be called in a cancelled scope, and more than
+        once.
 
         Raises:
             BaseException: the one that a script has raised, after everything is
