@@ -174,11 +174,11 @@ class AgentSaid(Event):
 
 
 class AgentEvents:
-    """The events of one agent task from now on, in order, also across a move to
-    the background and a restart: an async iterator, which ends with the task.
+    """An async iterator of the events of one agent task from now on, in order. It goes
+    on across a move to the background and a restart, and ends with the task.
 
-    It buffers 10,000 events for a slow reader. Beyond that events are dropped, and
-    one `supervisor.tree.Gap` in their place says how many. For one task; `aclose`
+    It keeps 10,000 events for a slow reader. Further events are dropped, and one
+    `supervisor.tree.Gap` in their place says how many. It is for one task. `aclose`
     ends it earlier.
     """
 
@@ -198,6 +198,6 @@ class AgentEvents:
         return event
 
     async def aclose(self) -> None:
-        """See no further events. Idempotent."""
+        """See no further events. A second call does nothing."""
         self._subscription.close()
         await trio.lowlevel.checkpoint()

@@ -64,7 +64,7 @@ class Tool:
         self.name = name
         """What the model calls it by."""
         self.description = description
-        """What the model is told of it."""
+        """Its description for the model."""
         self.schema = object_schema(fields)
         """The JSON schema of its arguments, which `call` holds to strictly."""
         self._fields = tuple(fields)
