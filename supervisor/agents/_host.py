@@ -249,7 +249,7 @@ class RuntimeHost:
         hooks = self._hooks.hooks
         if not rules and hooks == _NO_HOOKS:
             return
-        for text in idle_guards(rules, hooks, self._there):
+        for text in idle_guards(rules, hooks, lambda: self._there().values()):
             # Not by each of the agents that have them in common.
             if text not in told:
                 told.add(text)

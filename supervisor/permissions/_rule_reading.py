@@ -24,16 +24,19 @@ from ._tool_names import (
     known_spelling,
     meant_tool,
     newer,
+    newer_arguments,
 )
 
 _TEXT_ARGUMENTS: Final = {"Agent": "subagent_type", "SendMessage": "to"}
-_CONTENT: Final = {"Bash": "command", "WebFetch": "url", **PATH_ARGUMENTS}
+CONTENT: Final = {"Bash": "command", "WebFetch": "url", **PATH_ARGUMENTS}
 """The argument that a bare pattern is about."""
 
 _SHAPE: Final = re.compile(r"([A-Za-z0-9_.*-]+)(?:\((.*)\))?", re.DOTALL)
 _ARGUMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 PARAMETER: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*:\s*(.*)", re.DOTALL)
 """``NAME:VALUE``, for an argument as it stands in JSON."""
+NAMED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*([:=])\s*(.*)", re.DOTALL)
+"""Either of these."""
 _CODEX: Final = re.compile(r"\s*(?:prefix_rule|host_executable|network_rule)\s*\(")
 
 PatternKind: TypeAlias = Literal[
@@ -102,6 +105,9 @@ def _read(text: str) -> ParsedRule:
         )
     _refuse_other_rule(name, pattern)
     parsed = _pattern_rule(name, pattern.strip())
+    # As the arguments of a call.
+    (argument,) = newer_arguments(name, {parsed.argument: None})
+    parsed = attrs.evolve(parsed, argument=argument)
     if pattern != pattern.strip():
         if parsed.kind == "argument":
             return attrs.evolve(parsed, pattern=pattern.partition("=")[2])
@@ -132,8 +138,8 @@ def _pattern_rule(name: str, pattern: str) -> ParsedRule:
     known = ARGUMENTS.get(tool, frozenset())
     if pattern == "*" and tool != "Bash" and tool not in PATH_ARGUMENTS:
         return ParsedRule(name)
-    if tool in _CONTENT:
-        content = _CONTENT[tool]
+    if tool in CONTENT:
+        content = CONTENT[tool]
         for found in (argument, parameter):
             if found is not None and found[1] == content:
                 raise BadPattern(f"write {name}({found[2] or 'PATTERN'})")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -16,7 +16,7 @@ from ._glob import matches_glob
 from ._host_patterns import matches_domain, plain_host, possible_hosts
 from ._path_patterns import anchors, pattern_allows, pattern_forbids
 from ._paths import Place, home_directory, is_inside
-from ._rule_reading import PARAMETER, ParsedRule, PatternKind, parse_rule
+from ._rule_reading import CONTENT, NAMED, ParsedRule, PatternKind, parse_rule
 from ._tool_names import (
     ARGUMENTS,
     EDITING,
@@ -129,7 +129,8 @@ class Rule:
             command with ``*`` that is not a simple one, ``!``, braces, several rules
             in one text ... A name that no known tool has may be the name of a tool
             of the program. If there is no such tool when an agent begins, and the
-            name is like that of another, a warning says so.
+            name is like that of another, a warning says so; also if the tool does
+            not have the argument that is named.
         root: the directory that ``/`` at the beginning of a path stands for. For a
             settings file it is the directory of the project. None means the agent's
             own.
@@ -253,17 +254,37 @@ def doubtful(rule: Rule) -> str | None:
         if rule.effect == "allow":
             return f"{text} allows this tool alone: {instead}"
         return f"{text} is read for every tool like it: {instead}"
-    parameter = PARAMETER.fullmatch(parsed.pattern)
-    known = ARGUMENTS.get(newer(name), frozenset())
-    if parsed.kind not in ("text", "path") or parameter is None:
+    why = no_such_argument(rule, {})
+    return None if why is None else f"{text} may be misspelt: {why}"
+
+
+def no_such_argument(rule: Rule, takes: Mapping[str, Collection[str]]) -> str | None:
+    """Return what is wrong with the argument that a rule names and its tool has not,
+    as ``takes`` tells of tools by their newer names; None if nothing is.
+
+    What stands for a command, a path or a name may be right: it is doubted only if a
+    known argument is like it."""
+    parsed = _parsed(rule)
+    name, tool = parsed.name, newer(parsed.name)
+    known = ARGUMENTS.get(tool, frozenset())
+    if parsed.kind in ("argument", "parameter"):
+        has = takes.get(tool)
+        if has is None or parsed.argument in known or parsed.argument in has:
+            return None
+        there = ", ".join(sorted(has)) or "none"
+        return f"{name} has no argument {parsed.argument}; it has {there}"
+    named = NAMED.fullmatch(parsed.pattern)
+    if parsed.kind not in ("text", "path", "command") or named is None:
         return None
-    said, value = parameter.groups()
+    said, sign, value = named.groups()
     near = get_close_matches(said, sorted(known - {said}), cutoff=0.75)
-    if not near or said in known:
+    # `Bash(timeouts:*)` is a program.
+    if not near or said in known or (parsed.kind == "command" and sign + value == ":*"):
         return None
     # Two letters that have changed their places are nearest.
     meant = min(near, key=lambda one: sorted(one) != sorted(said))
-    return f"{text} names no argument of {name}: {name}({meant}:{value}) may be meant"
+    right = value if meant == CONTENT.get(tool) else f"{meant}{sign}{value}"
+    return f"{name} has no argument {said}; {name}({right}) may be meant"
 
 
 # ---- Of which tools it speaks -------------------------------------------------

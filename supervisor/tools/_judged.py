@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.agent import ToolUse
@@ -23,16 +23,19 @@ _TYPE: Final = "main"
 _ID_DIGITS: Final = 16
 
 
-def guard_of(runtime: Runtime, owner: str | None, permissions: Permissions) -> Guard:
+def guard_of(
+    runtime: Runtime, owner: str | None, permissions: Permissions, tools: Sequence[Tool]
+) -> Guard:
     """Return what judges the calls of ``owner``: rules, mode, `Permissions.ask` and,
-    in the mode ``bubble``, whoever answers ``runtime.approvals``."""
+    in the mode ``bubble``, whoever answers ``runtime.approvals``. Rules that match
+    none of ``tools`` are warned of."""
     from ..hooks import Hooks
     from ..hooks._idle_guards import idle_guards
 
     name = _TYPE if owner is None else owner
     life = life_of(runtime)
     told = life.agents.told_idle
-    for text in idle_guards(permissions.rules, Hooks(), tuple):
+    for text in idle_guards(permissions.rules, Hooks(), lambda: tools):
         if text not in told:
             told.add(text)
             life.delivery.warn(None, text)

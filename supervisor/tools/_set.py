@@ -76,5 +76,5 @@ def tools_for(
         tools.append(send_message(runtime, owner))
     if permissions is None:
         return tools
-    guard = guard_of(runtime, owner, permissions)
+    guard = guard_of(runtime, owner, permissions, tools)
     return [tool.guarded(guard) for tool in tools]

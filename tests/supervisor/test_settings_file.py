@@ -304,6 +304,7 @@ def test_no_file_allows_tools_that_nobody_has_named(tmp_path: Path, text: str) -
         ("deny", "github", "mcp__SERVER__TOOL"),
         ("deny", "MCP(github:*)", "no tool that is known"),
         ("deny", "Agent(modle:opus)", "Agent(model:opus) may be meant"),
+        ("deny", "Bash(comand=rm*)", "Bash(rm*) may be meant"),
         ("deny", "Write(docs/**)", "use Edit(docs/**) in place of Write(docs/**)"),
         ("allow", "NotebookEdit(nb/**)", "use Edit(nb/**)"),
         ("ask", "Glob(secrets/**)", "use Read(secrets/**)"),

@@ -218,6 +218,8 @@ CALLS: list[tuple[str, str, dict[str, Any], bool, bool]] = [
     ("TaskStop", "KillShell", {"shell_id": "s1"}, True, True),
     ("KillBash", "KillShell", {"shell_id": "s1"}, True, True),
     ("TaskStop(task_id=s1)", "KillShell", {"shell_id": "s1"}, True, True),
+    ("KillShell(shell_id=s1)", "KillShell", {"shell_id": "s1"}, True, True),
+    ("KillShell(shell_id=s1)", "TaskStop", {"task_id": "s1"}, True, True),
     ("BashOutput", "TaskOutput", {"task_id": "s1"}, True, True),
     ("AgentOutputTool", "TaskOutput", {"task_id": "s1"}, True, True),
     ("mcp__github", "mcp__github__get_issue", {}, True, True),
