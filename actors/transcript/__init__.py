@@ -25,8 +25,8 @@ import outcome
 import trio
 
 from .._kernel.errors import ActorEnded
-from .._kernel.mailbox import Mailbox
 from .._kernel.public import publish as _publish
+from .._kernel.ref import ActorRef
 from ..agent._events import Message
 from ..env import Env, Files
 from ..output import Growth
@@ -45,9 +45,6 @@ T = TypeVar("T")
 # How long a writer that is stopped may take for what has come by then. It cannot
 # leave a system call behind, so a disk that hangs takes longer.
 _LAST_WRITE: Final = 5.0
-
-# In seconds. Nobody says when a writer has ended for good.
-_LOOK_EVERY: Final = 1.0
 
 # In seconds. Asking the clock for each message would cost more than its line.
 _TIME_STEP: Final = 0.001
@@ -126,7 +123,7 @@ class TranscriptStore:
     is_stopped: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._mailbox: Mailbox[None] | None = None
+        self._writer: ActorRef[None] | None = None
         self._logs: dict[str, TranscriptLog] = {}
         self._metas: dict[str, AgentMeta] = {}
         """The newest ones, until they are written."""
@@ -421,23 +418,31 @@ class TranscriptStore:
 
     def _wake_writer(self) -> None:
         # A writer that is at work looks again before it waits.
-        if self._mailbox is None or self._jobs or self.is_wanted:
+        if self._writer is None or self._jobs or self.is_wanted:
             return
-        if not len(self._mailbox):
+        mailbox = self._writer.mailbox
+        if not len(mailbox):
             try:
-                self._mailbox.put_nowait(None)
+                mailbox.put_nowait(None)
             except ActorEnded:
                 self.stop()
 
     async def wait_settled(self) -> None:
         """Wait until something has come of an attempt to write, or nothing ever will;
         it may return before."""
-        # A writer that has crashed may be started again, and does not know whether.
-        if self._mailbox is not None and self._mailbox.statistics().closed:
-            self.stop()
-            return
-        with trio.move_on_after(_LOOK_EVERY):
+        if self._writer is None:
             await self._settled.wait()
+            return
+        async with trio.open_nursery() as nursery:
+            # One that has crashed may be started again, and does not know whether.
+            nursery.start_soon(self._stop_with, self._writer)
+            await self._settled.wait()
+            nursery.cancel_scope.cancel()
+
+    async def _stop_with(self, writer: ActorRef[None]) -> None:
+        await writer.wait_stopped()
+        if self._writer is writer:
+            self.stop()
 
     def forget(self, log: TranscriptLog) -> None:
         """Note that nothing more will come from ``log``."""
@@ -472,11 +477,11 @@ class TranscriptStore:
         """Whether there is something to write."""
         return bool(self._wanted_logs or self._wanted_metas)
 
-    def begin(self, mailbox: Mailbox[None]) -> None:
+    def begin(self, writer: ActorRef[None]) -> None:
         """Note that a writer begins, perhaps after one that has crashed. It waits at
-        ``mailbox`` when there is nothing to write."""
+        its mailbox when there is nothing to write."""
         self.is_stopped = False
-        self._mailbox = mailbox
+        self._writer = writer
         self._settle()
         self.waiting = sum(log.unwritten for log in self._logs.values())
         self.want_all()
@@ -533,7 +538,7 @@ class TranscriptStore:
     def stop(self) -> None:
         """Note that the writer was stopped, so that nobody waits for it."""
         self.is_stopped = True
-        self._mailbox = None
+        self._writer = None
         self._settled.grew()
 
     def _settle(self) -> None:

@@ -23,12 +23,11 @@ async def transcript_writer(ctx: Context[None], store: TranscriptStore) -> None:
     is still written, if that takes no more than 5 seconds. It is to be started
     before those who record and stopped after them.
     """
-    mailbox = ctx.mailbox
-    store.begin(mailbox)
+    store.begin(ctx.ref)
     try:
         while not ctx.is_stopping:
             await store.write_wanted()
-            async for _ in mailbox:
+            async for _ in ctx.mailbox:
                 break
     except trio.Cancelled:
         await store.finish()  # noqa: ASYNC102 - it shields itself, with a deadline
