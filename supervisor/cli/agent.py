@@ -8,7 +8,6 @@ from contextlib import (
     asynccontextmanager,
     contextmanager,
 )
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +24,16 @@ from ..agents import AgentPolicy
 from ..definitions import AgentDefinition
 from ..hooks import Hooks
 from ..permissions import Mode, Permissions, Rule
-from ..runtime import Limits, Notifications, Runtime, TaskSnapshot, open_runtime
+from ..runtime import (
+    AgentSaid,
+    Limits,
+    Notifications,
+    Runtime,
+    TaskEnded,
+    TaskHandle,
+    TaskSnapshot,
+    open_runtime,
+)
 from ..tree import Subscription, SupervisorError
 from ._agent_view import HostStep, JsonAgentView, PlainAgentView, in_our_words
 from ._asking import JsonAsker, TerminalAsker
@@ -194,17 +202,15 @@ class _Session:
         runtime, name = self._runtime, step.agent
         # Among all that happens, in its place.
         runtime.events.emit(HostStep, _words(step))
+        if step.action == "run":
+            await self._run(step, foreground)
+            return
         with _named(step, self._order.script.source):
             match step.action:
                 case "pause":
                     await trio.sleep(step.seconds)
                 case "launch":
                     task = await runtime.launch(self._agent(step), description=name)
-                    self._ids[name] = task.id
-                case "run":
-                    # It runs there until it ends, or is moved.
-                    run = partial(runtime.run, self._agent(step), description=name)
-                    task = await foreground.start(run)
                     self._ids[name] = task.id
                 case "background":
                     if not runtime.background(self._id(step)):
@@ -218,6 +224,29 @@ class _Session:
                     await self._resume(step)
                 case "wait":
                     await self._wait(self._id(step), step.text)
+
+    async def _run(self, step: Step, foreground: trio.Nursery) -> None:
+        """Return when the agent runs, or has ended. It may stay in the foreground
+        until it ends, or is moved."""
+        # From before its first event.
+        with self._runtime.events.subscribe(EVENTS_KEPT, agents=True) as events:
+            task: TaskHandle = await foreground.start(self._run_in_foreground, step)
+            self._ids[step.agent] = task.id
+            async for event in events:
+                match event:
+                    case AgentSaid(task_id=task.id) | TaskEnded(task_id=task.id):
+                        return
+                    case _:
+                        pass
+
+    async def _run_in_foreground(  # noqa: ASYNC114,ASYNC128
+        self, step: Step, task_status: trio.TaskStatus[TaskHandle]
+    ) -> None:
+        # Also after the step: what goes wrong is this step's.
+        with _named(step, self._order.script.source):
+            await self._runtime.run(
+                self._agent(step), description=step.agent, task_status=task_status
+            )
 
     def _agent(self, step: Step) -> Agent:
         order = self._order

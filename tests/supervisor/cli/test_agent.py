@@ -168,6 +168,46 @@ async def test_the_environment_limits_how_many_run(tmp_path: Path) -> None:
     assert lives == ["TaskStarted", "TaskEnded"] * 2
 
 
+async def test_a_step_that_runs_an_agent_waits_until_it_runs(tmp_path: Path) -> None:
+    """So that a step after it meets an agent that has begun, also where it must wait
+    for a place."""
+    path = tmp_path / "script.yaml"
+    path.write_text(
+        "agents:\n"
+        "  first: {prompt: Go., turns: [{think: 0.2, text: Done.}]}\n"
+        "  lead: {prompt: Go., turns: [{text: 'A.', tools:"
+        " [{Bash: {command: sleep 600}}]}]}\n"
+        "host: [{run: first}, {run: lead}, {background: lead}, {stop: lead}]\n"
+    )
+    done = await agent(tmp_path, path, TRIO_SUPERVISOR_MAX_AGENTS="1")
+    assert (done.code, done.errors) == (0, "")
+    told = re.findall(
+        r"^ *[0-9.]+ s  ((?:started|moved|host) .*|says .*A\.)",
+        done.output,
+        re.MULTILINE,
+    )
+    short = [re.sub(r" +[0-9a-f]{8} +| {2,}", " ", line) for line in told]
+    assert short[:4] == [
+        "host run first: Go.",
+        "started first",
+        "host run lead: Go.",
+        "started lead",
+    ]
+    assert "moved lead (to the background)" in short
+    assert "says A." in short
+
+
+async def test_a_step_that_runs_an_agent_goes_on_if_that_ends_at_once(
+    tmp_path: Path,
+) -> None:
+    done = await agent(
+        tmp_path,
+        script(tmp_path, "[{fail: Gone.}]", "[{run: lead}, {pause: 0.1}]"),
+    )
+    assert done.code == 1
+    assert "host                     pause 0.1 s" in done.output
+
+
 async def test_a_bad_limit_in_the_environment_is_named_and_nothing_starts(
     tmp_path: Path,
 ) -> None:
