@@ -775,6 +775,13 @@ def test_a_module_without_all_says_that_it_is_for_the_house_alone() -> None:
     assert [name for name, text in found.items() if "no ``__all__``" not in text] == []
 
 
+def test_design_names_every_module_without_all() -> None:
+    """The sentence after that on modules without ``__all__``."""
+    design = (ROOT / "design.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"^These are (`actors\..*)$", design, re.MULTILINE)
+    assert set(re.findall(r"`([a-z.]+)`", named)) == UNLISTED.keys()
+
+
 def test_no_page_and_no_example_names_a_module_of_the_house_alone() -> None:
     pages = [page for pattern in PAGES for page in ROOT.glob(pattern)]
     named = [

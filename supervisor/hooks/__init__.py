@@ -103,7 +103,6 @@ from __future__ import annotations
 
 from actors.house import publish as _publish
 
-from ._calls import END_BUDGET as END_BUDGET
 from ._calls import Advice, Comment
 from ._hook import Hook, Hooks
 

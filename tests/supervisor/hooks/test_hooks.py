@@ -35,8 +35,8 @@ from actors.agent import (
 from actors.env import Env, real_env
 from actors.testing import Program, fake_env
 from supervisor.agents import AgentPolicy
-from supervisor.hooks import END_BUDGET, Hook, Hooks
-from supervisor.hooks._calls import STOP_BLOCKS, AgentHooks, HookFacts
+from supervisor.hooks import Hook, Hooks
+from supervisor.hooks._calls import END_BUDGET, STOP_BLOCKS, AgentHooks, HookFacts
 from supervisor.hooks._object import TEXT_LIMIT
 from supervisor.permissions import ToolRequest, Verdict
 from supervisor.runtime import Limits, Runtime, Warned, open_runtime
