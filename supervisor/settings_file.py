@@ -38,9 +38,10 @@ everything that is wrong with it.
 `FileSettings.problems` lists what only takes something away: a rule that allows and
 cannot be read, or that would allow tools that nobody has named (``*``, ``mcp__*``), an
 unknown event, any other setting. It also lists what may be a mistake: a name that no
-known tool has, in a rule or in a hook's matcher (names with ``_`` may be tools of an
-MCP server), and a path in a rule for ``Write`` or ``Glob``, where Claude Code looks at
-``Edit`` and ``Read`` only.
+known tool has, in a rule or in a hook's matcher, and a path in a rule for ``Write`` or
+``Glob``, where Claude Code looks at ``Edit`` and ``Read`` only. A name that may be that
+of a tool of an MCP server is not listed: in a rule any name with ``_``, in a matcher
+one that begins with ``mcp__``.
 
 A file holds the settings of a person or of a project, and what it allows is allowed.
 Read no file that an agent can write.

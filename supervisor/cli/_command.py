@@ -76,15 +76,6 @@ def _main() -> None:
         raise click.ClickException("shell commands need a Unix system")
 
 
-_json = click.option("--json", is_flag=True, help="Print each event as a line of JSON.")
-_directory = click.option(
-    "--directory",
-    metavar="DIRECTORY",
-    help="Where output files go, and the transcripts of agents.  [default: a new"
-    " temporary one]",
-)
-
-
 @_main.command(cls=_Run, short_help="Supervise some commands until all have ended.")
 @click.option(
     "-c",
@@ -102,7 +93,7 @@ _directory = click.option(
     help="How many may run at once; the others wait.  [default: what"
     " TRIO_SUPERVISOR_MAX_TASKS says, or all]",
 )
-@_json
+@click.option("--json", is_flag=True, help="Print each event as a line of JSON.")
 @click.option(
     "--envelopes",
     is_flag=True,
@@ -143,7 +134,11 @@ _directory = click.option(
     type=values.option(values.deadline),
     help="The time after which a command is stopped, and has failed.",
 )
-@_directory
+@click.option(
+    "--directory",
+    metavar="DIRECTORY",
+    help="Where output files go.  [default: a new temporary one]",
+)
 @click.argument("words", nargs=-1, metavar="")
 @click.pass_context
 def run(
@@ -270,8 +265,17 @@ def run(
     metavar="DIRECTORY",
     help="Where the .md files of agents are that a model may start.",
 )
-@_json
-@_directory
+@click.option(
+    "--json",
+    is_flag=True,
+    help="Print each event as a line of JSON, and read answers to questions as lines of"
+    " JSON from standard input.",
+)
+@click.option(
+    "--directory",
+    metavar="DIRECTORY",
+    help="Where transcripts and output files go.  [default: a new temporary one]",
+)
 @click.argument("what", metavar="SCRIPT|PROMPT")
 def agent(**options: Any) -> int:
     """Play a script of agents, or let a real model work on a prompt.
