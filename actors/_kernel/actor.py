@@ -324,10 +324,10 @@ class Incarnation(Context[M]):
     ) -> tuple[Failed | Stopped, BaseException | None]:
         """Return the exit that ``error`` means, and the part of it to raise again,
         such as an interrupt; an Exception is never raised again."""
-        suspect = None if error.__context__ is None else find_suspect(error)
         is_cancelled = self._scope.cancel_called
         if is_cancelled and isinstance(error, trio.Cancelled):
             # Our scope is shielded, so only that scope can have cancelled it.
+            suspect = None if error.__context__ is None else find_suspect(error)
             return self._stopped(suspect), None
         # Where nobody has cancelled our scope, a Cancelled belongs to another task
         # that kept it: a failure. Raised on, it would end the actors beside us.
@@ -348,6 +348,7 @@ class Incarnation(Context[M]):
             # Its supervisor must see the interrupt, also where an error came with it.
             self.stop_request = StopRequest("outer", type(passing).__name__)
         if failure is None:
+            suspect = find_suspect(error)
             return Stopped("outer", type(error).__name__, suspect), passing
         passing.__suppress_context__ = True
         return Failed(_as_exception(failure)), passing

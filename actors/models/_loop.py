@@ -19,14 +19,14 @@ from ..agent import (
 )
 from ._model import Model, ModelFailed
 
-ModelLoop: TypeAlias = Callable[[AgentContext], AsyncGenerator[AgentEvent, None]]
-"""A ``run`` of `actors.agent.Agent`."""
+ModelRun: TypeAlias = Callable[[AgentContext], AsyncGenerator[AgentEvent, None]]
+"""A ``run`` of `actors.agent.Agent` that lets a model work."""
 
 _UNREADABLE = 3
 """So many replies in a row with a tool call that cannot be read end the run."""
 
 
-def loop(model: Model, *, system: str | None = None) -> ModelLoop:
+def loop(model: Model, *, system: str | None = None) -> ModelRun:
     """Return a ``run`` for `actors.agent.Agent` that lets ``model`` work.
 
     The model gets the conversation, its tools, and the system prompt of its agent. If

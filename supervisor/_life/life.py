@@ -411,20 +411,20 @@ class Life:
             WouldDeadlock: if the task itself waits, or one below it.
         """
         await trio.lowlevel.checkpoint()
-        self.refuse_own_end((task,))
+        self.refuse_own_end(self.current_task(), (task,))
         if task.ended_at is None:
             await self.wait_for(task.wait_ended, task)
 
-    def refuse_own_end(self, tasks: Iterable[Task]) -> Task | None:
-        """Return the task from which the call comes, if any.
+    def refuse_own_end(self, current: Task | None, tasks: Iterable[Task]) -> None:
+        """Refuse to let the task that calls, if any, wait for the ends of ``tasks``.
 
         Raises:
-            WouldDeadlock: if it is one of ``tasks`` or below one, whose end waits for
-                that of what is below it.
+            WouldDeadlock: if it is one of them or below one, whose end waits for that
+                of what is below it.
         """
-        current = above = self.current_task()
         if current is None:
-            return None
+            return
+        above: Task | None = current
         tasks = list(tasks)
         while above is not None:
             if any(above is task for task in tasks):
@@ -432,7 +432,6 @@ class Life:
                     f"task {current.task_id} would wait for its own end"
                 )
             above = above.parent
-        return current
 
     # The move to the background
 
@@ -519,7 +518,7 @@ class Life:
     def conclude(self, task: Task, status: TaskStatus, error: Exception | None) -> None:
         """Record the terminal state: in one step, and only the first time.
 
-        Whatever fails on the way, for want of memory or by a stranger's mistake, is
+        Whatever fails on the way, if memory runs out or by a stranger's mistake, is
         told, tried again, and costs nobody else his part in it.
         """
         if self.table.live.get(task.task_id) is not task:

@@ -102,14 +102,14 @@ def progress_line(task: TaskSnapshot, before: Progress, now: Progress) -> str | 
         else escaped_line(str(task.output_file), _PATH_SHOWN)
     )
     kind = KINDS[task.type]
-    if kind.said == "text":
+    if kind.progress_by == "text":
         if not now.text or now.text == before.text:
             return None
         line = f"Remote task {task.id} progress: {escaped_line(now.text)}."
         return line if file is None else f"{line} Read {file} to see full output."
     news: list[str] = []
     what = kind.word
-    if kind.said == "bytes":
+    if kind.progress_by == "bytes":
         if (count := now.bytes_written - before.bytes_written) > 0:
             news.append(f"{count} new byte{_plural(count)} of output")
     else:

@@ -82,7 +82,8 @@ async def stop(
         WouldDeadlock: if one of them, or one below it, asks.
     """
     tasks = _topmost(tasks)
-    current = life.refuse_own_end(tasks)
+    current = life.current_task()
+    life.refuse_own_end(current, tasks)
     await trio.lowlevel.checkpoint()
     results = await end(life, tasks, reason, current, now=now, notify=notify)
     if current is not None:

@@ -147,7 +147,7 @@ def complete(facts: Envelope, task: Task) -> None:
         facts.result = task.result
     if error is not None:
         facts.error = f"{error.type}: {error.message}"
-    if progress is not None and KINDS[task.task_type].said != "bytes":
+    if progress is not None and KINDS[task.task_type].progress_by != "bytes":
         facts.total_tokens = progress.total_tokens
         facts.tool_uses = progress.tool_uses
     if task.rare is not None:
@@ -253,6 +253,9 @@ class Delivery:
         if note is None:
             number = self._notes + 1
             note_id = f"n{number:06}"
+            facts = None
+            if task.notify != "silent":
+                facts = self._facts(task, note_id, remaining)
             note = Notification(
                 outbox,
                 note_id,
@@ -260,9 +263,7 @@ class Delivery:
                 task.owner,
                 task.status,
                 task.notify,
-                None
-                if task.notify == "silent"
-                else self._facts(task, note_id, remaining),
+                facts,
                 None if parent is None else parent.deliver,
             )
             if task.rare is not None:
@@ -304,7 +305,8 @@ class Delivery:
 
     def warn(self, task: Task | None, text: str) -> None:
         """Warn of something about ``task``, or about none, in one line."""
-        text, task_id = one_line(text, LINE), None if task is None else task.task_id
+        text = one_line(text, LINE)
+        task_id = None if task is None else task.task_id
         if task_id is None:
             log(logging.WARNING, "%s", text)
         else:
@@ -318,7 +320,7 @@ class Delivery:
         self.tell_latest(task.task_id)
         self._events.emit(TaskPrompted, task.task_id, task.prompt)
 
-    def said(self, task: Task, event: AgentEvent) -> None:
+    def agent_said(self, task: Task, event: AgentEvent) -> None:
         """Tell what the agent of ``task`` has said."""
         task_id = task.task_id
         self.tell_latest(task_id)

@@ -122,7 +122,7 @@ class TaskSet:
             WouldDeadlock: if the task that asks is a member itself.
         """
         await trio.lowlevel.checkpoint()
-        self._life.refuse_own_end(self._unfinished)
+        self._life.refuse_own_end(self._life.current_task(), self._unfinished)
         while self and not self._ended:
             # One wait each time, for another reader may be faster.
             await self._life.wait_for(self._readers.park, self)
@@ -147,7 +147,7 @@ async def wait_any(life: Life, tasks: list[Task]) -> TaskSnapshot:
 async def wait_all(life: Life, tasks: list[Task]) -> list[TaskSnapshot]:
     """See `Runtime.wait_all`."""
     unfinished = [task for task in dict.fromkeys(tasks) if task.ended_at is None]
-    life.refuse_own_end(unfinished)
+    life.refuse_own_end(life.current_task(), unfinished)
     await trio.lowlevel.checkpoint()
     unfinished = [task for task in unfinished if task.ended_at is None]
 

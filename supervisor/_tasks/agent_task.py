@@ -167,7 +167,7 @@ class AgentTask(Task, AgentReport):
     # What it says
 
     def on_agent_event(self, event: AgentEvent) -> None:
-        self.teller.said(self, event)
+        self.teller.agent_said(self, event)
 
     def let_go(self) -> None:
         self.agent_host = None

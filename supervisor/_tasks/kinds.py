@@ -25,7 +25,7 @@ class TaskKind:
     """The field of `Limits` that they count for besides ``total``."""
     word: str
     """What they are called in sentences."""
-    said: Literal["bytes", "tools", "text"]
+    progress_by: Literal["bytes", "tools", "text"]
     """What their progress is told by: what they have printed, the tools and tokens
     that they have used, or their own words."""
     hook_type: str

@@ -90,7 +90,7 @@ class Teller(Protocol):
         """``task`` probably waits for an answer."""
         ...
 
-    def said(self, task: Task, event: AgentEvent) -> None:
+    def agent_said(self, task: Task, event: AgentEvent) -> None:
         """The agent of ``task`` has said something."""
         ...
 
@@ -317,7 +317,7 @@ class Task(Report):
     def usage(self) -> Usage:
         """Return what it has used so far; a shell uses no tokens."""
         tokens = tools = None
-        has_tools = KINDS[self.task_type].said != "bytes"
+        has_tools = KINDS[self.task_type].progress_by != "bytes"
         if isinstance(self.progress, Progress) and has_tools:
             tokens, tools = self.progress.total_tokens, self.progress.tool_uses
         if self.rare is None:

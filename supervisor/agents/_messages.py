@@ -111,7 +111,7 @@ class Messages:
             # Whoever holds it may wait for the end of the agent.
             now = self._find(wanted)
             if now is not None and _must_end(wanted, now):
-                self._life.refuse_own_end((now,))
+                self._life.refuse_own_end(self._life.current_task(), (now,))
         how: How = "queued"
         async with self._alone(wanted.agent_id):
             task = self._find(wanted)

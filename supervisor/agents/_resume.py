@@ -156,7 +156,7 @@ class Resumes:
             # It waits for a place. Its end reports how it has begun.
             revival.begun()
         if not revival.decided.is_set():
-            with self._life.places.lent(task.launched_by):
+            with self._life.places.lent(self._life.current_task()):
                 await revival.decided.wait()
         if revival.is_undone:
             why = "its new run failed at once"

@@ -236,7 +236,8 @@ class Subscription:
             self._missed += 1
             return
         if self._missed:
-            self._add_gap(*event[1:3])
+            _, seq, time, _ = event
+            self._add_gap(seq, time)
         pending.append(event)
         if self._news is not None:
             self._wake()
