@@ -518,7 +518,7 @@ class Runtime:
         found = known(self._life, task)
         if found is not None:
             return found
-        # Whatever is no handle is an id that nobody has.
+        # Whatever is not a handle is an id that nobody has.
         if isinstance(task, TaskHandle):
             return member(self._life, task)
         raise unknown(self._life, task)

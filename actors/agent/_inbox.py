@@ -186,8 +186,8 @@ class Inbox:
     def close_if_empty(self, *, ends_count: bool = True) -> bool:
         """Take nothing more if nothing waits, and say whether that is so.
 
-        With ``ends_count`` False, the ends of own tasks that wait are no reason to stay
-        open. They are left for `close`.
+        With ``ends_count`` False, the inbox does not stay open for the ends of own
+        tasks that wait. They are left for `close`.
         """
         if self._entries if ends_count else self.asks():
             return False

@@ -169,8 +169,8 @@ class _Scan:
             return None
 
     def newest_leaf(self) -> _Record | None:
-        """Return the newest record that can be read and no other follows. Those
-        that cannot, and would have been, are none."""
+        """Return the newest record that can be read and that no other follows, None
+        if none can be read. Newer ones that cannot be read are taken out."""
         ours = [record for record in self.records.values() if record.ours]
         followers = Counter(record.parent for record in ours)
         # Where all are followed they go round in a circle.

@@ -46,7 +46,7 @@ _OFFERS = 2
 
 @attrs.frozen(kw_only=True)
 class Words:
-    """What a notification says that is no envelope."""
+    """What a notification says that is not an envelope."""
 
     text: str
     """For the parent's model: XML, cleaned and escaped."""

@@ -36,7 +36,7 @@ def to_json(event: Event) -> bytes:
     was said is in its ``event``. A question mark replaces half a surrogate pair, which
     UTF-8 cannot hold.
     """
-    # A command line may hold bytes that are no UTF-8; JSON cannot.
+    # A command line may hold bytes that are not UTF-8; JSON cannot.
     fields: dict[str, Any] = {
         name: encodable(value) if isinstance(value, str) else value
         for name, value in attrs.asdict(event, recurse=False).items()

@@ -68,12 +68,12 @@ def check_order(
     if notify != "wake":
         check_one_of("notify", notify, NOTIFY)
     if not callable(run):
-        raise _refusal(work, "its run is no method")
+        raise _refusal(work, "its run is not a method")
     shutdown = given if type(given) is float else _plain_number(given)
     if not isinstance(shutdown, float) or not 0 <= shutdown < inf:
         raise TypeError(f"the shutdown of a work must be seconds, not {given!r}")
     if not callable(describe):
-        raise _refusal(work, "its describe is no method")
+        raise _refusal(work, "its describe is not a method")
     if not description:
         own: object = describe()
         if not isinstance(own, str):

@@ -4,7 +4,8 @@ something.
 Output is read from the task's file, so a slow reader holds up nobody and keeps
 nothing in memory. Offsets are bytes of the output as it was kept, from the first run
 on. With a rotated file they go on, and a reader is told what was dropped. Nothing here
-waits for the disk. What cannot be read, or is no regular file, reads as empty.
+waits for the disk. What cannot be read, or is not a regular file, reads as
+empty.
 
 The output of an agent is its transcript, as it is in the file: one line of JSON for
 each message.
@@ -252,7 +253,7 @@ async def wait_output(
 
     Raises:
         OutputEnded: if the task ends and its output does not hold it.
-        TypeError, ValueError: if that is no such pattern, or empty text.
+        TypeError, ValueError: if that is not such a pattern, or is empty text.
     """
     expression, overlap = _compile(pattern)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -25,7 +25,7 @@ class Stopping:
         self.runtime: Runtime | None = None
         """To be set by whoever opens it."""
         self.number: int | None = None
-        """The signal that asked first; 0 if it was none."""
+        """The signal that asked first; 0 if it was not a signal."""
         self.work = trio.CancelScope()
         """To be entered by whoever does the work."""
         self._on_another = on_another

@@ -81,7 +81,9 @@ def _check_name(field: str, name: str) -> None:
 def _check_words(field: str, text: str) -> None:
     check_text(field, text)
     if not is_encodable(text):
-        raise ValueError(f"{field} holds half a surrogate pair, which is no character")
+        raise ValueError(
+            f"{field} holds half a surrogate pair, which is not a character"
+        )
 
 
 def _check_description(field: str, text: str) -> None:

@@ -54,8 +54,8 @@ class HeadField:
     line: int
     """Where it stands, from 1."""
     tree: object = None
-    """All of it, as JSON would have it, if it is no text or list of text; None also
-    where it cannot be read so."""
+    """All of it, as JSON would have it, if it is neither text nor a list of text; None
+    also where it cannot be read so."""
     within: tuple[tuple[str, int], ...] = ()
     """What looks like fields in the lines that belong to it: the key and the line of
     each."""

@@ -156,7 +156,7 @@ def check_encodable(name: str, text: str, nothing: str) -> None:
     """Refuse a text that UTF-8 cannot hold."""
     if not is_encodable(text):
         raise unfit(
-            f"{nothing}: {name} holds half a surrogate pair, which is no character."
+            f"{nothing}: {name} holds half a surrogate pair, which is not a character."
         )
 
 

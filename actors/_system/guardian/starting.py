@@ -354,7 +354,7 @@ def _hold(
 
 
 def _become(request: Request, env: dict[bytes, bytes], streams: _Streams) -> None:
-    """Turn this fork into the leader. It returns only by an error."""
+    """Turn this fork into the leader. It never returns: it raises if that fails."""
     _set_streams(request, streams)
     if request.nice is not None:
         with _Failing("nice"):
