@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, cast
 
 import attrs
 
+from actors.house import check_one_of, check_text, check_type, check_whole
 from actors.text import is_encodable
 
 _SHOWN: Final = 80
@@ -17,6 +19,8 @@ _NAMES: Final = {
     "integer": "a whole number",
     "boolean": "true or false",
 }
+_MOST: Final = 2**53
+"""The largest whole number that every reader of JSON knows exactly."""
 
 
 @attrs.define(slots=False, repr=False)
@@ -50,7 +54,21 @@ def _has_no_default(field: Field) -> bool:
 
 @attrs.frozen
 class Field:
-    """One argument. It is required unless it has a default or is optional."""
+    """One argument of a `Tool`. The model must give it, unless it has a ``default`` or
+    is not ``required``.
+
+    Args:
+        name: what the model calls it.
+        description: what the model is told of it.
+        type: ``string``, ``integer`` or ``boolean``.
+        default: the value of an argument that did not come. Without one it is None.
+        required: whether a call without it is refused. Say False for one that has no
+            default and may be left out.
+        minimum, maximum: the bounds of an integer. Both belong to it.
+
+    Raises:
+        TypeError, ValueError: naming the argument and its value.
+    """
 
     name: str
     description: str
@@ -61,6 +79,27 @@ class Field:
     )
     minimum: int | None = attrs.field(default=None, kw_only=True)
     maximum: int | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        check_text("Field.name", self.name)
+        of_it = f"of the field {self.name}"
+        check_text(f"description {of_it}", self.description)
+        check_one_of(f"type {of_it}", self.type, _NAMES)
+        check_type(f"required {of_it}", self.required, bool)
+        check_type(f"default {of_it}", self.default, str | int | None)
+        check_whole(f"maximum {of_it}", self.maximum, -_MOST, _MOST, none=True)
+        most = _MOST if self.maximum is None else self.maximum
+        check_whole(f"minimum {of_it}", self.minimum, -_MOST, most, none=True)
+        if self.type != "integer" and (self.minimum, self.maximum) != (None, None):
+            raise ValueError(f"bounds {of_it} must be None: it is not an integer")
+        if self.default is None:
+            return
+        if self.required:
+            raise ValueError(f"required {of_it} must be False: it has a default")
+        try:
+            self.check(self.default)
+        except ValueError as error:
+            raise ValueError(f"default {of_it} {error}") from None
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON schema of the argument."""
@@ -100,6 +139,11 @@ class Field:
 
 optional: Final = partial(Field, required=False)
 """Makes an argument that may be left out, and is None then."""
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """Return those of ``names`` that come more than once."""
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def object_schema(fields: Sequence[Field]) -> dict[str, Any]:

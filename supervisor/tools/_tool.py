@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import attrs
 import trio
 
-from actors.house import check_type
+from actors.house import check_all, check_text, check_type, of
 
 from .._tasks.errors import BacklogFull, RuntimeStopping
+from ..permissions import as_tuple, is_async_function
 from ..tree._errors import WouldDeadlock
-from ._arguments import Field, Refused, object_schema, read_arguments
+from ._arguments import Field, Refused, object_schema, read_arguments, repeated
+
+_NAME: Final = re.compile("[A-Za-z0-9_-]+").fullmatch
+"""What all providers take as the name of a tool. Each has a length of its own."""
 
 
 @attrs.frozen
 class ToolResult:
-    """The answer of a call."""
+    """The answer of a call: what ``act`` of a `Tool` returns.
 
-    text: str
+    Raises:
+        TypeError: naming the argument and its value.
+    """
+
+    text: str = attrs.field(validator=of(str))
     """The text for the model. If it holds output of a task, the output comes last, so
     that it cannot pass for what stands before it."""
-    is_error: bool = False
+    is_error: bool = attrs.field(default=False, validator=of(bool))
     """Whether the call was refused, or has failed."""
     data: dict[str, Any] = attrs.field(factory=dict[str, Any])
     """The same for programs, as JSON can hold it. A call that was refused has
@@ -51,7 +60,36 @@ the arguments with which the call is made instead, or None for the same. It rais
 
 class Tool:
     """One tool, for one owner. `supervisor.runtime.Runtime.tools_for` makes ours. A
-    host makes those that `supervisor.agents.AgentPolicy.tools` adds."""
+    host makes those that `supervisor.agents.AgentPolicy.tools` adds::
+
+        async def weather(call):
+            if call.arguments["city"] != "Oslo":
+                return ToolResult("I know only Oslo.", is_error=True)
+            return ToolResult(f"At {call.arguments['hour']} it rains.")
+
+        city = Field("city", "The name of the city.")
+        hour = Field("hour", "When.", "integer", default=12, minimum=0, maximum=23)
+        tool = Tool("Weather", "Tells the weather.", [city, hour], weather)
+        policy = AgentPolicy(tools=lambda runtime, agent_id: [tool])
+
+    Agents may call it once `supervisor.agents.AgentPolicy.permissions` allow that.
+
+    Args:
+        name: what the model calls it by: letters (a to z), digits, ``_`` and ``-``.
+        description: what the model is told of it.
+        fields: its arguments.
+        act: an async function that does one call and returns a `ToolResult`. It gets
+            the call, which has two attributes. ``arguments`` is a dict with a value for
+            each field. That is None if the field has no default and did not come.
+            ``tool_use_id`` is the id of the model's call, or None.
+        fill: a function that gets the arguments of a call, with the defaults of their
+            fields, and returns those that rules look at. None is for the same. It is
+            for a tool that acts on something that its arguments do not name, such as
+            the directory it works in.
+
+    Raises:
+        TypeError, ValueError: naming the argument and its value.
+    """
 
     def __init__(
         self,
@@ -61,13 +99,25 @@ class Tool:
         act: Act,
         fill: Fill | None = None,
     ) -> None:
+        check_text("Tool.name", name)
+        if _NAME(name) is None:
+            raise ValueError(
+                f"Tool.name must be of a-z, A-Z, 0-9, _ and -, not {name!r}"
+            )
+        check_text(f"description of {name}", description)
+        fields = as_tuple(fields)
+        check_all(f"fields of {name}", fields, Field)
+        if twice := repeated(field.name for field in fields):
+            raise ValueError(f"fields of {name} has two of a name: {', '.join(twice)}")
+        if not is_async_function(act):
+            raise TypeError(f"act of {name} must be an async function, not {act!r}")
         self.name = name
         """What the model calls it by."""
         self.description = description
         """Its description for the model."""
         self.schema = object_schema(fields)
         """The JSON schema of its arguments, which `call` holds to strictly."""
-        self._fields = tuple(fields)
+        self._fields = fields
         self._act = act
         self._fill = fill
         self._guard: Guard | None = None
