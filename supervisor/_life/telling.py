@@ -303,14 +303,17 @@ class Delivery:
             self.notifier.tell(message)
             self._queued.add(message.task_id)
 
-    def warn(self, task: Task | None, text: str) -> None:
-        """Warn of something about ``task``, or about none, in one line."""
+    def warn(
+        self, task: Task | None, text: str, error: BaseException | None = None
+    ) -> None:
+        """Warn of something about ``task``, or about none, in one line. The log has the
+        traceback of ``error`` below it."""
         text = one_line(text, LINE)
         task_id = None if task is None else task.task_id
         if task_id is None:
-            log(logging.WARNING, "%s", text)
+            log(logging.WARNING, "%s", text, error=error)
         else:
-            log(logging.WARNING, "task %s: %s", task_id, text)
+            log(logging.WARNING, "task %s: %s", task_id, text, error=error)
             self.tell_latest(task_id)
         self._events.emit(Warned, task_id, text)
 

@@ -82,8 +82,10 @@ class Teller(Protocol):
         """The progress of ``task`` is worth telling."""
         ...
 
-    def warn(self, task: Task | None, text: str) -> None:
-        """Something about ``task`` is not as it should be."""
+    def warn(
+        self, task: Task | None, text: str, error: BaseException | None = None
+    ) -> None:
+        """Something about ``task`` is not as it should be, because of ``error``."""
         ...
 
     def prompted(self, task: Task) -> None:
@@ -200,8 +202,8 @@ class Task(Report):
     def on_prompt(self) -> None:
         self.teller.prompted(self)
 
-    def warn(self, text: str) -> None:
-        self.teller.warn(self, text)
+    def warn(self, text: str, error: BaseException | None = None) -> None:
+        self.teller.warn(self, text, error)
 
     def report_survivors(self, pids: tuple[int, ...]) -> None:
         super().report_survivors(pids)

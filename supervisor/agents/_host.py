@@ -205,10 +205,12 @@ class RuntimeHost:
             text, is_error, data = result.text, result.is_error, result.data
         except AgentFailed:
             raise
-        # The boundary: what a tool raises is for its agent to know, and for hooks.
+        # The boundary: what a tool raises is for its agent to know, for hooks, and for
+        # its host.
         except Exception as error:
             text = f"{use.name} failed: {type(error).__name__}: {error}"
             is_error, data = True, {}
+            self._task.warn(text, error)
         seconds = trio.current_time() - began
         await places.regain(self._task)
         comment = await self._hooks.after_tool(

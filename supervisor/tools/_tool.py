@@ -81,7 +81,9 @@ class Tool:
         act: an async function that does one call and returns a `ToolResult`. It gets
             the call, which has two attributes. ``arguments`` is a dict with a value for
             each field. That is None if the field has no default and did not come.
-            ``tool_use_id`` is the id of the model's call, or None.
+            ``tool_use_id`` is the id of the model's call, or None. If ``act`` raises,
+            the agent is told of the error in one line. The host gets a `Warned` event,
+            and the log has the traceback.
         fill: a function that gets the arguments of a call, with the defaults of their
             fields, and returns those that rules look at. None is for the same. It is
             for a tool that acts on something that its arguments do not name, such as
@@ -159,7 +161,8 @@ class Tool:
                 call starts repeats it.
 
         Raises:
-            TypeError: if ``tool_use_id`` is not text.
+            TypeError: if ``tool_use_id`` is not text, or if ``act`` of the tool has
+                returned something else than a `ToolResult`.
             AskFailed: if calls are judged, and a function that was asked has failed.
         """
         check_type("tool_use_id", tool_use_id, str | None)
@@ -172,7 +175,12 @@ class Tool:
                 changed = await self._guard(self, judged, tool_use_id)
                 if changed is not None:
                     checked = read_arguments(self._fields, changed)
-            return await self._act(Call(checked, tool_use_id))
+            result: object = await self._act(Call(checked, tool_use_id))
+            if not isinstance(result, ToolResult):
+                raise TypeError(
+                    f"act of {self.name} must return a ToolResult, not {result!r}"
+                )
+            return result
         except Refused as error:
             return _refusal(error.code, error.text)
         except RuntimeStopping:

@@ -68,7 +68,9 @@ class Deaf:
 
     def said(self, task: Task, event: object) -> None: ...
 
-    def warn(self, task: Task | None, text: str) -> None: ...
+    def warn(
+        self, task: Task | None, text: str, error: BaseException | None = None
+    ) -> None: ...
 
 
 async def wait_for(wait: Callable[[], Awaitable[object]], source: Hashable) -> None:

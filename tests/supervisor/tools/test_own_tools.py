@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import textwrap
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 import trio
 
+from actors import TaskStatus
+from actors.agent import (
+    Agent,
+    AgentContext,
+    AgentEvent,
+    AssistantMessage,
+    FinalResult,
+    ToolAnswer,
+    ToolUse,
+)
+from actors.testing import fake_env
 from supervisor.agents import AgentPolicy
+from supervisor.permissions import Permissions
+from supervisor.runtime import Warned, open_runtime
 from supervisor.tools import Field, Tool, ToolResult
 
 TOO_LONG = 20
@@ -153,3 +167,63 @@ async def test_a_tool_is_made_of_whatever_fits() -> None:
     made = tool("mcp__a-b_1", "x", fields, Acts())
     assert list(made.schema["properties"]) == ["a", "b"]
     assert (await made.call({"a": 1})).text == "{'a': 1, 'b': 0}"
+
+
+# What becomes of a call
+
+
+async def call_weather(
+    more: Any, *, also_before: bool = False
+) -> tuple[list[ToolAnswer], Any, list[str]]:
+    """Return what an agent is answered that calls Weather, what has become of it, and
+    what its host is warned of."""
+    answers: list[ToolAnswer] = []
+
+    async def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        uses = (ToolUse("use_1", "Weather", {}),)
+        if also_before:
+            assert context.tools
+        yield AssistantMessage("asking", uses)
+        told = await context.use_tools(uses)
+        answers.extend(told.tool_answers)
+        yield told
+        yield FinalResult("done")
+
+    policy = AgentPolicy(permissions=Permissions(mode="bypass"), tools=more)
+    with trio.fail_after(TOO_LONG):
+        async with open_runtime("/tasks", env=fake_env(), agents=policy) as runtime:
+            with runtime.events.subscribe() as events:
+                done = await runtime.run(Agent(run, "go"))
+                told = [it.text for it in events.drain() if isinstance(it, Warned)]
+    return answers, done, told
+
+
+async def test_what_is_no_result_is_an_error_that_says_what_it_must_be() -> None:
+    async def rain(call: object) -> Any:
+        await trio.lowlevel.checkpoint()
+        return "rain"
+
+    words = "act of Weather must return a ToolResult, not 'rain'"
+    with pytest.raises(TypeError, match=words):
+        await weather(rain).call({})
+    (answer,), done, warned = await call_weather(lambda *_: [weather(rain)])
+    assert answer.is_error and words in answer.text
+    assert done.status is TaskStatus.COMPLETED
+    assert [words in text for text in warned] == [True]
+
+
+async def test_the_host_is_told_of_an_error_in_its_tool_with_the_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def broken(call: object) -> ToolResult:
+        await trio.lowlevel.checkpoint()
+        raise LookupError("no such city")
+
+    caplog.set_level(logging.WARNING, "supervisor")
+    (answer,), done, warned = await call_weather(lambda *_: [weather(broken)])
+    text = "Weather failed: LookupError: no such city"
+    assert (answer.text, answer.is_error) == (text, True)
+    assert done.status is TaskStatus.COMPLETED
+    assert warned == [text]
+    (record,) = [it for it in caplog.records if text in it.getMessage()]
+    assert record.exc_text is not None and "in broken" in record.exc_text
