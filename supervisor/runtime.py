@@ -208,9 +208,9 @@ class Runtime:
 
     def _tools_of(self, agent_id: str) -> Iterable[Tool]:
         """Return the tools of the host for an agent, the more special ones last."""
-        more = self.agents.tools
-        tools = self.tools_for(agent_id)
-        return tools if more is None else [*tools, *more(self, agent_id)]
+        from .tools._set import more_tools
+
+        return [*self.tools_for(agent_id), *more_tools(self, agent_id)]
 
     # Starting tasks
 

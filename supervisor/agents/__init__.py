@@ -47,8 +47,10 @@ class AgentPolicy:
             ``Permissions(mode="bypass")`` everything.
         hooks: what is called when one starts, stops and uses a tool.
         tools: a function that is called with the runtime and the id of an agent. It
-            returns more tools for the agent, besides `Runtime.tools_for`. A tool of the
-            same name replaces one of these.
+            returns a list of `supervisor.tools.Tool` that the agent has besides those
+            of `Runtime.tools_for`. A tool of the same name replaces one of these. The
+            help of `supervisor.tools.Tool` has an example. An agent fails if the
+            function returns something else, or two tools of one name.
         max_depth: how many agents may be above one. With 0, no agent can start another.
         breaker: the number of calls of one tool with the same arguments, in a row, at
             which the call is refused. Later ones are refused, too, until the agent is

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from actors.agent import AgentFailed
 from actors.house import check_type
 
 from ..permissions import Permissions
 from ..settings import Settings, read_settings
 from ._agent import agent
+from ._arguments import repeated
 from ._bash import bash
 from ._judged import guard_of
 from ._send_message import send_message
@@ -78,3 +81,27 @@ def tools_for(
         return tools
     guard = guard_of(runtime, owner, permissions, tools)
     return [tool.guarded(guard) for tool in tools]
+
+
+def more_tools(runtime: Runtime, agent_id: str) -> Sequence[Tool]:
+    """Return the tools that `supervisor.agents.AgentPolicy.tools` adds for an agent.
+
+    Raises:
+        AgentFailed: if it returns something else. The agent's model cannot mend that,
+            so it is not the answer of a call.
+    """
+    make = runtime.agents.tools
+    made: object = () if make is None else make(runtime, agent_id)
+    if not isinstance(made, list | tuple):
+        raise _not_tools(repr(made))
+    tools = cast("Sequence[Any]", made)
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            raise _not_tools(repr(tool))
+    if twice := repeated(tool.name for tool in tools):
+        raise _not_tools(f"two of the name {twice[0]!r}")
+    return tools
+
+
+def _not_tools(what: str) -> AgentFailed:
+    return AgentFailed("error", f"AgentPolicy.tools must return Tools, not {what}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import textwrap
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -227,3 +228,27 @@ async def test_the_host_is_told_of_an_error_in_its_tool_with_the_traceback(
     assert warned == [text]
     (record,) = [it for it in caplog.records if text in it.getMessage()]
     assert record.exc_text is not None and "in broken" in record.exc_text
+
+
+@pytest.mark.parametrize("also_before", [False, True])
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (lambda *_: None, "AgentPolicy.tools must return Tools, not None"),
+        (lambda *_: weather(act), "must return Tools, not <Tool Weather>"),
+        (lambda *_: ["Weather"], "AgentPolicy.tools must return Tools, not 'Weather'"),
+        (lambda *_: {"Weather": weather(act)}, "must return Tools, not {'Weather': "),
+        (
+            lambda *_: [weather(act), weather(act)],
+            "AgentPolicy.tools must return Tools, not two of the name 'Weather'",
+        ),
+    ],
+)
+async def test_an_agent_fails_with_what_is_wrong_with_its_tools(
+    more: Any, words: str, also_before: bool
+) -> None:
+    """And its model is not told: it could not mend that."""
+    answers, done, _ = await call_weather(more, also_before=also_before)
+    assert answers == []
+    assert done.status is TaskStatus.FAILED
+    assert re.search(words, done.error.message)
