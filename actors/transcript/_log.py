@@ -195,6 +195,9 @@ class TranscriptLog:
         if len(rest) > LINE_LIMIT:
             self._warn("size", f"a message of {len(rest):,} bytes is not recorded")
             rest = encode(Unrecorded(1)) or b""
+        if self._missing and not self.lines and self._store.waiting < STORE_LIMIT:
+            # Those of others were in the way, and no write of its own has told of it.
+            self._tell_missing()
         if (
             self._missing
             or self._bytes - self.written.bytes >= LOG_LIMIT
@@ -231,7 +234,9 @@ class TranscriptLog:
         """Nothing more will be appended. What was appended is still written; if that
         fails, it is given up and told by a warning."""
         self._closed = True
-        if self.lines or self._missing:
+        if self._missing and not self.lines:
+            self._tell_missing()
+        if self.lines:
             self._store.want(self)
         else:
             self._store.forget(self)
@@ -268,8 +273,7 @@ class TranscriptLog:
             if self._closed:
                 self._give_up()
         if self._missing and not self.lines:
-            missing, self._missing = self._missing, 0
-            self._add(encode(Unrecorded(missing)) or b"")
+            self._tell_missing()
         if self._closed and not self.lines:
             self._store.forget(self)
 
@@ -295,6 +299,10 @@ class TranscriptLog:
         self._bytes += size
         store.waiting += size
         store.want(self)
+
+    def _tell_missing(self) -> None:
+        missing, self._missing = self._missing, 0
+        self._add(encode(Unrecorded(missing)) or b"")
 
     def _drop_written(self) -> None:
         lines = self.lines

@@ -369,6 +369,9 @@ class Outbox:
             deliver(note)
         # The boundary: whatever is wrong there, the record is told.
         except Exception as error:
+            if note._place == _ACKED:
+                # Only the last step of its ack has failed.
+                return note.ack("consumed")
             self._on_warning(f"notification {note.id} goes to the readers: {error!r}")
             return False
         return True

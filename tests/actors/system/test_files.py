@@ -183,6 +183,29 @@ def test_a_file_system_with_modes_of_its_own_is_put_up_with(
     assert modes == (0o300, 0o200)
 
 
+@posix
+@pytest.mark.parametrize("call", ["fstat", "fchmod"])
+def test_a_file_is_made_where_its_mode_can_neither_be_read_nor_set(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """OF11, P1: as on a file system that knows no modes; nothing stays open."""
+    before, real, paths = descriptors(), os.fstat, [tmp_path / n for n in "ab"]
+
+    def fails(*args: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def narrow(fd: int) -> os.stat_result:
+        return os.stat_result((stat.S_IFREG, *real(fd)[1:]))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", narrow)
+        patch.setattr(os, call, fails)
+        for path in paths:
+            files.reserve(path)
+    assert descriptors() <= before
+    assert all(path.read_bytes() == b"" for path in paths)
+
+
 # ---- Creating ----------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors import Context
 from actors.agent import (
     AssistantMessage,
     CompactBoundary,
@@ -41,7 +42,12 @@ from actors.testing import fake_env
 from actors.transcript import AgentMeta, TranscriptStore
 from actors.transcript import _log as _transcript_log
 from actors.transcript.hosting import transcript_writer
-from supervisor.tree import Backoff, child, open_supervisor
+from supervisor.tree import (
+    Backoff,
+    child,
+    open_dynamic_supervisor,
+    open_supervisor,
+)
 from tests.actors.transcript.transcripts import ID, recorder, rounds
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX files")
@@ -331,6 +337,114 @@ async def test_what_has_come_by_the_stop_is_written(tmp_path: Path) -> None:
     with trio.fail_after(30):
         await log.flush()
         await r.store.flush()
+
+
+async def test_what_the_disk_had_refused_is_written_at_the_stop() -> None:
+    """P2, TR2: a writer that waits for news when it is stopped tries again."""
+    env = fake_env({})
+    async with recorder(env=env) as r:
+        env.files.write_error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        log = r.store.open_log(ID)
+        log.append(UserMessage("one"))
+        await log.flush()
+        assert r.lines() == []
+        env.files.write_error = None
+        await trio.testing.wait_all_tasks_blocked()
+    assert [line["type"] for line in r.lines()] == ["user"]
+    assert r.store.waiting == 0
+
+
+async def test_nobody_waits_for_a_writer_that_has_failed_for_good() -> None:
+    """P2: as for one that was stopped."""
+    env = fake_env({})
+    where = env.files.make_directory(Path("/tasks"))
+    store = TranscriptStore(where, env, lambda *warning: None)
+
+    async def fails(ctx: Context[None]) -> None:
+        store.begin(ctx.ref)
+        raise Crash
+
+    with trio.fail_after(5):
+        async with open_dynamic_supervisor() as pool:
+            ref = await pool.start_child(child("writer", fails, restart="temporary"))
+            await ref.wait_stopped()
+            log = store.open_log(ID)
+            log.append(UserMessage("one"))
+            await log.flush()
+            store.write_meta(AgentMeta(agent_id=ID, run_id="r", status="running"))
+            await store.flush_meta(ID)
+            await store.flush()
+
+
+async def test_whoever_waits_for_a_meta_waits_for_the_write_under_way() -> None:
+    """TR2: a meta too is kept only when it is written."""
+    files = CountingFiles(gate=trio.CapacityLimiter(1))
+    env = attrs.evolve(fake_env({}), files=files)
+    async with recorder(env=env) as r:
+        assert files.gate is not None
+        kept: list[bool] = []
+
+        async def wait() -> None:
+            await r.store.flush_meta(ID)
+            kept.append(r.store.keeps_meta(ID))
+
+        async with trio.open_nursery() as nursery:
+            async with files.gate:
+                r.store.write_meta(AgentMeta(agent_id=ID, run_id="r", status="running"))
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.start_soon(wait)
+                await trio.testing.wait_all_tasks_blocked()
+                assert kept == []
+    assert kept == [True]
+
+
+class FailingOnce(CountingFiles):
+    """Refuses what is appended the first time."""
+
+    refused = False
+
+    def append_lines(self, path: Path, lines: bytes, *, durable: bool = False) -> None:
+        if not self.refused:
+            self.refused = True
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        super().append_lines(path, lines, durable=durable)
+
+
+async def test_a_flush_waits_for_an_attempt_with_all_that_it_wants() -> None:
+    """AG3: one that was under way and fails says nothing of what came after it."""
+    gate = trio.CapacityLimiter(1)
+    env = attrs.evolve(fake_env({}), files=FailingOnce(gate=gate))
+    seen: list[int] = []
+    async with recorder(env=env) as r:
+        log = r.store.open_log(ID)
+
+        async def flush() -> None:
+            await log.flush()
+            seen.append(len(r.lines()))
+
+        async with trio.open_nursery() as nursery:
+            async with gate:
+                log.append(UserMessage("one"))
+                await trio.testing.wait_all_tasks_blocked()
+                log.append(UserMessage("two"))
+                nursery.start_soon(flush)
+                await trio.testing.wait_all_tasks_blocked()
+            async with gate:  # behind the attempt that fails
+                await trio.testing.wait_all_tasks_blocked()
+                assert seen == []
+    assert seen == [2]
+
+
+async def test_the_writer_is_woken_once_however_often_it_is_wanted() -> None:
+    """P7: its mailbox holds no memory, whatever comes while it works."""
+    async with recorder() as r:
+        log = r.store.open_log(ID)
+        for number in range(200):
+            log.append(UserMessage(str(number)))
+            await trio.lowlevel.checkpoint()
+            writer = r.store._writer
+            assert writer is not None
+            assert len(writer.mailbox) <= 1
 
 
 class Crash(Exception):
@@ -684,6 +798,37 @@ async def test_more_than_may_wait_is_dropped_told_and_marked_in_the_file(
         assert len(mine) == 2  # the disk is full, and this is dropped
 
 
+@pytest.mark.parametrize("closes", [False, True])
+async def test_who_has_to_wait_for_others_alone_goes_on_when_the_disk_does(
+    monkeypatch: pytest.MonkeyPatch, closes: bool
+) -> None:
+    """TR2, P7: what is dropped for the sake of all agents is dropped only as long as
+    all of them wait, told in its place, and leaves no log behind."""
+    monkeypatch.setattr(_transcript_log, "STORE_LIMIT", 1000)
+    env = fake_env({})
+    async with recorder(env=env) as r:
+        log, other = r.store.open_log(ID), r.store.open_log("other")
+        env.files.write_error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        other.append(UserMessage("x" * 2000))
+        await other.flush()
+        log.append(UserMessage("dropped"))
+        env.files.write_error = None
+        await r.store.flush()
+        assert r.store.waiting == 0
+        if closes:
+            log.close()
+            log = r.store.open_log(ID)
+        log.append(UserMessage("kept"))
+        await log.flush()
+        transcript = await r.store.load(ID)
+        assert transcript is not None
+        assert transcript.missing == 1
+        assert [getattr(it, "text", "") for it in transcript.messages][-1] == "kept"
+        log.close()
+        await r.store.flush()
+        assert list(r.store._logs) == ["other"]
+
+
 async def test_one_message_may_wait_however_large_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -781,6 +926,39 @@ async def test_the_newest_branch_counts_even_if_the_clock_went_back(
         after = await r.store.load(ID) if given else None
         await r.record(UserMessage("Go on."), after=after)
         assert (await r.messages())[-1] == UserMessage("Go on.")
+
+
+class Hands:
+    """A clock that is set by hand."""
+
+    hour = 1
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, self.hour, tzinfo=UTC)
+
+
+async def test_a_log_that_is_sent_back_is_the_newest_branch_whatever_the_clock(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """TR3, TR14: also where what it leaves behind is written with it."""
+    hands, files = Hands(), CountingFiles(gate=trio.CapacityLimiter(1))
+    env = attrs.evolve(fake_env({}), files=files, clock=hands)
+    async with recorder(env=env) as r:
+        log = r.store.open_log(ID)
+        log.append(UserMessage("one"))
+        await log.flush()
+        after = await r.store.load(ID)
+        assert files.gate is not None
+        async with files.gate:
+            log.append(UserMessage("two"))
+            await trio.testing.wait_all_tasks_blocked()
+            for hands.hour in (3, 2):
+                await trio.sleep(1)
+                if hands.hour == 2:
+                    log = r.store.open_log(ID, after=after)
+                log.append(UserMessage(f"at {hands.hour}"))
+        await log.flush()
+        assert [m.text for m in await r.messages()] == ["one", "at 2"]
 
 
 async def test_a_log_can_be_sent_back_to_where_a_load_ended() -> None:

@@ -457,3 +457,31 @@ async def test_a_loop_that_fails_is_run_again_with_what_it_had_said(
     first, second = histories
     assert first == ["the prompt"]
     assert second[:2] == ["the prompt", "half of it"]
+
+
+async def test_the_directory_says_in_which_run_an_agent_is(tmp_path: Path) -> None:
+    """AG9, TR7: also in one that follows a failure, for whoever goes on with it."""
+    began, end = trio.Event(), trio.Event()
+    runs: list[str] = []
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        runs.append("run")
+        if len(runs) == 1:
+            raise ValueError("broken")
+        began.set()
+        await end.wait()
+        yield FinalResult("done")
+
+    async with open_runtime(tmp_path) as runtime:
+        task = await runtime.launch(
+            agent(loop), restart="transient", backoff=Backoff(0.01, 0.01)
+        )
+        first = task.snapshot().run_id
+        with trio.fail_after(TOO_LONG):
+            await began.wait()
+            await runtime.transcripts.flush()
+            meta = runtime.agent_meta(task.id)
+            assert meta is not None
+            assert first != meta.run_id == task.snapshot().run_id
+            end.set()
+            await task.wait()

@@ -317,6 +317,18 @@ def test_what_a_reader_took_and_did_not_acknowledge_is_found_again() -> None:
     assert box.all().unacknowledged() == []
 
 
+def test_what_a_turn_took_and_acknowledged_is_kept_no_longer() -> None:
+    """P4, flat memory: it is not found again."""
+    box = Box()
+    note = box.add("a")
+    box.publish()
+    queue = box.outbox.ready_for("a", everyone=False)
+    assert box.outbox.take(queue, deferred=False, offered=True) is note
+    assert box.of("a").unacknowledged() == [note]
+    assert note.ack()
+    assert box.of("a").unacknowledged() == []
+
+
 def test_what_the_readers_of_one_view_took_is_not_kept_for_the_others() -> None:
     """Flat memory: neither view may hold what it has no more."""
     box = Box()
@@ -389,6 +401,31 @@ def test_a_routed_record_may_be_acknowledged_while_it_is_handed_over() -> None:
     assert note.acked == "consumed" and box.outbox.unacknowledged == 0
     assert box.acks == [(note.id, "consumed")]
     assert not box.outbox.is_waiting(note)
+
+
+def test_an_ack_that_fails_while_it_is_handed_over_brings_no_record_back() -> None:
+    """P4: it is acknowledged once, and counted once."""
+
+    def ends(note: Notification) -> None:
+        note.ack("consumed")
+
+    box = Box()
+    on_ack, left = box.outbox._on_ack, 1
+
+    def fails_once(note: Notification, how: Ack) -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise MemoryError
+        on_ack(note, how)
+
+    box.outbox._on_ack = fails_once
+    note = box.add("a", deliver=ends)
+    box.publish()
+    for found in box.of("a").drain():
+        found.ack()
+    assert box.acks == [(note.id, "consumed")]
+    assert box.outbox.unacknowledged == 0
 
 
 def test_a_record_that_cannot_be_handed_over_goes_to_the_readers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from functools import partial
 
 import pytest
 import trio
@@ -10,7 +11,7 @@ import trio.testing
 
 from supervisor._delivery.outbox import Notification
 from supervisor._delivery.turns import Turn
-from supervisor._delivery.wakes import Wake, as_reminder
+from supervisor._delivery.wakes import Wake, Wakes, as_reminder
 from tests.supervisor.delivery.boxes import Box
 from tests.supervisor.delivery.hosts import Host, next_of, started
 
@@ -257,3 +258,25 @@ async def test_of_very_many_a_wake_tells_what_a_model_can_read() -> None:
     assert {note.acked for note in notes} == {"delivered"}
     for told in (first, *host.wakes):
         assert len(as_reminder(told)) < 300_000
+
+
+async def test_whoever_waits_for_a_wake_hears_that_the_runtime_begins_to_close() -> (
+    None
+):
+    """Also where nothing has ended; with ``after_end`` it waits on."""
+    box = Box()
+    ended: list[bool] = []
+
+    async def wait(after_end: bool) -> None:
+        with pytest.raises(StopAsyncIteration):
+            await anext(Wakes(box.parents.of("a"), 0.0, after_end=after_end))
+        ended.append(after_end)
+
+    async with started(partial(wait, False), partial(wait, True)):
+        await trio.testing.wait_all_tasks_blocked()
+        box.outbox.begin_end()
+        await trio.testing.wait_all_tasks_blocked()
+        assert ended == [False]
+        box.outbox.close()
+        await trio.testing.wait_all_tasks_blocked()
+        assert ended == [False, True]

@@ -22,7 +22,8 @@ from actors.agent import AgentContext, AgentEvent, FinalResult
 from actors.shell import Shell
 from actors.testing import fake_env
 from supervisor._life.life import Life
-from supervisor.runtime import Limits, TaskEnded, open_runtime
+from supervisor.lowlevel import life_of
+from supervisor.runtime import Acked, Limits, Notified, TaskEnded, open_runtime
 from supervisor.tree import Gap
 from tests.supervisor.jobs import Job, agent, forever, returns, waits_for
 
@@ -291,3 +292,57 @@ async def test_an_agent_that_ends_after_the_writer_of_transcripts_is_told(
         assert ends == [task.id]
         assert [n.task_id for n in runtime.notifications.drain()] == [task.id]
         assert (await runtime.run(returns("x"))).status is TaskStatus.COMPLETED
+
+
+class StruckOnce:
+    """Does what ``real`` does, but fails the first time ``name`` is called and
+    ``fails`` says so of its first argument."""
+
+    def __init__(
+        self, real: object, name: str, fails: Callable[[object], bool]
+    ) -> None:
+        self._real = real
+        self._name = name
+        self._fails = fails
+        self.left = 1
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self._real, name)
+        if name != self._name:
+            return found
+
+        def call(first: object, *rest: object) -> object:
+            if self.left and self._fails(first):
+                self.left -= 1
+                raise MemoryError
+            return found(first, *rest)
+
+        return call
+
+
+async def test_the_notifier_is_told_of_an_end_though_it_could_not_be_at_first() -> None:
+    """P4: its notification waits for no other one."""
+    async with open_runtime("/tasks", env=fake_env()) as runtime:
+        delivery = life_of(runtime).delivery
+        struck = StruckOnce(delivery.notifier, "tell", lambda _: True)
+        delivery.notifier = struck  # type: ignore[assignment]
+        task = await runtime.launch(returns("done"), owner="main")
+        with trio.fail_after(5):
+            note = await anext(runtime.notifications_for("main"))
+        assert note.task_id == task.id
+        assert (struck.left, delivery.refused) == (0, 0)
+
+
+async def test_a_silent_end_is_told_once_though_its_ack_could_not_be_at_first() -> None:
+    """SD2, P4."""
+    async with open_runtime("/tasks", env=fake_env()) as runtime:
+        delivery = life_of(runtime).delivery
+        events = runtime.events.subscribe()
+        struck = StruckOnce(delivery._events, "emit", lambda kind: kind is Acked)
+        delivery._events = struck  # type: ignore[assignment]
+        task = await runtime.launch(returns("done"), notify="silent")
+        await task.wait()
+        told = [type(event) for event in events.drain()]
+        assert struck.left == 0
+        assert [told.count(kind) for kind in (Notified, Acked)] == [1, 1]
+        assert delivery.outbox.unacknowledged == 0

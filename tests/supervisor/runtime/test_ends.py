@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from actors import Context
+from actors.testing import fake_env
 from actors.work import Report
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
@@ -375,3 +376,24 @@ async def test_remaining_counts_the_background_tasks_of_one_owner(
                 "true",
             )
             nursery.cancel_scope.cancel()
+
+
+async def test_an_end_that_a_silent_stop_has_not_seen_is_told_as_launch_said(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """SD2, N1: who stopped it could not tell of it."""
+    end = trio.Event()
+
+    async def stubborn(ctx: Context[object], report: Report) -> None:
+        with trio.CancelScope(shield=True):
+            await end.wait()
+
+    async with open_runtime("/tasks", env=fake_env()) as runtime:
+        task = await runtime.launch(Job(stubborn, shutdown=0.1))
+        await trio.testing.wait_all_tasks_blocked()
+        assert (await runtime.stop(task, notify="silent")).survivors
+        assert task.snapshot().notify == "wake"
+        end.set()
+        await task.wait()
+        (note,) = runtime.notifications.drain()
+        assert note.task_id == task.id

@@ -189,6 +189,105 @@ async def test_two_runtimes_that_revive_one_agent_at_once_begin_one_run(
                 assert meta.run_id == first.get(id).run_id
 
 
+async def test_an_agent_that_one_runtime_refuses_to_resume_is_free_for_another(
+    world: Env, tmp_path: Path
+) -> None:
+    """AG26: who does not go on with it does not have it."""
+    with trio.fail_after(LONG):
+        async with open_runtime(tmp_path, env=world, agents=POLICY) as first:
+            id = await completed(first)
+            await first.transcripts.flush()
+            async with open_runtime(
+                tmp_path, env=another(world), agents=AgentPolicy()
+            ) as second:
+                with pytest.raises(ResumeRefused, match="with which loop"):
+                    await second.resume(id)
+                assert (await (await first.resume(id)).wait()).error is None
+
+
+async def test_an_agent_is_kept_until_the_directory_knows_of_its_end(
+    tmp_path: Path,
+) -> None:
+    """AG26: also by who refuses to resume it, or another one would go on with it."""
+    world = fake_env()
+    async with open_runtime(tmp_path, env=world, agents=POLICY) as runtime:
+        task = await runtime.launch(Agent(works, "go", one_shot=True))
+        await runtime.transcripts.flush()
+        world.files.write_error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        await task.stop()
+        with pytest.raises(ResumeRefused, match="one-shot"):
+            await runtime.resume(task.id)
+        other = world.files.share(tmp_path)
+        assert other.holder(task.id) is not None
+        world.files.write_error = None
+        await runtime.transcripts.flush()
+        assert other.holder(task.id) is None
+        other.close()
+
+
+async def test_an_agent_that_is_about_to_run_again_is_not_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AG26: though the directory knows of its last end only now."""
+    world = fake_env()
+    async with open_runtime(tmp_path, env=world, agents=POLICY) as runtime:
+        task = await runtime.launch(Agent(answers, "go"))
+        await runtime.transcripts.flush()
+        replace, is_full = world.files.replace, True
+
+        def replace_late(path: Path, contents: bytes) -> None:
+            if is_full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            replace(path, contents)
+
+        monkeypatch.setattr(world.files, "replace", replace_late)
+        await task.wait()
+        other, load = world.files.share(tmp_path), runtime.transcripts.load
+
+        async def load_late(agent_id: str) -> Any:
+            nonlocal is_full
+            assert not runtime.transcripts.keeps_meta(agent_id)
+            is_full = False
+            await runtime.transcripts.flush()
+            assert runtime.transcripts.keeps_meta(agent_id)
+            assert other.holder(agent_id) is not None
+            return await load(agent_id)
+
+        monkeypatch.setattr(runtime.transcripts, "load", load_late)
+        assert (await (await runtime.resume(task.id)).wait()).error is None
+        await runtime.transcripts.flush()
+        assert other.holder(task.id) is None
+        other.close()
+
+
+async def test_an_agent_that_ends_elsewhere_just_now_is_not_abandoned(
+    world: Env, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AG26: its end is not written over, and it is free for everybody."""
+    with trio.fail_after(LONG):
+        async with open_runtime(tmp_path, env=world, agents=POLICY) as before:
+            id = (await before.launch(Agent(works, "go"))).id
+            await before.transcripts.flush()
+        async with open_runtime(tmp_path, env=world, agents=POLICY) as runtime:
+            share, file = runtime._life.share, tmp_path / f"agent-{id}.meta.json"
+            claim = share.claim
+
+            def ends_first(name: str) -> str | None:
+                said, _ = world.files.read_tail(file, 2**20)
+                assert b'"status":"running"' in said
+                world.files.replace(file, said.replace(b"running", b"completed"))
+                return claim(name)
+
+            monkeypatch.setattr(share, "claim", ends_first)
+            assert not runtime.abandon_agent(id)
+            await runtime.transcripts.flush()
+            meta = runtime.agent_meta(id)
+            assert meta is not None and meta.status == "completed"
+            other = world.files.share(tmp_path)
+            assert other.claim(id) is None
+            other.close()
+
+
 async def test_an_agent_that_has_run_elsewhere_goes_on_from_there(
     world: Env, tmp_path: Path
 ) -> None:
@@ -442,6 +541,103 @@ async def test_no_agent_runs_in_two_whatever_becomes_of_the_lock_file(
 
 
 @linux
+@pytest.mark.parametrize("how", ["replaced", "directory", "fifo"])
+def test_claims_are_had_and_told_in_a_directory_that_takes_the_place_of_theirs(
+    tmp_path: Path, how: str
+) -> None:
+    """AG26: whatever its lock file is."""
+    directory = tmp_path / "tasks"
+    directory.mkdir()
+    files = real_env().files
+    first = files.share(directory)
+    assert first.claim("a") is None
+    disturb(directory, "another directory")
+    disturb(directory, how)
+    second = files.share(directory)
+    assert first.holder("b") is None  # it looks where the directory is
+    who = f"another runtime of this process, {os.getpid()}"
+    assert second.claim("a") == second.holder("a") == who
+    first.close()
+    assert second.holder("a") is None and second.claim("a") is None
+    second.close()
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@linux
+@pytest.mark.parametrize("how", ["replaced", "fifo"])
+def test_a_lock_file_that_is_changed_again_and_again_takes_no_descriptors(
+    tmp_path: Path, how: str
+) -> None:
+    """P1."""
+    share = real_env().files.share(tmp_path)
+    assert share.claim("a") is None
+    count = descriptors()
+    for number in range(5):
+        disturb(tmp_path, how)
+        assert share.claim(f"a{number}") is None
+    assert descriptors() <= count
+    share.close()
+
+
+@linux
+def test_a_directory_at_which_nobody_can_look_takes_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P1: nor does one that is asked about after the end."""
+    count = descriptors()
+
+    def fails(fd: int) -> os.stat_result:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", fails)
+        share = real_env().files.share(tmp_path)
+    assert descriptors() == count
+    share.close()
+    share.is_alone()
+    assert descriptors() == count
+
+
+_CLAIMS = """
+import sys
+from pathlib import Path
+from actors.env import real_env
+share = real_env().files.share(Path(sys.argv[1]))
+print(share.claim("a"), flush=True)
+sys.stdin.readline()
+print(share.holder("b"), flush=True)
+sys.stdin.readline()
+"""
+
+
+@linux
+def test_another_process_is_told_by_its_id_also_in_a_new_lock_file(
+    tmp_path: Path,
+) -> None:
+    """AG26: it tells its name where it looks."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _CLAIMS, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        share = real_env().files.share(tmp_path)
+        for how in ("found", "replaced"):
+            if how == "replaced":
+                disturb(tmp_path, how)
+                process.stdin.write("look\n")
+            assert process.stdout.readline() == "None\n"
+            assert share.claim("a") == f"process {process.pid}"
+        share.close()
+        process.stdin.write("end\n")
+
+
+@linux
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -619,6 +815,86 @@ def test_whichever_locks_fail_no_two_go_on_with_an_unfinished_agent(
     if others == "well":
         # Who has no fault is not kept from it by who has.
         assert went > 2**6
+
+
+@linux
+def test_a_claim_that_is_locked_at_last_is_released_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AG26: who else has the directory open has nothing to do with it any more."""
+    files = real_env().files
+    first, second = files.share(tmp_path), files.share(tmp_path)
+    locks = Locks(monkeypatch)
+    locks.fails = lambda call: True
+    assert first.claim("a") is None
+    assert first.holder("a") is not None
+    locks.faulty = False
+    assert first.claim("a") is None
+    first.release("a")
+    assert first.holder("a") is None
+    for share in (first, second):
+        share.close()
+
+
+@linux
+def test_of_two_who_claim_at_once_without_a_lock_file_one_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AG26: the other one claims between the look and the lock of the first."""
+    files = real_env().files
+    disturb(tmp_path, "directory")
+    first, second = files.share(tmp_path), files.share(tmp_path)
+    locks, told = Locks(monkeypatch), list[str | None]()
+
+    def meanwhile(call: int) -> bool:
+        if call == 2:
+            locks.faulty = False
+            told.append(second.claim("a"))
+        return False
+
+    locks.fails = meanwhile
+    told.append(first.claim("a"))
+    assert told[0] is None and told[1] is not None
+    second.release("a")
+    assert first.claim("a") is None
+    for share in (first, second):
+        share.close()
+
+
+@linux
+def test_where_only_the_lock_file_has_locks_a_new_one_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AG26: as soon as who has a name looks."""
+    files = real_env().files
+    first, second = files.share(tmp_path), files.share(tmp_path)
+    locks = Locks(monkeypatch)
+    locks.number, locks.fails = errno.EOPNOTSUPP, lambda call: True
+    locks.spares = tmp_path / "agents.lock"
+    assert first.claim("a") is None
+    disturb(tmp_path, "replaced")
+    first.holder("b")
+    assert second.claim("a") is not None
+    for share in (first, second):
+        share.close()
+
+
+@linux
+def test_a_claim_that_nobody_can_see_is_released_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AG26: also where only the looks at its lock have failed."""
+    files = real_env().files
+    first, second = files.share(tmp_path), files.share(tmp_path)
+    locks = Locks(monkeypatch)
+    locks.number, locks.fails = errno.EOPNOTSUPP, lambda call: call in (2, 4)
+    assert first.claim("a") is None
+    locks.faulty = False
+    assert second.claim("a") is not None
+    first.release("a")
+    assert second.claim("a") is None
+    for share in (first, second):
+        share.close()
 
 
 @linux

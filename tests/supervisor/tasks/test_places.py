@@ -488,6 +488,73 @@ async def test_who_was_moved_to_the_background_shares_its_place_until_one_ends(
         await check_books(runtime, 1)
 
 
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_nobody_shares_the_place_of_a_child_that_has_none(
+    tmp_path: Path, comes_back: bool
+) -> None:
+    """Brief section 4: it has lent it, or waits to have it again."""
+    gate, end = trio.Event(), trio.Event()
+    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+        life = life_of(runtime)
+
+        async def child(ctx: Context[object], report: Report) -> None:
+            await life.wait_for(gate.wait)
+
+        async def parent(ctx: Context[object], report: Report) -> None:
+            assert (await runtime.run(Job(child))).status is RUNNING
+            await end.wait()
+
+        task = await runtime.launch(Job(parent))
+        await trio.testing.wait_all_tasks_blocked()
+        other = await runtime.launch(waits_for(end))
+        assert other.status is RUNNING
+        if comes_back:
+            gate.set()
+            await trio.testing.wait_all_tasks_blocked()
+        (waited,) = (it for it in life.table.live.values() if not it.background)
+        assert life.move(waited)
+        await trio.testing.wait_all_tasks_blocked()
+        assert [it.task_id for it in at_work(runtime)] == [other.id]
+        assert shared(runtime) == 0
+        end.set()
+        gate.set()
+        await task.wait()
+        await check_books(runtime, 1)
+
+
+async def test_who_stops_a_task_without_a_place_waits_for_its_own(
+    tmp_path: Path,
+) -> None:
+    """CO10: the end of that gives none back."""
+    begun, go, end, passed = (trio.Event() for _ in range(4))
+    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+        life = life_of(runtime)
+
+        async def child(ctx: Context[object], report: Report) -> None:
+            begun.set()
+            await life.wait_for(trio.sleep_forever)
+
+        async def parent(ctx: Context[object], report: Report) -> None:
+            stopped = await runtime.launch(Job(child))
+            await life.wait_for(begun.wait)
+            await go.wait()
+            await stopped.stop()
+            passed.set()
+
+        task = await runtime.launch(Job(parent))
+        await trio.testing.wait_all_tasks_blocked()
+        other = await runtime.launch(waits_for(end))
+        assert other.status is PENDING
+        go.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert [it.task_id for it in at_work(runtime)] == [other.id]
+        assert not passed.is_set()
+        end.set()
+        await task.wait()
+        assert passed.is_set()
+        await check_books(runtime, 1)
+
+
 # Other waits of a task
 
 

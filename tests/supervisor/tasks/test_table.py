@@ -121,3 +121,21 @@ def test_a_task_that_is_released_twice_is_forgotten_in_its_turn() -> None:
     # Those that are forgotten already take nobody's place either.
     assert [table.release(task) for task in tasks[:HISTORY]] == [None] * HISTORY
     assert table.all() == tasks[HISTORY:]
+
+
+def test_the_first_to_end_is_forgotten_first_though_another_was_resumed() -> None:
+    """In whatever order they were let go."""
+    table = Table()
+    ended = [make(f"a{number}") for number in range(HISTORY)]
+    for task in ended:
+        table.add(task)
+    for task in ended:
+        table.end(task)
+    for number in (0, 9, 1, 10, 11, 2, *range(3, 9), *range(12, HISTORY)):
+        assert table.release(ended[number]) is None
+    table.replace(ended[0], make("a0"))
+    later = [make("b0"), make("b1")]
+    for task in later:
+        table.add(task)
+        table.end(task)
+    assert [table.release(task) for task in later] == [None, ended[1]]

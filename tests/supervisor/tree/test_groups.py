@@ -435,3 +435,22 @@ async def test_two_crashes_and_a_failed_attempt_count_twice_in_either_order(firs
             event.set()
         await wait_all_tasks_blocked()
         assert set(states(sup).values()) == {"running"}
+
+
+async def test_a_group_that_everybody_has_left_delays_no_other(autojump_clock):
+    """B29: it waits for nobody, so what fails next waits for its own backoff only."""
+    journal = []
+    specs = [
+        one("a", journal, backoff=Backoff(100, 100)),
+        one("b", journal, backoff=Backoff(1, 1)),
+    ]
+    async with open_supervisor(specs, strategy="one_for_all", intensity=9) as sup:
+        crash(sup, "a")
+        await trio.sleep(1)
+        await sup.terminate_child("a")
+        await sup.terminate_child("b")
+        await sup.delete_child("a")
+        await sup.restart_child("b")
+        crash(sup, "b")
+        await trio.sleep(2)
+        assert states(sup) == {"b": "running"}
