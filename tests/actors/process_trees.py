@@ -81,7 +81,11 @@ def alive(pid: int) -> bool:
 
 
 def living(word: str) -> list[int]:
-    """Return the processes that have ``word`` in their command line."""
+    """Return the processes that have ``word`` in their command line.
+
+    One that executes another program just now has no command line, and is hidden where
+    /proc hides those of others: who knows that somebody lives looks `until` it is seen.
+    """
     found: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -330,7 +330,8 @@ async def test_terminate_reaches_every_member_also_a_stopped_one() -> None:
             f"kill -STOP $!; sleep {n}",
         )
         await until(lambda: len(living(f"sleep\0{n}")) == 4)
-        assert set(await tree.members()) == set(living(n))
+        members = set(await tree.members())
+        await until(lambda: members == set(living(n)))
         tree.terminate()
         await tree.wait_gone()
         assert living(n) == []
@@ -426,7 +427,8 @@ async def test_a_leftover_of_one_tree_does_not_delay_another() -> None:
             with trio.fail_after(1):
                 await other.wait_gone()
         await until(lambda: living(f"sleep\0{n}"))
-        assert [pid for pid in await first.members() if pid in living(n)]
+        members = set(await first.members())
+        await until(lambda: members & set(living(n)))
         first.kill()
         await first.wait_gone()
         assert living(n) == []
@@ -440,10 +442,10 @@ async def test_stopping_one_tree_touches_no_other() -> None:
         await until(lambda: len(living(f"sleep\0{n}")) == 9)
         trees[1].kill()
         await trees[1].wait_gone()
-        assert len(living(f"sleep\0{n}")) == 6
+        await until(lambda: len(living(f"sleep\0{n}")) == 6)
         trees[0].terminate()
         await trees[0].wait_gone()
-        assert len(living(f"sleep\0{n}")) == 3
+        await until(lambda: len(living(f"sleep\0{n}")) == 3)
         assert len(await trees[2].members()) == 4
 
 
@@ -852,7 +854,7 @@ async def test_an_orphan_that_gave_up_everything_is_still_known() -> None:
         assert len(await tree.members()) == 2
         tree.kill()
         await tree.wait_gone()
-        assert len(living(f"sleep\0{n}")) == 1
+        await until(lambda: len(living(f"sleep\0{n}")) == 1)
         ended.kill()
         await ended.wait_gone()
         assert living(n) == []
@@ -872,7 +874,7 @@ async def test_two_runtimes_do_not_touch_each_other() -> None:
         first.kill()
         await first.wait_gone()
         await one.aclose()
-        assert len(living(f"sleep\0{n}")) == 2
+        await until(lambda: len(living(f"sleep\0{n}")) == 2)
         assert len(await second.members()) == 3
 
 

@@ -240,7 +240,7 @@ async def test_nothing_of_a_tree_on_a_terminal_escapes(
         holder = int(found[3])
         assert alive(holder)
         members = await tree.members()
-        assert {*living(n), tree.pid} == {*members}
+        await until(lambda: {*living(n), tree.pid} == {*members})
         if how == "aclose":
             await tree.aclose()
         else:
@@ -292,7 +292,7 @@ async def test_on_a_terminal_each_sign_alone_tells_whose_an_orphan_is(
             getattr(tree, how)()
             await tree.wait_gone()
         assert living(f"sleep\0{n}\0") == []
-        assert len(living(n)) == len(others)
+        await until(lambda: len(living(n)) == len(others))
 
 
 @sees_guardians

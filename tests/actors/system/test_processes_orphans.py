@@ -18,6 +18,7 @@ from tests.actors.process_trees import (
     open_processes,
     read_line,
     shell,
+    until,
     unused_seconds,
 )
 from tests.actors.system import beset_guardian
@@ -95,7 +96,7 @@ async def test_a_parent_that_ends_during_a_look_leaves_nobody_unseen(
             await trio.lowlevel.wait_readable(pidfd)
             os.close(pidfd)
         assert await tree.members() == (child,)
-        assert living(n) == [child]
+        await until(lambda: living(n) == [child])
         tree.kill()
         await tree.wait_gone()
         assert living(n) == []

@@ -70,7 +70,7 @@ async def test_a_program_that_overwrites_its_environment_is_found(how: str) -> N
         tree = await python(processes, OVERWRITES, n, marker="a")
         assert await read_line(tree) == "ready"
         assert len(await tree.members()) == 2
-        assert len(living(n)) == 2
+        await until(lambda: len(living(n)) == 2)
         if how == "kill":
             tree.kill()
             await tree.wait_gone()
@@ -91,7 +91,7 @@ async def test_all_of_them_at_once_end_one_by_one() -> None:
         await until(lambda: len(living(f"sleep\0{n}")) >= 19)
         left = {name: set(await tree.members()) for name, tree in trees.items()}
         for name, tree in trees.items():
-            assert left[name] & set(living(f"sleep\0{n}"))
+            await until(lambda: left[name] & set(living(f"sleep\0{n}")))  # noqa: B023 - asked at once
             tree.kill()
             await tree.wait_gone()
             assert not any(map(alive, left.pop(name)))
