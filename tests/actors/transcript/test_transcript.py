@@ -475,7 +475,7 @@ class CrashAt:
 
     def __call__(self, frame: FrameType, event: str, arg: object) -> Any:
         code = frame.f_code
-        if code.co_name in WRITER.get(frame.f_globals["__name__"], ()):
+        if code.co_name in WRITER.get(frame.f_globals.get("__name__", ""), ()):
             return self.at_line
         return None
 

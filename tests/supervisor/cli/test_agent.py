@@ -176,7 +176,7 @@ async def test_a_step_that_runs_an_agent_waits_until_it_runs(tmp_path: Path) -> 
         "agents:\n"
         "  first: {prompt: Go., turns: [{think: 0.2, text: Done.}]}\n"
         "  lead: {prompt: Go., turns: [{text: 'A.', tools:"
-        " [{Bash: {command: sleep 600}}]}]}\n"
+        " [{Bash: {command: sleep 600}}]}, {think: 600, text: Done.}]}\n"
         "host: [{run: first}, {run: lead}, {background: lead}, {stop: lead}]\n"
     )
     done = await agent(tmp_path, path, TRIO_SUPERVISOR_MAX_AGENTS="1")
