@@ -29,7 +29,6 @@ from .._kernel.public import publish as _publish
 from .._kernel.ref import ActorRef
 from ..agent._events import Message
 from ..env import Env, Files
-from ..output import Growth
 from ._log import LogJob, TranscriptLog
 from ._meta import META_LIMIT, AgentMeta, decode_meta, encode_meta
 from ._reading import Transcript, read_tail, read_transcript
@@ -128,7 +127,8 @@ class TranscriptStore:
         self._metas: dict[str, AgentMeta] = {}
         """The newest ones, until they are written."""
         self._metas_warned: dict[str, set[object]] = {}
-        self._settled = Growth()
+        # Of those who wait for the outcome of an attempt to write.
+        self._waits: dict[trio.CancelScope, None] = {}
         # What the writer is to write next.
         self._wanted_logs: dict[str, TranscriptLog] = {}
         self._wanted_metas: dict[str, AgentMeta] = {}
@@ -430,19 +430,19 @@ class TranscriptStore:
     async def wait_settled(self) -> None:
         """Wait until something has come of an attempt to write, or nothing ever will;
         it may return before."""
-        if self._writer is None:
-            await self._settled.wait()
-            return
-        async with trio.open_nursery() as nursery:
-            # One that has crashed may be started again, and does not know whether.
-            nursery.start_soon(self._stop_with, self._writer)
-            await self._settled.wait()
-            nursery.cancel_scope.cancel()
-
-    async def _stop_with(self, writer: ActorRef[None]) -> None:
-        await writer.wait_stopped()
-        if self._writer is writer:
-            self.stop()
+        # A scope and no nursery, which would put a cancellation into a group.
+        with trio.CancelScope() as scope:
+            self._waits[scope] = None
+            try:
+                if (writer := self._writer) is None:
+                    await trio.sleep_forever()
+                else:
+                    # One that has crashed does not know whether another follows.
+                    await writer.wait_stopped()
+                    if self._writer is writer:
+                        self.stop()
+            finally:
+                del self._waits[scope]
 
     def forget(self, log: TranscriptLog) -> None:
         """Note that nothing more will come from ``log``."""
@@ -539,13 +539,17 @@ class TranscriptStore:
         """Note that the writer was stopped, so that nobody waits for it."""
         self.is_stopped = True
         self._writer = None
-        self._settled.grew()
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        for scope in self._waits:
+            scope.cancel()
 
     def _settle(self) -> None:
         while self._jobs:
             self._jobs[-1].settle()
             self._jobs.pop()
-        self._settled.grew()
+        self._end_waits()
 
 
 def _check(agent_id: str) -> str:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -433,6 +434,33 @@ async def test_a_flush_waits_for_an_attempt_with_all_that_it_wants() -> None:
                 await trio.testing.wait_all_tasks_blocked()
                 assert seen == []
     assert seen == [2]
+
+
+async def test_a_wait_that_is_cancelled_is_cancelled_and_not_a_group() -> None:
+    """P5: whoever looks for it finds it as after any other wait."""
+    seen: list[type[BaseException]] = []
+    gate = trio.CapacityLimiter(1)
+    env = attrs.evolve(fake_env({}), files=CountingFiles(gate=gate))
+    async with recorder(env=env) as r, gate:
+        log = r.store.open_log(ID)
+        log.append(UserMessage("one"))
+        r.store.write_meta(AgentMeta(agent_id=ID, run_id="r", status="running"))
+        for wait in (log.flush, r.store.flush, partial(r.store.flush_meta, ID)):
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(cancel_when_blocked, scope)
+                    try:
+                        await wait()
+                    except BaseException as error:
+                        seen.append(type(error))
+                        raise
+            assert scope.cancelled_caught
+    assert seen == [trio.Cancelled] * 3
+
+
+async def cancel_when_blocked(scope: trio.CancelScope) -> None:
+    await trio.testing.wait_all_tasks_blocked()
+    scope.cancel()
 
 
 async def test_the_writer_is_woken_once_however_often_it_is_wanted() -> None:
