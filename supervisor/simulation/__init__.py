@@ -1,0 +1,82 @@
+"""A trio program under a schedule, a clock and faults that are decided, and so can be
+had again.
+
+    from supervisor.simulation import explore, simulate
+
+    async def program(sim):                      # an ordinary trio program
+        ...
+
+    explore(program, seeds=2000)                 # many schedules
+    simulate(program, seed=7)                    # one run
+
+It needs nothing of this package but trio: any trio program will do.
+"""
+
+# General layout:
+# _trio          the only file with private names of trio: whose step it is, and when
+# _policies _tape _shrink _report
+#                who takes the next step, what was decided, how it is made smaller and
+#                told: pure
+# _sites         where a task is, in lines of the program
+# _patches       what of trio a run has to see
+# _run           one run: schedule, time, log, digest, and its end
+# _targets _points _watch
+#                whom to strike, when, and what is wrong without any assert
+# _sim           what a program sees
+# _simulate _explore
+#                one run, many schedules
+
+from __future__ import annotations
+
+from ._errors import (
+    Deadlock,
+    Hang,
+    NotDeterministic,
+    ProgramFailed,
+    SimulationError,
+    SimulationFailed,
+    Stuck,
+    TapeDoesNotFit,
+    UnsupportedTrio,
+)
+from ._explore import explore
+from ._policies import PCT, Batch, OneStep, Policy, Portfolio, RoundRobin, Sparse
+from ._report import Campaign, Failure, Row, SweepReport
+from ._run import Finding, Run
+from ._sim import Sim
+from ._simulate import simulate
+from ._tape import Deviation, Fault, Tape
+
+__all__ = [
+    "PCT",
+    "Batch",
+    "Campaign",
+    "Deadlock",
+    "Deviation",
+    "Failure",
+    "Fault",
+    "Finding",
+    "Hang",
+    "NotDeterministic",
+    "OneStep",
+    "Policy",
+    "Portfolio",
+    "ProgramFailed",
+    "RoundRobin",
+    "Row",
+    "Run",
+    "Sim",
+    "SimulationError",
+    "SimulationFailed",
+    "Sparse",
+    "Stuck",
+    "SweepReport",
+    "Tape",
+    "TapeDoesNotFit",
+    "UnsupportedTrio",
+    "explore",
+    "simulate",
+]
+
+for _name in __all__:  # They say that they are from here, in tracebacks and in `help`.
+    globals()[_name].__module__ = __name__

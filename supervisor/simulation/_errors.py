@@ -1,0 +1,95 @@
+"""What the simulator raises.
+
+SimulationError
+    UnsupportedTrio      the trio that is installed has changed inside
+    NotDeterministic     two runs of one tape differ
+    ProgramFailed        the program fails without any fault
+    TapeDoesNotFit       the tape was made for another program
+SimulationFailed         an AssertionError: something wrong was found
+Stuck
+    Deadlock             nobody can run, and no deadline will change that
+    Hang                 the program goes on beyond the limits of a run
+"""
+
+from __future__ import annotations
+
+
+class SimulationError(Exception):
+    """The root of what says that a simulation could not do its work."""
+
+
+class UnsupportedTrio(SimulationError):
+    """Raised when the trio that is installed is not one that the simulator can steer.
+
+    Nothing has been run. Install another version of trio, or of this package.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        """What has changed."""
+
+    def __str__(self) -> str:
+        return (
+            f"the simulator cannot steer the trio that is installed: {self.what}. "
+            "It uses private names of trio, which have changed."
+        )
+
+
+class NotDeterministic(SimulationError):
+    """Raised when two runs of one tape differ, so that no finding could be replayed.
+
+    The program does something that no tape decides: it reads the wall clock, draws
+    chance, uses a thread, a process or a socket, or goes through a set of objects. The
+    text has the first difference, as both runs saw it.
+    """
+
+
+class ProgramFailed(SimulationError):
+    """Raised when the program fails although no fault was put in.
+
+    Nothing has been swept. Mend the program first, or look for schedules under which
+    it fails with `explore`, which needs no program that works. The cause is what the
+    program raised.
+    """
+
+
+class TapeDoesNotFit(SimulationError):
+    """Raised when a tape names what the program does not have (any more).
+
+    The program has changed since the tape was made. Make a new tape.
+    """
+
+
+class SimulationFailed(AssertionError):
+    """Raised when a sweep or an exploration has found something wrong.
+
+    The text is the report.
+    """
+
+    def __init__(self, report: object) -> None:
+        super().__init__(report)
+        self.report = report
+        """A `SweepReport` or a `Campaign`."""
+
+
+class Stuck(Exception):
+    """The root of what a run ends with that does not end by itself."""
+
+    def __init__(self, what: str, tree: str) -> None:
+        super().__init__(what, tree)
+        self.what = what
+        """One sentence."""
+        self.tree = tree
+        """Each task with the line where it was, before anything was ended."""
+
+    def __str__(self) -> str:
+        return f"{self.what}\n{self.tree}"
+
+
+class Deadlock(Stuck):
+    """In a run nobody can run, and no deadline, timer or work outside will change it."""
+
+
+class Hang(Stuck):
+    """A run goes on beyond its limit of virtual seconds or of steps."""

@@ -1,0 +1,173 @@
+"""The points of a run at which a target can be struck, and one strike.
+
+A *point* is a moment between two steps. It is known by its target, by how the fault
+arrives, and by its number among those of the target, from 1:
+
+- ``blocked``: the target has just been suspended; nothing has happened yet.
+- ``woken``: what the target waited for is done, and it is about to go on.
+- ``elsewhere``: another task has just taken a step, or time has gone on and woken
+  somebody who has not run yet.
+- ``late``: as these, or the target has just been suspended; it is then held back until
+  nobody else can run.
+
+Runs of one tape are equal up to the strike, so a run without faults has all points.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import attrs
+from trio.lowlevel import Task
+
+from . import _sites, _trio
+from ._errors import TapeDoesNotFit
+from ._run import Driver
+from ._tape import Arrival, Fault
+from ._targets import Target, Targets
+
+CLOCK = "the clock"
+"""Stands for who has taken the step before, where time has gone on."""
+
+
+class Count:
+    """Writes down every point of a run, for some arrivals."""
+
+    def __init__(
+        self, driver: Driver, targets: Targets, kind: str, arrivals: tuple[Arrival, ...]
+    ) -> None:
+        self._driver = driver
+        self._targets = targets
+        self._kind = kind
+        self._arrivals = arrivals
+        self._points: list[tuple[Target, Fault]] = []
+        self._numbers: Counter[tuple[str, Arrival]] = Counter()
+        self._sites: dict[Target, str] = {}
+        driver.on_step.append(self._stepped)
+        driver.on_time.append(self._time)
+        if "woken" in arrivals:
+            driver.on_next.append(self._next)
+
+    def faults(self) -> list[Fault]:
+        """Return a fault for each point, in the order of the run."""
+        chosen = self._targets.chosen
+        return [it for target, it in self._points if target.chosen or not chosen]
+
+    def _stepped(self, task: Task) -> None:
+        for target in self._targets.live.values():
+            own = task is target.task
+            if own:
+                self._sites[target] = _sites.site(task)
+            for arrival in self._arrivals:
+                if arrives(arrival, own):
+                    self._add(target, arrival)
+
+    def _time(self) -> None:
+        for target in self._targets.live.values():
+            for arrival in self._arrivals:
+                if arrives(arrival, own=False):
+                    self._add(target, arrival)
+
+    def _next(self, task: Task) -> None:
+        for target in self._targets.live.values():
+            if task is target.task:
+                self._add(target, "woken")
+
+    def _add(self, target: Target, arrival: Arrival) -> None:
+        if not can_be_struck(target, self._kind):
+            return
+        self._numbers[target.name, arrival] += 1
+        fault = Fault(
+            "raise" if self._kind == "raise" else "cancel",
+            target.name,
+            arrival,
+            self._numbers[target.name, arrival],
+            site=self._sites.get(target, ""),
+        )
+        self._points.append((target, fault))
+
+
+def arrives(arrival: Arrival, own: bool) -> bool:
+    """Tell whether a step, the target's own or another's, is followed by a point."""
+    return arrival == "late" or arrival == ("blocked" if own else "elsewhere")
+
+
+def can_be_struck(target: Target, kind: str) -> bool:
+    """Tell whether a target has a point of a kind of fault just now."""
+    if not target.can_be_struck:
+        return False
+    return kind == "cancel" or _trio.can_throw(target.task)
+
+
+class Strike:
+    """Strikes once, at the point of a fault."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        targets: Targets,
+        fault: Fault,
+        error: Callable[[], BaseException] | None,
+    ) -> None:
+        self.fired: Fault | None = None
+        """The fault, with where and when it struck."""
+        self._driver = driver
+        self._targets = targets
+        self._fault = fault
+        self._error = error
+        self._left = fault.point
+        if fault.kind == "raise" and error is None:
+            raise TapeDoesNotFit(f"nobody says which error {fault} is to raise")
+        if fault.arrival == "woken":
+            driver.on_next.append(self._next)
+        else:
+            driver.on_step.append(self._stepped)
+            driver.on_time.append(self._time)
+
+    def _stepped(self, task: Task) -> None:
+        target = self._target()
+        if target and arrives(self._fault.arrival, task is target.task):
+            self._reach(target, self._driver.name(task) or "trio")
+
+    def _time(self) -> None:
+        target = self._target()
+        if target and arrives(self._fault.arrival, own=False):
+            self._reach(target, CLOCK)
+
+    def _next(self, task: Task) -> None:
+        target = self._target()
+        if target and task is target.task:
+            self._reach(target, target.name)
+
+    def _target(self) -> Target | None:
+        if self.fired is None:
+            return self._targets.live.get(self._fault.target)
+        return None
+
+    def _reach(self, target: Target, after: str) -> None:
+        if can_be_struck(target, self._fault.kind):
+            self._left -= 1
+            if self._left == 0:
+                self._fire(target, after)
+
+    def _fire(self, target: Target, after: str) -> None:
+        driver, fault = self._driver, self._fault
+        target.struck = _sites.site(target.task)
+        # The step that was taken last; `stepped` is told before it is counted.
+        last = driver.steps - (fault.arrival == "woken" or after == CLOCK)
+        self.fired = attrs.evolve(fault, site=target.struck, after=after, step=last)
+        driver.note("fault", str(fault), target.struck)
+        if fault.kind == "cancel":
+            target.scope.cancel()
+            driver.on_next.append(lambda task: self._listen(target, task))
+        else:
+            assert self._error is not None
+            driver.thrown.append(self._error())
+            _trio.throw(target.task, driver.thrown[-1])
+        if fault.arrival == "late":
+            driver.hold(target.task)
+
+    def _listen(self, target: Target, task: Task) -> None:
+        if task is target.task and not target.told:
+            target.told = _trio.is_told_to_end(task, target.scope)

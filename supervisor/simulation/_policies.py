@@ -1,0 +1,190 @@
+"""Who takes the next step: pure, and known only by numbers.
+
+A policy is data. `start` makes one run's choices of it: a function that gets the tasks
+that can run, as the numbers of their birth, and the number of the step. It returns a
+place among them. They stand in the order of round robin, the one that has waited
+longest first, so place 0 is round robin and any other a *deviation*.
+
+The same policy and seed make the same choices in every process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+import attrs
+
+Pick = Callable[[Sequence[int], int], int]
+"""From the tasks that can run, and the step, to a place among them."""
+
+
+class Policy(Protocol):
+    """Decides about the schedules of runs."""
+
+    def start(self, seed: int) -> Pick:
+        """Return the choices of one run."""
+        ...
+
+
+@attrs.frozen
+class RoundRobin:
+    """Who has waited longest takes the next step. Seeds make no difference."""
+
+    def start(self, seed: int) -> Pick:
+        """Return the choices of one run."""
+
+        def pick(runnable: Sequence[int], _: int) -> int:  # noqa: ARG001
+            return 0
+
+        return pick
+
+
+@attrs.frozen
+class OneStep:
+    """Each step is taken by anyone who can, all with the same chance."""
+
+    def start(self, seed: int) -> Pick:
+        """Return the choices of one run."""
+        chance = Random(f"one step {seed}")
+        return lambda runnable, _: int(chance.random() * len(runnable))
+
+
+@attrs.frozen
+class Batch:
+    """As trio does it: all who can run take one step each, in an order by chance."""
+
+    def start(self, seed: int) -> Pick:
+        """Return the choices of one run."""
+        chance = Random(f"batch {seed}")
+        batch: list[int] = []
+
+        def pick(runnable: Sequence[int], _: int) -> int:
+            while batch:
+                task = batch.pop()
+                if task in runnable:
+                    return runnable.index(task)
+            batch.extend(runnable)
+            chance.shuffle(batch)
+            return runnable.index(batch.pop())
+
+        return pick
+
+
+@attrs.frozen
+class Sparse:
+    """Round robin, but for a few steps that anyone takes who can."""
+
+    rate: float = 0.1
+    """The share of such steps."""
+
+    def start(self, seed: int) -> Pick:
+        """Return the choices of one run."""
+        chance = Random(f"sparse {seed}")
+        rate = self.rate
+
+        def pick(runnable: Sequence[int], _: int) -> int:
+            if chance.random() >= rate:
+                return 0
+            return int(chance.random() * len(runnable))
+
+        return pick
+
+
+@attrs.frozen
+class PCT:
+    """Probabilistic concurrency testing: each task has a priority by chance, and at
+    ``depth - 1`` steps the first one is put behind all others.
+
+    It finds what needs somebody to starve. A program that waits by polling goes on
+    for ever under it.
+    """
+
+    depth: int = 3
+    length: int = 200
+    """About how many steps a run has in which there is a choice."""
+
+    def start(self, seed: int) -> Pick:
+        """Return the choices of one run."""
+        chance = Random(f"pct {seed}")
+        priority: dict[int, float] = {}
+        changes = sorted(chance.randrange(self.length) for _ in range(self.depth - 1))
+        count = 0
+
+        def pick(runnable: Sequence[int], _: int) -> int:
+            nonlocal count
+            for task in runnable:
+                if task not in priority:
+                    priority[task] = chance.random()
+            first = max(runnable, key=priority.__getitem__)
+            while changes and changes[0] <= count:
+                del changes[0]
+                priority[first] = -1.0 - count - len(changes) / 1000
+                first = max(runnable, key=priority.__getitem__)
+            count += 1
+            return runnable.index(first)
+
+        return pick
+
+
+@attrs.frozen
+class Replay:
+    """Round robin, but for the deviations of a tape: places by step."""
+
+    places: Mapping[int, int]
+
+    def start(self, seed: int) -> Pick:
+        """Return the choices of one run."""
+        places = self.places
+
+        def pick(runnable: Sequence[int], step: int) -> int:
+            place = places.get(step, 0)
+            return place if place < len(runnable) else 0
+
+        return pick
+
+
+@attrs.frozen
+class Portfolio:
+    """Each seed has one of several policies; seed 0 is round robin.
+
+    None of them finds every bug that another finds.
+    """
+
+    policies: tuple[Policy, ...] = (
+        Sparse(),
+        OneStep(),
+        Batch(),
+        Sparse(0.3),
+        PCT(),
+        PCT(2, 50),
+    )
+
+    def start(self, seed: int) -> Pick:
+        """Return the choices of one run."""
+        if seed == 0:
+            return RoundRobin().start(0)
+        return self.policies[(seed - 1) % len(self.policies)].start(seed)
+
+
+NAMED: Mapping[str, Policy] = {
+    "round robin": RoundRobin(),
+    "one step": OneStep(),
+    "batch": Batch(),
+    "sparse": Sparse(),
+    "pct": PCT(),
+    "portfolio": Portfolio(),
+}
+"""What a policy may be called instead."""
+
+
+def policy_of(policy: Policy | str | None) -> Policy:
+    """Return the policy that an argument stands for; the portfolio without one."""
+    if isinstance(policy, str):
+        if policy not in NAMED:
+            raise ValueError(
+                f"policy must be one of {', '.join(NAMED)}, not {policy!r}"
+            )
+        return NAMED[policy]
+    return NAMED["portfolio"] if policy is None else policy

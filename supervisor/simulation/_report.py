@@ -1,0 +1,176 @@
+"""What a sweep or an exploration has found, as data and as a table of source lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import attrs
+
+from . import _sites
+from ._errors import Stuck
+from ._run import Run
+from ._tape import Fault, Tape
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+@attrs.frozen
+class Row:
+    """One thing that goes wrong: all strikes at one site that end alike."""
+
+    site: str
+    """Where the target was when it was struck: ``file.py:12 function``."""
+    arrival: str
+    """How the fault arrived: ``blocked``, ``woken``, ``elsewhere`` or ``late``."""
+    after: str
+    """Who had taken the step before, at the first of the strikes."""
+    error: str
+    """What was wrong then: an error of the program, or an invariant."""
+    count: int
+    """How many strikes ended so."""
+    tape: Tape
+    """What replays the first of them, made as small as it was possible."""
+
+    @property
+    def replay(self) -> str:
+        """The call that replays it."""
+        return f'simulate(program, tape="{self.tape}")'
+
+
+@attrs.frozen
+class SweepReport:
+    """What came of a sweep."""
+
+    kind: str
+    """What was done to the targets: ``cancel``, or ``raise`` with the error."""
+    rows: Sequence[Row]
+    """What is wrong; empty if nothing is."""
+    points: int
+    """At how many points a target was struck."""
+    runs: int
+    """How many times the program was run."""
+    skipped: int
+    """How many points were left out, because of ``max_points``."""
+    never_fired: Sequence[Fault]
+    """Faults that found no point in their run. That is a fault of the sweep itself."""
+    schedules: int = 1
+    """Under how many schedules."""
+    arrivals: Sequence[str] = ()
+    """How the faults arrived."""
+
+    def __str__(self) -> str:
+        """Return the table."""
+        sites = len({row.site for row in self.rows})
+        wrong = "nothing is wrong" if not sites else f"{sites} sites are wrong"
+        head = (
+            f"{self.kind}: {self.points} points ({', '.join(self.arrivals)}; "
+            f"{self.schedules} schedules), {self.runs} runs: "
+            f"{wrong if sites != 1 else '1 site is wrong'}"
+        )
+        lines = [head]
+        if self.skipped:
+            lines.append(f"  {self.skipped} points were left out: max_points")
+        if self.never_fired:
+            unfired = self.never_fired[0]
+            lines.append(f"  {len(self.never_fired)} faults never fired, as {unfired}")
+        alike: dict[tuple[str, str], list[Row]] = {}
+        for row in self.rows:
+            alike.setdefault((row.site, row.error), []).append(row)
+        for (site, error), rows in alike.items():
+            arrivals = ", ".join(f"{it.arrival} {it.count}" for it in rows)
+            first = rows[0]
+            after = f"; first after {first.after}" if first.after else ""
+            lines.append(f"  {site}  ({arrivals}{after})")
+            lines += [f"      {line}" for line in error.splitlines()]
+            lines.append(f"      shrunk: {first.tape.words()}")
+            lines.append(f"      replay: {first.replay}")
+        return "\n".join(lines)
+
+
+@attrs.frozen
+class Failure:
+    """One schedule under which a program fails."""
+
+    seed: int
+    """The seed of the schedule."""
+    error: str
+    """What was wrong."""
+    tape: Tape
+    """What replays it, made as small as it was possible."""
+
+    @property
+    def replay(self) -> str:
+        """The call that replays it."""
+        return f'simulate(program, tape="{self.tape}")'
+
+
+@attrs.frozen
+class Campaign:
+    """What came of an exploration."""
+
+    runs: int
+    """How many times the program was run."""
+    distinct: int
+    """How many of the runs were different."""
+    failures: Sequence[Failure]
+    """The first failure of each kind."""
+    failed: int = 0
+    """How many runs failed."""
+
+    def __str__(self) -> str:
+        """Return the failures as text."""
+        many = f"{self.failed} failed" if self.failed else "nothing is wrong"
+        lines = [f"explore: {self.runs} runs, {self.distinct} different: {many}"]
+        for failure in self.failures:
+            lines.append(f"  seed {failure.seed}")
+            lines += [f"      {line}" for line in failure.error.splitlines()]
+            lines.append(f"      shrunk: {failure.tape.words()}")
+            lines.append(f"      replay: {failure.replay}")
+        return "\n".join(lines)
+
+
+@attrs.frozen
+class Wrong:
+    """One thing that is wrong in a run."""
+
+    text: str
+    """What a report tells."""
+    kind: str
+    """By what it is the same as that of another run, in which other words are told."""
+
+
+def wrong_in(run: Run) -> list[Wrong]:
+    """Return what is wrong in a run; errors that were put in are not."""
+    found = [Wrong(f"{it.kind}: {it.text}", it.kind) for it in run.findings]
+    if run.error is not None:
+        found += [_wrong(error) for error in own_errors(run.error, run.thrown)]
+    return found
+
+
+def _wrong(error: BaseException) -> Wrong:
+    name, text = type(error).__name__, _ADDRESS.sub("", str(error))
+    kind = name if isinstance(error, Stuck) else f"{name} {_sites.raised_at(error)}"
+    return Wrong(f"{name}: {text}" if text else name, kind)
+
+
+def own_errors(
+    error: BaseException, thrown: Iterable[BaseException]
+) -> list[BaseException]:
+    """Return what is left of an error without those that were put in, and what was
+    raised from one of them."""
+    if isinstance(error, BaseExceptionGroup):
+        inside: Sequence[BaseException] = cast("Any", error).exceptions
+        return [own for it in inside for own in own_errors(it, thrown)]
+    # A failed assertion is one, whatever it was raised from.
+    cause: BaseException | None = error
+    if isinstance(error, AssertionError):
+        return [] if any(error is it for it in thrown) else [error]
+    while cause is not None:
+        if any(cause is it for it in thrown):
+            return []
+        # `raise ... from None` is how something else is put in its place.
+        left = cause.__context__ if cause.__suppress_context__ else None
+        cause = cause.__cause__ or left
+    return [error]

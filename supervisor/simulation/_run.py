@@ -1,0 +1,382 @@
+"""One run of one program: schedule, time, log, digest, and how it is ended if it does
+not end by itself.
+
+A run is steered by a `Driver`. What watches it gets called by it and never raises.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import warnings
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import Any, TypeVar
+
+import attrs
+import trio
+from trio.lowlevel import Task
+
+from . import _patches, _sites, _trio
+from ._errors import Deadlock, Hang, Stuck
+from ._policies import Pick
+from ._tape import Deviation, Fault, Tape
+
+LIMIT = 3600.0
+"""Virtual seconds that a run may take."""
+
+STEPS = 100_000
+"""Steps that a run may take."""
+
+GRACE = 10_000
+"""Steps in which a run that was ended must have ended."""
+
+HELD = 1_000
+"""Steps for which a task is held back at most, where others run for ever."""
+
+_CLOSER = "close asyncgen "  # So trio calls the task that closes a dropped one.
+
+Entry = tuple[object, ...]
+
+
+@attrs.frozen(eq=False)
+class Run:
+    """What came of one run. Nothing of it was raised."""
+
+    value: Any
+    """What the program returned; None if it raised."""
+    error: BaseException | None
+    """What it raised; `Deadlock` or `Hang` if it had to be ended."""
+    log: Sequence[Entry]
+    """What happened, in order: virtual time, kind, task, and what `Sim.log` was given."""
+    digest: str
+    """Of the log and of who took each step. Equal digests: the same run."""
+    tape: Tape
+    """What replays it."""
+    faults: Sequence[Fault]
+    """The faults that struck, with where and when."""
+    findings: Sequence[Finding]
+    """What was wrong at its end that nobody had to assert."""
+    steps: int
+    """How many steps tasks took."""
+    seconds: float
+    """How long it took, in virtual time."""
+    thrown: Sequence[BaseException] = ()
+    """The errors that were put in."""
+
+    @property
+    def schedule(self) -> Sequence[Deviation]:
+        """The steps that deviated from round robin."""
+        return self.tape.deviations
+
+
+@attrs.frozen
+class Finding:
+    """Something wrong that needs no assert."""
+
+    kind: str
+    """Which invariant it breaks: ``left``, ``held``, ``streams``, ..."""
+    text: str
+    """What is wrong, and whose it is."""
+
+
+@attrs.define(order=True)
+class Timer:
+    """Calls a function when virtual time has come to a point."""
+
+    time: float
+    number: int
+    fn: Callable[[], object] | None = attrs.field(order=False)
+
+    def cancel(self) -> None:
+        """Call nothing any more."""
+        self.fn = None
+
+
+class Driver(_trio.Scheduler):
+    """Steers one run."""
+
+    def __init__(self, pick: Pick, limit: float = LIMIT, steps: int = STEPS) -> None:
+        super().__init__()
+        self.log: list[Entry] = []
+        self.names: dict[Task, str] = {}
+        """Each living task of the program with its name, in the order of their birth."""
+        self.steps = 0
+        self.on_spawn: list[Callable[[Task, Task | None], object]] = []
+        """Who is told of each new task, and of who has started it."""
+        self.on_time: list[Callable[[], object]] = []
+        """Who is told that virtual time has gone on, before the first step then."""
+        self.on_next: list[Callable[[Task], object]] = []
+        """Who is told of each step before it is taken."""
+        self.on_step: list[Callable[[Task], object]] = []
+        """Who is told of each step that was taken."""
+        self.deviations: list[Deviation] = []
+        self.thrown: list[BaseException] = []
+        """The errors that were put in."""
+        self.findings: list[Finding] = []
+        self.held: Task | None = None
+        """Who runs last of all that can run."""
+        self.whole = trio.CancelScope()
+        self.stuck: Stuck | None = None
+        self.broken: Exception | None = None
+        """What a policy or a timer raised."""
+        self._pick = pick
+        self._limit = limit
+        self._most = steps
+        self._trail: list[int] = []
+        self._now = 0.0
+        self._held_for = 0
+        self._births = 0
+        self._known: dict[Task, int] = {}  # {task: its number}
+        self._waits_since: dict[Task, int] = {}  # {task: its place in round robin}
+        self._used: dict[str, int] = {}  # {name: how many have had it}
+        self._numbers = count()
+        self._timers: list[Timer] = []
+
+    # ---- What happens ----------------------------------------------------------------
+
+    def note(self, kind: str, *fields: object) -> None:
+        """Write a line of the log."""
+        self.log.append((self.clock.current_time(), kind, *fields))
+
+    def at(self, time: float, fn: Callable[[], object]) -> Timer:
+        """Call a function when virtual time has come to a point, and nobody can run."""
+        timer = Timer(time, next(self._numbers), fn)
+        heappush(self._timers, timer)
+        return timer
+
+    def tree(self) -> str:
+        """Return each task of the program with the line where it is."""
+        return _sites.tree(self.names.items())
+
+    def name(self, task: Task | None) -> str:
+        """Return the name of a task of the program; "" of any other."""
+        return self.names.get(task, "") if task is not None else ""
+
+    def unused(self, name: str) -> str:
+        """Return a name that nobody else has: itself, ``name#2``, and so on."""
+        times = self._used[name] = self._used.get(name, 0) + 1
+        return name if times == 1 else f"{name}#{times}"
+
+    def task_spawned(self, task: Task) -> None:
+        self._known[task] = self._births
+        self._births += 1
+        # Before all that have run, and behind those that are older.
+        self._waits_since[task] = self._births - (1 << 60)
+        if self.is_system(task):
+            return
+        name = task.name.rpartition(".")[2] if self._used else "main"
+        self.names[task] = self.unused(name)
+        self.note("spawn", self.names[task])
+        for heard in self.on_spawn:
+            heard(task, _current_task())
+
+    def task_exited(self, task: Task) -> None:
+        del self._known[task], self._waits_since[task]
+        if task.name.startswith(_CLOSER) and _trio.has_waited(task):
+            generator = task.name.removeprefix(_CLOSER).partition(" ")[0]
+            text = f"generator {generator} was dropped with something left to await"
+            self.findings.append(Finding("generators", text))
+        if task in self.names:
+            self.note("exit", self.names[task])
+            del self.names[task]
+
+    def choose(self, waiting: list[Task]) -> int:
+        since = self._waits_since
+        waiting.sort(key=since.__getitem__)
+        first = 0
+        if self.held is not None:
+            first = self._put_last(waiting, self.held)
+        known = self._known
+        able = [known[task] for task in waiting[: len(waiting) - first]]
+        place = 0
+        if len(able) > 1:
+            try:
+                place = self._pick(able, self.steps)
+                if not 0 <= place < len(able):
+                    raise IndexError(f"a policy chose {place} of {len(able)} tasks")
+            except Exception as error:
+                self.broken = self.broken or error
+                place = 0
+        if place:
+            name = self.names.get(waiting[place], "trio")
+            self.deviations.append(Deviation(self.steps, place, name))
+        return place
+
+    def _put_last(self, waiting: list[Task], held: Task) -> int:
+        """Move the task that is held back behind all others; return 1 if it is there."""
+        self._held_for += 1
+        if held not in waiting or self._held_for > HELD:
+            return 0
+        waiting.remove(held)
+        waiting.append(held)
+        return 1
+
+    def hold(self, task: Task) -> None:
+        """Let all others run that can before a task takes its next step."""
+        self.held, self._held_for = task, 0
+
+    def woke(self) -> None:
+        now = self.clock.current_time()
+        if now > self._now:
+            self._now = now
+            for heard in self.on_time:
+                heard()
+
+    def begins(self, task: Task) -> None:
+        if task is self.held:
+            self.held = None
+        self._trail.append(self._known[task])
+        for heard in self.on_next:
+            heard(task)
+
+    def stepped(self, task: Task) -> None:
+        if task in self._waits_since:
+            self._waits_since[task] = self.steps
+        for heard in self.on_step:
+            heard(task)
+        self.steps += 1
+        if self.steps >= self._most:
+            self._stop(Hang, f"still running after {self.steps} steps")
+
+    # ---- Time, and the end -------------------------------------------------------------
+
+    def idle(self, now: float, deadline: float) -> float | None:
+        timers = self._timers
+        while timers and timers[0].fn is None:
+            heappop(timers)
+        at = min(deadline, timers[0].time if timers else inf)
+        if at == inf:
+            self._stop(Deadlock, f"a deadlock at {now:g} virtual seconds")
+            return None
+        if at > self._limit:
+            self._stop(
+                Hang, f"still waiting at {now:g} of {self._limit:g} virtual seconds"
+            )
+            return None
+        while timers and timers[0].time <= at:
+            self.go_to(at)
+            fn = heappop(timers).fn
+            try:
+                if fn is not None:
+                    fn()
+            except Exception as error:
+                self.broken = self.broken or error
+        return at
+
+    def _stop(self, kind: type[Stuck], what: str) -> None:
+        """End the run: cancel it, under its shields too; at the second time for good."""
+        if self.stuck is not None:
+            self.abandoned = True
+            return
+        self.stuck = kind(what, self.tree())
+        self.note("stuck", what)
+        self._most = self.steps + GRACE
+        self._limit += self._limit
+        _trio.lift_shields(list(self.names))
+        self.whole.cancel()
+
+    def forget(self) -> None:
+        """Drop the tasks of a run that was broken off; they get no say in it."""
+        for tasks in (self.names, self._known, self._waits_since):
+            tasks.clear()
+        self.held, self.whole = None, trio.CancelScope()
+        for heard in (
+            self.on_spawn,
+            self.on_time,
+            self.on_next,
+            self.on_step,
+            self._timers,
+        ):
+            heard.clear()
+        saved = sys.unraisablehook
+        sys.unraisablehook = lambda _: None
+        try:
+            self.drop()
+            gc.collect()
+        finally:
+            sys.unraisablehook = saved
+
+    def digest(self) -> str:
+        """Return the digest of the log and of who took each step."""
+        seen = blake2b(
+            repr(self.log).encode("utf-8", "backslashreplace"), digest_size=8
+        )
+        seen.update(repr(self._trail).encode())
+        return seen.hexdigest()
+
+
+def _current_task() -> Task | None:
+    try:
+        return trio.lowlevel.current_task()
+    except RuntimeError:
+        return None
+
+
+Value = TypeVar("Value")
+
+
+def steer(
+    driver: Driver, program: Callable[[], Awaitable[Value]]
+) -> tuple[Value | None, BaseException | None]:
+    """Run a program to its end, inside of `session`; return its value and its error.
+
+    A Ctrl+C that nobody has put in is raised.
+    """
+    value: Value | None = None
+
+    async def main() -> None:
+        nonlocal value
+        with driver.whole:
+            value = await program()
+
+    error: BaseException | None = None
+    try:
+        _trio.run(driver, main)
+    except _trio.Abandoned:
+        pass  # Its traceback has all tasks, so they go only after this block.
+    except BaseException as raised:  # noqa: ASYNC103 (trio has ended: nobody waits)
+        if isinstance(raised, KeyboardInterrupt) and raised not in driver.thrown:
+            raise  # Somebody has pressed Ctrl+C.
+        error = raised
+    if driver.abandoned:
+        driver.forget()
+    if driver.broken is not None:
+        raise driver.broken
+    if driver.stuck is not None:
+        driver.stuck.__context__ = error
+        error = driver.stuck
+    return (None if error else value), error
+
+
+# ---- What is the same for all runs -------------------------------------------------------
+
+
+@contextmanager
+def session() -> Generator[None]:
+    """Make this process ready for runs: the scheduler is taken, and the collector is
+    off and looks at nothing that was there before.
+
+    A second session inside of one has no effect.
+    """
+    if _trio.is_steering():
+        yield
+        return
+    was_on, freeze = gc.isenabled(), gc.get_freeze_count() == 0
+    with _trio.steering(), _patches.installed(), warnings.catch_warnings():
+        # trio tells of generators that were dropped, which is looked at otherwise.
+        warnings.filterwarnings("ignore", "Async generator", ResourceWarning)
+        gc.disable()
+        if freeze:
+            gc.freeze()
+        try:
+            yield
+        finally:
+            if freeze:
+                gc.unfreeze()
+            if was_on:
+                gc.enable()

@@ -1,0 +1,102 @@
+"""What a program sees of the simulation that it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import trio
+
+from ._run import Driver
+from ._targets import Targets
+from ._watch import KINDS
+
+if TYPE_CHECKING:
+    from .network import Network, Stream
+
+Fn = TypeVar("Fn", bound=Callable[..., Awaitable[Any]])
+
+
+class Sim:
+    """The argument of a program: one run's targets, time, chance, network and log."""
+
+    def __init__(
+        self, driver: Driver, targets: Targets, seed: int, ignored: set[str]
+    ) -> None:
+        self._driver = driver
+        self._targets = targets
+        self._ignored = ignored
+        self._network: Network | None = None
+        self.random = Random(f"program {seed}")
+        """Chance for the program, the same in each run of one seed."""
+
+    def target(self, fn: Fn) -> Fn:
+        """Return ``fn`` as a function of which each call is a target of sweeps.
+
+        The first call in a run has its name, the later ones are ``name#2`` and so on;
+        each is struck in turn, in runs of its own. A target that is struck ends as if
+        its caller had cancelled it, and returns None. Without a target, every task is
+        one that a nursery starts with a function of the program's own files.
+        """
+        return self._targets.choose(fn)
+
+    @contextmanager
+    def within(self, seconds: float) -> Generator[None]:
+        """Raise AssertionError if the block takes more virtual seconds than that.
+
+        The text has each task with the line where it was at that time.
+        """
+        trees: list[str] = []
+        driver = self._driver
+        with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
+            timer = driver.at(scope.deadline, lambda: trees.append(driver.tree()))
+            try:
+                yield
+            finally:
+                timer.cancel()
+        if scope.cancelled_caught:
+            text = f"it took more than {seconds:g} virtual seconds"
+            raise AssertionError("\n".join([text, *trees[:1]]))
+
+    def at(self, seconds: float, fn: Callable[[], object]) -> None:
+        """Call ``fn`` in that many virtual seconds, when nobody can run.
+
+        It is not called if the program has ended by then. What it raises ends the
+        simulation.
+        """
+        self._driver.at(self._driver.clock.current_time() + seconds, fn)
+
+    def log(self, *fields: object) -> None:
+        """Write a line into the log of the run, and so into its digest.
+
+        The fields are written by their `repr`, so they must not show an address.
+        """
+        task = self._driver.name(trio.lowlevel.current_task())
+        self._driver.note("log", task, *(repr(field) for field in fields))
+
+    def ignore(self, *invariants: str) -> None:
+        """Do not look for these: ``left``, ``held``, ``streams``, ``swallowed`` or
+        ``generators``."""
+        for name in invariants:
+            if name not in KINDS:
+                raise ValueError(
+                    f"{name!r} is no invariant; there are {', '.join(KINDS)}"
+                )
+        self._ignored.update(invariants)
+
+    def network(self) -> Network:
+        """Return the network of this run, in memory and in virtual time.
+
+        It is the same for each call, and knows no host but those that are served.
+        """
+        if self._network is None:
+            from .network import Network
+
+            self._network = Network()
+        return self._network
+
+    def open_streams(self) -> list[Stream]:
+        """Return the streams of the network that somebody has got and nobody closed."""
+        return [] if self._network is None else list(self._network.open)

@@ -1,0 +1,142 @@
+"""One run of a program, from its seed or its tape to what came of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from . import _patches, _sites
+from ._errors import TapeDoesNotFit
+from ._points import Count, Strike
+from ._policies import Pick, Policy, Replay, policy_of
+from ._run import LIMIT, Driver, Run, session, steer
+from ._sim import Sim
+from ._tape import Arrival, Fault, Tape
+from ._targets import Targets, file_of
+from ._watch import Watch
+
+Program = Callable[[Sim], Awaitable[Any]]
+"""An async function that gets a `Sim`."""
+
+Errors = Callable[[], BaseException]
+
+
+def simulate(
+    program: Program,
+    *,
+    seed: int = 0,
+    policy: Policy | str | None = None,
+    tape: Tape | str | None = None,
+    limit: float = LIMIT,
+) -> Run:
+    """Run a program once, in virtual time and under one schedule, and return what came
+    of it.
+
+    The same arguments give the same run: in this process, in another one, and with
+    another hash seed, if the program does nothing that no tape decides. Equal digests
+    tell that they did.
+
+    Args:
+      program: an async function that gets a `Sim`.
+      seed: chooses the schedule; 0 is round robin. It also seeds ``sim.random``.
+      policy: what makes schedules of seeds, by its name or as an object; the
+        portfolio if there is none.
+      tape: the schedule and the faults, in place of seed and policy.
+      limit: virtual seconds after which the run is ended as a `Hang`.
+
+    What the program raises is not raised, but kept as the error of the run. A Ctrl+C
+    is raised. Raises UnsupportedTrio, and TapeDoesNotFit for a tape whose fault needs
+    an error that cannot be made of its name.
+    """
+    if isinstance(tape, str):
+        tape = Tape.parse(tape)
+    with session():
+        if tape is None:
+            pick = policy_of(policy).start(seed)
+            return once(program, pick, seed=seed, limit=limit)[0]
+        run, _ = replayed(program, tape, limit=limit)
+    if misfit := does_not_fit(tape, run):
+        raise TapeDoesNotFit(misfit)
+    return run
+
+
+def replayed(
+    program: Program, tape: Tape, *, limit: float = LIMIT, error: Errors | None = None
+) -> tuple[Run, Count | None]:
+    """Run a program by a tape, inside of a `session`."""
+    pick = Replay({it.step: it.place for it in tape.deviations}).start(0)
+    return once(
+        program, pick, seed=tape.seed, faults=tape.faults, limit=limit, error=error
+    )
+
+
+def does_not_fit(tape: Tape, run: Run) -> str:
+    """Return why a tape does not fit the program that has run by it; "" if it does."""
+    done = {it.step: it for it in run.tape.deviations}
+    for asked in tape.deviations:
+        made = done.get(asked.step)
+        if made is None or made.place != asked.place:
+            return f"at step {asked.step} there are no {asked.place + 1} tasks that can run"
+        if asked.task and asked.task != made.task:
+            return f"step {asked.step} was {asked.task}'s, and now it is {made.task}'s"
+    for fault in tape.faults:
+        if fault not in run.faults:
+            return f"the program has no point at which to {fault}"
+    return ""
+
+
+def once(
+    program: Program,
+    pick: Pick,
+    *,
+    seed: int = 0,
+    faults: Sequence[Fault] = (),
+    limit: float = LIMIT,
+    error: Errors | None = None,
+    count: tuple[str, tuple[Arrival, ...]] | None = None,
+) -> tuple[Run, Count | None]:
+    """Run a program once, inside of a `session`.
+
+    ``error`` makes what a fault raises; without it, its class is looked up. ``count``
+    asks for the points of a kind of fault and some arrivals.
+    """
+    driver = Driver(pick, limit)
+    targets = Targets(driver, _sites.own_files(file_of(program) or ""))
+    watch = Watch(driver, targets)
+    ignored: set[str] = set()
+    sim = Sim(driver, targets, seed, ignored)
+    counter = Count(driver, targets, *count) if count else None
+    strikes = [Strike(driver, targets, it, error or _named(it)) for it in faults]
+
+    async def main() -> Any:
+        value = await program(sim)
+        watch.finish(sim.open_streams())
+        return value
+
+    with _patches.listening(watch):
+        value, raised = steer(driver, main)
+    fired = [it.fired for it in strikes if it.fired is not None]
+    run = Run(
+        value=value,
+        error=raised,
+        log=driver.log,
+        digest=driver.digest(),
+        tape=Tape(tuple(driver.deviations), tuple(fired), seed),
+        faults=fired,
+        findings=[it for it in driver.findings if it.kind not in ignored],
+        steps=driver.steps,
+        seconds=driver.clock.current_time(),
+        thrown=tuple(driver.thrown),
+    )
+    return run, counter
+
+
+def _named(fault: Fault) -> Errors | None:
+    if fault.kind == "cancel":
+        return None
+    module, _, name = fault.error.partition(":")
+    kind = getattr(sys.modules.get(module), name, None)
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        raise TapeDoesNotFit(f"there is no error {fault.error!r} to raise")
+    return kind

@@ -1,0 +1,109 @@
+"""Where a task is, as a reader of a report wants it: lines of the program and of the
+libraries that it uses, not of trio, the standard library or the simulator."""
+
+from __future__ import annotations
+
+import contextlib
+import os.path
+from collections.abc import Iterable
+from inspect import currentframe
+from types import FrameType
+
+import trio
+from trio.lowlevel import Task
+
+_TRIO = os.path.dirname(trio.__file__) + os.sep
+_HERE = os.path.dirname(__file__) + os.sep
+_STANDARD = os.path.dirname(contextlib.__file__) + os.sep
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+_known: dict[str, str | None] = {}  # {file: how it is shown, or None}
+
+
+def shown(file: str) -> str | None:
+    """Return how a file is called in a report; None if it is not to be shown."""
+    if file not in _known:
+        _known[file] = _shown(file)
+    return _known[file]
+
+
+def _shown(file: str) -> str | None:
+    if file.startswith((_TRIO, _HERE, "<frozen")):
+        return None
+    for folder in _INSTALLED:
+        if folder in file:
+            return file.rpartition(folder)[2]
+    if file.startswith(_STANDARD):
+        return None
+    return os.path.basename(file)
+
+
+def site(task: Task) -> str:
+    """Return the innermost place of a suspended task: ``file.py:12 function``; of one
+    that is all trio's, ``trio function``."""
+    found, outermost = "", ""
+    for frame, line in task.iter_await_frames():
+        if not outermost and not frame.f_code.co_filename.startswith(_HERE):
+            outermost = f"trio {frame.f_code.co_name}"
+        if shown(frame.f_code.co_filename) is not None:
+            found = _site(frame, line)
+    return found or outermost
+
+
+def caller() -> str:
+    """Return the innermost place that runs now."""
+    frame = currentframe()
+    while frame is not None:
+        if shown(frame.f_code.co_filename) is not None:
+            return _site(frame, frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
+def raised_at(error: BaseException) -> str:
+    """Return the innermost place that an error has come through."""
+    found, at = "", error.__traceback__
+    while at is not None:
+        if shown(at.tb_frame.f_code.co_filename) is not None:
+            found = _site(at.tb_frame, at.tb_lineno)
+        at = at.tb_next
+    return found
+
+
+def _site(frame: FrameType, line: int) -> str:
+    code = frame.f_code
+    return f"{shown(code.co_filename)}:{line} {code.co_name}"
+
+
+def own_files(file: str) -> tuple[str, str]:
+    """Return a file, and the folder below which files count as the same program's."""
+    return file, os.path.dirname(file) + os.sep
+
+
+def is_own(file: str, own: tuple[str, str]) -> bool:
+    """Tell whether a file is the program's own: its file, or one of its folder and
+    below that is not installed."""
+    if file == own[0]:
+        return True
+    if not file.startswith(own[1]):
+        return False
+    return not file.startswith((_TRIO, _HERE, _STANDARD)) and not any(
+        folder in file for folder in _INSTALLED
+    )
+
+
+def tree(tasks: Iterable[tuple[Task, str]]) -> str:
+    """Return tasks, in the order of their birth, as a tree with where each is."""
+    names = dict(tasks)
+    below: dict[Task | None, list[Task]] = {}
+    for task in names:
+        nursery = task.parent_nursery
+        parent = nursery.parent_task if nursery is not None else None
+        below.setdefault(parent if parent in names else None, []).append(task)
+    lines: list[str] = []
+    left = [(task, 0) for task in reversed(below.get(None, ()))]
+    while left:
+        task, depth = left.pop()
+        lines.append(f"{'  ' * depth}{names[task]}: {site(task) or 'at its end'}")
+        left += [(it, depth + 1) for it in reversed(below.get(task, ()))]
+    return "\n".join(lines)

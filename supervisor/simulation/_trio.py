@@ -1,0 +1,440 @@
+"""What the simulator needs of trio and trio does not offer: the only file with private
+names of trio.
+
+A run of trio asks its source of chance to shuffle the tasks that can run, and then
+runs them from the end of that very list. `Scheduler` stands in the place of that
+source. It leaves one task in the list, and after each step it puts the next one there.
+So it decides about every single step, and trio's own loop turns once for many steps.
+
+`require_trio` looks for each name that is used here, and tries them in a small run.
+What has changed is told by one error.
+"""
+
+# pyright: reportPrivateUsage=false
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from math import inf
+from typing import Any, NoReturn
+
+import outcome
+import trio
+from trio.lowlevel import Task
+
+from ._errors import SimulationError, UnsupportedTrio
+
+try:
+    from trio._core import _run as _loop
+    from trio._core._mock_clock import MockClock as _MockClock
+    from trio._core._thread_cache import ThreadCache as _ThreadCache
+except ImportError as error:
+    raise UnsupportedTrio(str(error)) from error
+
+_run: Any = _loop
+
+STRETCH = 32
+"""After so many steps trio looks for input, signals and deadlines."""
+
+OUTSIDE = 0.02
+"""Real seconds that a wait for the outside is given before virtual time goes on."""
+
+
+class Abandoned(BaseException):
+    """Breaks off a run that can be ended in no other way."""
+
+
+class Scheduler(trio.abc.Instrument):
+    """Decides which task takes the next step, and what time it is when none can.
+
+    A subclass has `choose`, `begins`, `stepped` and `idle`. They must not raise: trio
+    would go on without them.
+    """
+
+    def __init__(self) -> None:
+        clock: Any = _MockClock(autojump_threshold=0)
+        self.clock = clock
+        self.clock._autojump = self._on_idle
+        self.abandoned = False
+        """Set it to break the run off before its next step."""
+        self.jobs: list[None] = []
+        """One for each job that a thread does for the run."""
+        self._waiting: list[Task] = []
+        self._batch: list[Task] = []
+        self._left = 0
+        self._runner: Any = None
+        self._queue: Any = None
+        self._polled = False
+
+    def choose(self, waiting: list[Task]) -> int:
+        """Return the place of the task that takes the next step."""
+        raise NotImplementedError
+
+    def woke(self) -> None:
+        """Hear that trio has looked at the time, and somebody can run."""
+
+    def begins(self, task: Task) -> None:
+        """Hear that a task is about to take a step."""
+
+    def stepped(self, task: Task) -> None:
+        """Hear that a task has taken a step, and has ended or is suspended."""
+
+    def idle(self, now: float, deadline: float) -> float | None:
+        """Return the time to go to, when nothing can run; None to stay.
+
+        ``deadline`` is the next one of the run, or infinite.
+        """
+        raise NotImplementedError
+
+    # ---- In the place of trio's source of chance -----------------------------------
+
+    def shuffle(self, batch: list[Task]) -> None:
+        runner = _run.GLOBAL_RUN_CONTEXT.runner
+        if self._runner is None:
+            self._runner, self._queue = runner, runner.runq
+        elif runner is not self._runner:
+            return  # Another thread has a run of trio, which is none of ours.
+        if self.abandoned:
+            raise Abandoned
+        self._batch = batch
+        self._left = STRETCH
+        self._waiting.extend(batch)
+        batch.clear()
+        if self._waiting:
+            self._polled = False
+            self.woke()
+            self._take()
+
+    def random(self) -> float:
+        return 0.5
+
+    def uniform(self, a: float, b: float) -> float:
+        return a
+
+    def _take(self) -> None:
+        waiting = self._waiting
+        task = waiting.pop(self.choose(waiting) if len(waiting) > 1 else 0)
+        self.begins(task)
+        self._batch.append(task)
+
+    def after_task_step(self, task: Task) -> None:
+        self.stepped(task)
+        waiting, queue = self._waiting, self._queue
+        if queue:
+            waiting.extend(queue)
+            queue.clear()
+        if not waiting:
+            return
+        self._left -= 1
+        if self._left > 0 and not self.abandoned:
+            self._take()
+        else:
+            queue.extend(waiting)
+            waiting.clear()
+
+    def drop(self) -> None:
+        """Forget all tasks, after a run that was broken off."""
+        self._waiting, self._batch = [], []
+        self._runner = self._queue = None
+
+    # ---- Time ----------------------------------------------------------------------
+
+    def _on_idle(self) -> None:
+        runner = self._runner
+        if self.jobs:
+            runner.clock_autojump_threshold = OUTSIDE
+            return
+        if not self._polled and _waits_outside(runner):
+            # What is on its way from a process or a socket gets a little time.
+            self._polled = True
+            runner.clock_autojump_threshold = OUTSIDE
+            return
+        runner.clock_autojump_threshold = 0
+        now = self.clock.current_time()
+        at = self.idle(now, runner.deadlines.next_deadline())
+        if at is not None and at > now:
+            self.go_to(at)
+
+    def go_to(self, time: float) -> None:
+        """Set the clock. A jump by a difference would be rounded."""
+        self.clock._virtual_base = time
+
+    # ---- Tasks ---------------------------------------------------------------------
+
+    def is_system(self, task: Task) -> bool:
+        """Tell whether trio has started a task for itself, or somebody a system task."""
+        parent = task.parent_nursery
+        if parent is None:
+            return True
+        runner = _run.GLOBAL_RUN_CONTEXT.runner
+        # The main task is spawned before anything else below the first one.
+        return parent.parent_task is runner.init_task and runner.main_task is not None
+
+
+def can_throw(task: Task) -> bool:
+    """Tell whether a task is blocked in something that can be given up."""
+    inside: Any = task
+    return inside._abort_func is not None and inside._next_send_fn is None
+
+
+def throw(task: Task, error: BaseException) -> None:
+    """Let what a blocked task waits for raise an error; ask `can_throw` before.
+
+    It goes the way of a cancel: an operation that has completed is never turned into
+    one that has failed, and so a task that can run is to be left alone.
+    """
+
+    def raise_it() -> NoReturn:
+        raise error
+
+    inside: Any = task
+    inside._attempt_abort(raise_it)
+
+
+def has_waited(task: Task) -> bool:
+    """Tell whether a task has ever been suspended."""
+    inside: Any = task
+    return bool(inside._schedule_points)
+
+
+def is_told_to_end(task: Task, scope: trio.CancelScope) -> bool:
+    """Tell whether a task is about to be sent a Cancelled, of which a scope is the only
+    cause inside of that scope."""
+    inside: Any = task
+    sent = inside._next_send
+    if not (isinstance(sent, outcome.Error) and isinstance(sent.error, trio.Cancelled)):
+        return False
+    status = inside._cancel_status
+    while status is not None and status._scope is not scope:
+        if status._scope.cancel_called:
+            return False
+        status = status._parent
+    return status is not None
+
+
+def is_cancelled(scope: trio.CancelScope) -> bool:
+    """Tell whether a scope is entered and cancelled, by itself or from outside."""
+    status = scope._cancel_status
+    return status is not None and status.effectively_cancelled
+
+
+def lift_shields(tasks: Iterable[Task]) -> None:
+    """Let a cancel from outside reach all of these tasks."""
+    for task in tasks:
+        status: Any = task._cancel_status
+        while status is not None:
+            if status._scope.shield:
+                status._scope.shield = False
+            status = status._parent
+
+
+def _waits_outside(runner: Any) -> bool:
+    found = runner.io_manager.statistics()
+    read = getattr(found, "tasks_waiting_read", 1)
+    # One is trio's own, for calls from other threads.
+    return bool(read > 1 or getattr(found, "tasks_waiting_write", 0))
+
+
+# ---- Taking the place -----------------------------------------------------------------
+
+
+class _Place:
+    """Stands where trio has its source of chance, for as long as runs are steered."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+        self.thread = threading.get_ident()
+        self.scheduler: Scheduler | None = None
+
+    def shuffle(self, batch: list[Task]) -> None:
+        scheduler = self.scheduler
+        if scheduler is None or not _is_run_of(scheduler):
+            self.real.shuffle(batch)
+        else:
+            scheduler.shuffle(batch)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+def _is_run_of(scheduler: Scheduler) -> bool:
+    return bool(_run.GLOBAL_RUN_CONTEXT.runner.clock is scheduler.clock)
+
+
+_place: _Place | None = None
+
+
+def is_steering() -> bool:
+    """Tell whether a block of `steering` is entered.
+
+    Raises SimulationError inside of a run, and where another thread has entered one.
+    """
+    if _place is not None and (
+        _place.scheduler is not None or _place.thread != threading.get_ident()
+    ):
+        raise SimulationError("a simulation is under way in this process already")
+    return _place is not None
+
+
+@contextmanager
+def steering() -> Generator[None]:
+    """Have trio's runs of this process steered by `run`, until the block ends.
+
+    Raises UnsupportedTrio.
+    """
+    global _place
+    require_trio()
+    with _taken() as _place:
+        try:
+            yield
+        finally:
+            _place = None
+
+
+@contextmanager
+def _taken() -> Generator[_Place]:
+    saved = _run._r, _run._ALLOW_DETERMINISTIC_SCHEDULING
+    start = _ThreadCache.start_thread_soon
+    place = _Place(saved[0])
+    here: Callable[[], bool] = lambda: (  # noqa: E731
+        place.scheduler is not None
+        and getattr(_run.GLOBAL_RUN_CONTEXT, "runner", None) is not None
+        and _is_run_of(place.scheduler)
+    )
+
+    def counted(self: Any, fn: Any, deliver: Any, *args: Any, **options: Any) -> None:
+        if not here():
+            return start(self, fn, deliver, *args, **options)
+
+        jobs = place.scheduler.jobs  # type: ignore[union-attr]
+
+        def delivered(result: Any) -> None:
+            try:
+                deliver(result)
+            finally:
+                jobs.pop()
+
+        jobs.append(None)
+        return start(self, fn, delivered, *args, **options)
+
+    _run._r, _run._ALLOW_DETERMINISTIC_SCHEDULING = place, True
+    _ThreadCache.start_thread_soon = counted  # type: ignore[method-assign]
+    try:
+        yield place
+    finally:
+        _run._r, _run._ALLOW_DETERMINISTIC_SCHEDULING = saved
+        _ThreadCache.start_thread_soon = start  # type: ignore[method-assign]
+
+
+def run(scheduler: Scheduler, fn: Any) -> None:
+    """Run an async function under a scheduler, inside of `steering`.
+
+    What it raises comes out. `Abandoned` comes out as itself.
+    """
+    place = _place
+    assert place is not None
+    _steer(place, scheduler, fn)
+
+
+def _steer(place: _Place, scheduler: Scheduler, fn: Any) -> None:
+    place.scheduler = scheduler
+    try:
+        trio.run(fn, clock=scheduler.clock, instruments=[scheduler])
+    except trio.TrioInternalError as error:
+        if isinstance(error.__cause__, Abandoned):
+            raise error.__cause__ from None
+        raise
+    finally:
+        place.scheduler = None
+
+
+# ---- Is this a trio that can be steered? ------------------------------------------------
+
+_USED = {
+    "trio._core._run": "_r _ALLOW_DETERMINISTIC_SCHEDULING GLOBAL_RUN_CONTEXT",
+    "Runner": "runq deadlines clock_autojump_threshold init_task main_task io_manager",
+    "Task": "_abort_func _next_send _next_send_fn _attempt_abort _cancel_status _schedule_points",
+    "CancelStatus": "_scope _parent effectively_cancelled",
+    "CancelScope": "_cancel_status",
+}
+
+_tested = False
+
+
+def require_trio() -> None:
+    """Raise `UnsupportedTrio` unless the trio that is installed can be steered.
+
+    It is tried once in a process, in a few milliseconds.
+    """
+    global _tested
+    if _tested:
+        return
+    for holder, names in _USED.items():
+        held = _run if "." in holder else getattr(_run, holder, None)
+        fields = {it.name for it in getattr(held, "__attrs_attrs__", ())}
+        for name in names.split():
+            if not hasattr(held, name) and name not in fields:
+                raise UnsupportedTrio(f"{holder} has no {name}")
+    if not hasattr(_MockClock(), "_virtual_base"):
+        raise UnsupportedTrio("MockClock has no _virtual_base")
+    _try()
+    _tested = True
+
+
+class _Backwards(Scheduler):
+    """Runs the youngest task first, and goes from deadline to deadline."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.born: list[Task] = []
+
+    def task_spawned(self, task: Task) -> None:
+        self.born.append(task)
+
+    def choose(self, waiting: list[Task]) -> int:
+        return max(range(len(waiting)), key=lambda i: self.born.index(waiting[i]))
+
+    def idle(self, now: float, deadline: float) -> float | None:
+        if deadline == inf:
+            self.abandoned = True
+        return deadline
+
+
+def _try() -> None:
+    seen: list[object] = []
+    boom = Exception("thrown")
+
+    async def note(name: int) -> None:
+        for _ in range(2):
+            seen.append(name)
+            await trio.lowlevel.checkpoint()
+        await trio.sleep(10 - name)
+        seen.append((name, trio.current_time()))
+
+    async def blocked() -> None:
+        try:
+            await trio.sleep_forever()
+        except Exception as error:
+            seen.append(error)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for name in (1, 2, 3):
+                nursery.start_soon(note, name)
+            nursery.start_soon(blocked)
+            await trio.sleep(1)
+            (last,) = [t for t in nursery.child_tasks if "blocked" in t.name]
+            throw(last, boom)
+
+    scheduler = _Backwards()
+    try:
+        with _taken() as place:
+            _steer(place, scheduler, main)
+    except Exception as error:
+        raise UnsupportedTrio(f"a run of it failed with {error!r}") from error
+    except Abandoned:
+        raise UnsupportedTrio("it does not wake tasks as it did") from None
+    expected = [3, 3, 2, 2, 1, 1, boom, (3, 7.0), (2, 8.0), (1, 9.0)]
+    if seen != expected:
+        raise UnsupportedTrio(f"it ran {seen} where {expected} was decided")

@@ -1,0 +1,94 @@
+"""The invariants that need no assert.
+
+Each is a kind of `Finding`, which names whose it is. A program that does not hold to
+one says so by `Sim.ignore`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import trio
+from trio.lowlevel import Task
+
+from . import _sites, _trio
+from ._run import Driver, Finding
+from ._targets import Target, Targets
+
+if TYPE_CHECKING:
+    from .network import Stream
+
+KINDS = ("left", "held", "streams", "swallowed", "generators")
+
+PATIENCE = 1.0
+"""Virtual seconds after which what a dead target has left is looked at."""
+
+
+class Watch:
+    """Looks for what is wrong in one run."""
+
+    def __init__(self, driver: Driver, targets: Targets) -> None:
+        self._driver = driver
+        self._targets = targets
+        self._locks: dict[
+            Any, tuple[str, str]
+        ] = {}  # {lock: (who took it last, where)}
+        targets.on_end.append(self._ended)
+
+    def starts(self, fn: Any, name: object) -> tuple[Any, object]:
+        """Return what a nursery is to start instead of a function, and its name."""
+        return self._targets.starts(fn), name
+
+    def took(self, lock: Any, owner: object) -> None:
+        """Hear that somebody asks for a lock or a token."""
+        if isinstance(owner, Task):
+            self._locks[lock] = (self._driver.name(owner), _sites.caller())
+
+    def finish(self, streams: Iterable[Stream]) -> None:
+        """Look at what is left, when the program has come to its end by itself: also
+        at the streams of its network that are open."""
+        for stream in streams:
+            text = f"a stream to {stream.name} is closed by nobody"
+            self._find("streams", f"{text}; it was got by {stream.got_by}")
+        for lock, (name, where) in self._locks.items():
+            for owner in _owners(lock):
+                if isinstance(owner, Task) and not self._driver.name(owner):
+                    kind = type(lock).__name__
+                    text = (
+                        f"a {kind} is held by {name}, which has ended; taken at {where}"
+                    )
+                    self._find("held", text)
+
+    def _find(self, kind: str, text: str) -> None:
+        self._driver.findings.append(Finding(kind, text))
+
+    def _ended(self, target: Target, returned: bool) -> None:
+        if returned and target.told:
+            text = f"{target.name} was cancelled and returned: it keeps Cancelled to itself"
+            self._find("swallowed", text)
+        if returned or not target.struck:
+            return
+        if target.given and target.started:
+            at = trio.current_time() + PATIENCE
+            self._driver.at(at, lambda: self._look(target))
+
+    def _look(self, target: Target) -> None:
+        for task in target.started:
+            name = self._driver.name(task)
+            nursery = task.parent_nursery
+            if not name or nursery not in target.given:
+                continue
+            if not _trio.is_cancelled(nursery.cancel_scope):
+                where = _sites.site(task)
+                text = (
+                    f"{target.name} has ended and left {name} in a nursery it was given"
+                )
+                self._find("left", f"{text}; it is at {where}")
+
+
+def _owners(lock: Any) -> list[object]:
+    found = lock.statistics()
+    if isinstance(lock, trio.CapacityLimiter):
+        return list(found.borrowers)
+    return [found.owner]

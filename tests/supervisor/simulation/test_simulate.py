@@ -1,0 +1,184 @@
+"""One run, and many: what they tell, and that they are the same each time."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+import trio
+
+from supervisor.simulation import (
+    Campaign,
+    Hang,
+    NotDeterministic,
+    Sim,
+    SimulationFailed,
+    explore,
+    simulate,
+)
+
+
+async def chatter(sim: Sim) -> int:
+    """Five tasks that talk over a channel and wait by chance."""
+    send, receive = trio.open_memory_channel[str](2)
+
+    async def talk(name: str) -> None:
+        for number in range(3):
+            await trio.sleep(sim.random.choice([0, 0.5, 1]))
+            await send.send(f"{name}{number}")
+
+    got: list[str] = []
+    async with trio.open_nursery() as nursery:
+        for name in "abcde":
+            nursery.start_soon(talk, name)
+        async for message in receive:
+            sim.log(message)
+            got.append(message)
+            if len(got) == 15:
+                break
+    return len(got)
+
+
+def test_a_run_tells_what_came_of_it() -> None:
+    run = simulate(chatter)
+    assert (run.value, run.error, run.faults, run.findings) == (15, None, [], [])
+    assert run.schedule == ()
+    assert run.steps > 30
+    assert 0 < run.seconds <= 3
+    kinds = [entry[1] for entry in run.log]
+    assert kinds.count("spawn") == kinds.count("exit") == 6
+    assert run.log[0] == (0.0, "spawn", "main")
+    assert (0.0, "spawn", "talk#5") in run.log
+    assert kinds.count("log") == 15
+
+
+def test_what_the_program_raises_is_kept() -> None:
+    async def fails(sim: Sim) -> None:
+        raise LookupError("here")
+
+    run = simulate(fails)
+    assert isinstance(run.error, LookupError)
+    assert run.value is None
+
+
+def test_a_seed_is_a_run() -> None:
+    """Each twice; also of others, and by the tape."""
+    digests: set[str] = set()
+    for seed in range(60):
+        run = simulate(chatter, seed=seed)
+        assert simulate(chatter, seed=seed).digest == run.digest
+        assert simulate(chatter, tape=run.tape).digest == run.digest
+        digests.add(run.digest)
+    assert len(digests) >= 57
+
+
+def test_a_seed_is_the_same_run_in_another_process() -> None:
+    code = (
+        "from tests.supervisor.simulation.test_simulate import *; "
+        "print(*[simulate(chatter, seed=seed).digest for seed in range(8)])"
+    )
+    for hash_seed in ("1", "77"):
+        printed = subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": "."},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout.split()
+        assert printed == [simulate(chatter, seed=seed).digest for seed in range(8)]
+
+
+def test_the_limit_is_virtual() -> None:
+    async def slow(sim: Sim) -> None:
+        await trio.sleep(50)
+
+    assert isinstance(simulate(slow, limit=49).error, Hang)
+    assert simulate(slow, limit=51).error is None
+
+
+def test_within_tells_who_is_where() -> None:
+    async def program(sim: Sim) -> None:
+        with sim.within(5):
+            await trio.sleep(4)
+        with sim.within(5):
+            await trio.sleep(6)
+
+    error = simulate(program).error
+    assert isinstance(error, AssertionError)
+    text = str(error)
+    assert text.startswith(
+        "it took more than 5 virtual seconds\nmain: test_simulate.py:"
+    )
+    assert text.endswith(" program")
+
+
+def test_a_function_is_called_at_its_time() -> None:
+    async def program(sim: Sim) -> list[float]:
+        called: list[float] = []
+        sim.at(3, lambda: called.append(trio.current_time()))
+        sim.at(1, lambda: called.append(trio.current_time()))
+        sim.at(9, lambda: called.append(trio.current_time()))
+        await trio.sleep(5)
+        return called
+
+    assert simulate(program).value == [1, 3]
+
+
+# ---- Many --------------------------------------------------------------------------
+
+
+async def ordered(sim: Sim) -> None:
+    """It is wrong as soon as the second overtakes the first."""
+    seen: list[str] = []
+
+    async def pass_by(name: str) -> None:
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
+        seen.append(name)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pass_by, "first")
+        await trio.lowlevel.checkpoint()
+        nursery.start_soon(pass_by, "second")
+    assert seen == ["first", "second"], seen
+
+
+def test_explore_raises_with_its_report() -> None:
+    with pytest.raises(SimulationFailed) as raised:
+        explore(ordered, seeds=40)
+    report = raised.value.report
+    assert isinstance(report, Campaign)
+    assert report.runs == 40
+    assert 1 < report.distinct <= 40
+    (failure,) = report.failures
+    assert failure.seed > 0
+    text = str(raised.value)
+    assert (
+        f"explore: 40 runs, {report.distinct} different: {report.failed} failed" in text
+    )
+    assert failure.replay in text
+    assert "shrunk: round robin but step" in text
+    assert simulate(ordered, tape=failure.tape).error is not None
+
+
+def test_explore_returns_where_nothing_is_wrong() -> None:
+    report = explore(chatter, seeds=[3, 4, 5])
+    assert (report.runs, report.distinct, report.failed) == (3, 3, 0)
+    assert str(report) == "explore: 3 runs, 3 different: nothing is wrong"
+    assert explore(ordered, seeds=40, check=False).failed
+
+
+@pytest.mark.parametrize(
+    "culprit", [time.perf_counter_ns, random.random], ids=["clock", "chance"]
+)
+def test_a_program_that_no_tape_decides_is_told(culprit: object) -> None:
+    async def program(sim: Sim) -> None:
+        sim.log("same")
+        sim.log(culprit())  # type: ignore[operator]
+
+    with pytest.raises(NotDeterministic, match="at line 2 of their logs") as raised:
+        explore(program, seeds=3)
+    assert str(raised.value).count("'log', 'main'") == 2

@@ -1,0 +1,187 @@
+"""Tapes: what they say, that they come back, and that they are made smaller."""
+
+from __future__ import annotations
+
+import json
+
+import attrs
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from supervisor.simulation import (
+    Deviation,
+    Fault,
+    Sim,
+    Tape,
+    TapeDoesNotFit,
+    simulate,
+)
+from supervisor.simulation._run import session
+from supervisor.simulation._shrink import shrink, size
+from supervisor.simulation._simulate import replayed
+from supervisor.simulation._tape import ARRIVALS
+
+names = st.sampled_from(["get", "get#2", "<lambda>", "run_it"])
+deviations = st.builds(Deviation, st.integers(0, 999), st.integers(1, 9), names)
+faults = st.one_of(
+    st.builds(
+        Fault, st.just("cancel"), names, st.sampled_from(ARRIVALS), st.integers(1, 99)
+    ),
+    st.builds(
+        Fault,
+        st.just("raise"),
+        names,
+        st.sampled_from(ARRIVALS),
+        st.integers(1, 99),
+        st.just("builtins:OSError"),
+    ),
+)
+tapes = st.builds(
+    Tape,
+    st.lists(deviations, max_size=4).map(tuple),
+    st.lists(faults, max_size=2).map(tuple),
+    st.integers(0, 9),
+)
+
+
+@given(tapes)
+def test_a_tape_is_the_same_after_its_text(tape: Tape) -> None:
+    assert Tape.parse(str(tape)) == tape
+
+
+@given(tapes)
+def test_a_tape_is_the_same_after_json(tape: Tape) -> None:
+    again = Tape.from_json(json.loads(json.dumps(tape.to_json())))
+    assert again == tape
+    assert [it.task for it in again.deviations] == [it.task for it in tape.deviations]
+
+
+@pytest.mark.parametrize("text", ["cancel get", "3", "3:x", "stop get blocked 1"])
+def test_what_is_no_tape_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no step and no fault"):
+        Tape.parse(text)
+
+
+def test_another_schema_is_refused() -> None:
+    with pytest.raises(TapeDoesNotFit, match="schema 99"):
+        Tape.from_json({"schema": 99})
+    with pytest.raises(ValueError, match="no tape"):
+        Tape.from_json({"schema": 1, "deviations": [{"place": 1}]})
+
+
+def test_a_tape_says_what_it_does_in_words() -> None:
+    fault = Fault("cancel", "get#2", "late", 25, after="main", step=15)
+    assert (
+        Tape((), (fault,)).words() == "round robin, cancel get#2 after step 15 (late)"
+    )
+    tape = Tape((Deviation(36, 2, "worker#2"),), ())
+    assert tape.words() == "round robin but step 36 by worker#2"
+    assert str(Tape()) == "round robin"
+
+
+# ---- Smaller -----------------------------------------------------------------------
+
+
+@given(st.sets(st.integers(0, 40), max_size=30), st.integers(0, 40))
+def test_what_is_not_needed_goes(steps: set[int], needed: int) -> None:
+    tape = Tape(tuple(Deviation(step, 3) for step in sorted(steps | {needed})), (), 7)
+
+    def attempt(candidate: Tape) -> Tape | None:
+        places = {it.step: it.place for it in candidate.deviations}
+        return candidate if places.get(needed, 0) >= 2 else None
+
+    smaller, tried = shrink(tape, attempt, budget=500)
+    assert smaller == Tape((Deviation(needed, 2),))
+    assert tried < 150
+
+
+def test_a_fault_that_is_not_needed_goes_first() -> None:
+    tape = Tape(
+        (Deviation(1, 1), Deviation(2, 1)),
+        (Fault("cancel", "a", "late", 5), Fault("cancel", "b", "late", 5)),
+    )
+    smaller, _ = shrink(tape, lambda it: it if it.faults else None)
+    assert smaller == Tape((), (Fault("cancel", "b", "late", 1),))
+
+
+def test_nothing_smaller_leaves_the_tape() -> None:
+    tape = Tape((Deviation(1, 1),))
+    assert shrink(tape, lambda _: None) == (tape, 1)
+
+
+def test_a_tape_is_tried_no_more_often_than_allowed() -> None:
+    tape = Tape(tuple(Deviation(step, 5) for step in range(100)))
+    assert shrink(tape, lambda _: None, budget=30)[1] == 30
+    assert size(tape) > size(attrs.evolve(tape, deviations=tape.deviations[1:]))
+
+
+async def race(sim: Sim) -> None:
+    """Somebody looks, waits, and acts, and another acts in between."""
+    taken: list[str] = []
+
+    async def take(name: str, wait: int) -> None:
+        for _ in range(wait):
+            await trio.lowlevel.checkpoint()
+        if not taken:
+            await trio.lowlevel.checkpoint()
+            taken.append(name)
+            assert len(taken) == 1, taken
+
+    async with trio.open_nursery() as nursery:
+        for name, wait in (("a", 2), ("b", 3), ("c", 6)):
+            nursery.start_soon(take, name, wait)
+
+
+def test_a_race_shrinks_to_few_deviations() -> None:
+    """In few runs, from wherever it begins."""
+    failing = [
+        run
+        for seed in range(1, 400)
+        if (run := simulate(race, seed=seed, policy="one step")).error is not None
+    ][:20]
+    assert len(failing) == 20
+    needed: list[int] = []
+    for run in failing:
+        runs = 0
+
+        def attempt(tape: Tape) -> Tape | None:
+            nonlocal runs
+            runs += 1
+            again, _ = replayed(race, tape)
+            return again.tape if again.error is not None else None
+
+        with session():
+            smaller, _ = shrink(run.tape, attempt)
+        assert len(smaller.deviations) == 1, smaller
+        needed.append(runs)
+        assert simulate(race, tape=smaller).error is not None
+        assert simulate(race, tape=str(smaller)).tape == smaller
+    assert sorted(needed)[10] <= 40
+    assert max(needed) <= 100
+
+
+def test_a_tape_of_another_program_is_told() -> None:
+    async def alone(sim: Sim) -> None:
+        await trio.sleep(1)
+
+    async def pair(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, 1)
+            nursery.start_soon(trio.sleep, 2)
+
+    with pytest.raises(TapeDoesNotFit, match="at step 3 there are no 2 tasks"):
+        simulate(alone, tape="3:1")
+    with pytest.raises(TapeDoesNotFit, match="no point at which to cancel get late 1"):
+        simulate(alone, tape="cancel get late 1")
+    with pytest.raises(TapeDoesNotFit, match="there is no error 'lost:Error'"):
+        simulate(alone, tape="raise get late 1 lost:Error")
+    deviated = next(
+        run.tape
+        for run in (simulate(pair, seed=seed) for seed in range(1, 99))
+        if run.schedule
+    )
+    first = attrs.evolve(deviated.deviations[0], task="somebody")
+    with pytest.raises(TapeDoesNotFit, match="was somebody's"):
+        simulate(pair, tape=attrs.evolve(deviated, deviations=(first,)))
