@@ -1,0 +1,389 @@
+"""A network in memory and in virtual time: streams, listeners, and a backend for
+httpcore and what is made of it.
+
+It knows no host but those that are served in the same run. Streams and listeners have
+the meaning of trio's own, and pass trio's own checks.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from contextlib import contextmanager
+from inspect import currentframe
+from operator import index
+from typing import Any
+
+import trio
+from trio.abc import HalfCloseableStream
+from trio.abc import Listener as AbstractListener
+
+from . import _sites
+
+__all__ = ["BackendStream", "Listener", "Network", "Stream"]
+
+WINDOW = 65_536
+"""So many bytes are on their way at most, before a sender waits."""
+
+
+class _Way:
+    """One direction of a connection."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.ended = False
+        """Nothing more will be sent."""
+        self.broken = False
+        """Nobody will receive what is sent."""
+        self._changed = trio.Event()
+
+    def change(self) -> None:
+        """Wake everybody who waits for a change."""
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def wait(self) -> None:
+        """Return when something has changed."""
+        await self._changed.wait()
+
+
+class Stream(HalfCloseableStream):
+    """One end of a connection."""
+
+    def __init__(self, out: _Way, into: _Way, network: Network, name: str) -> None:
+        self.name = name
+        """Which connection it is an end of."""
+        self.got_by = ""
+        """The task that has opened or accepted it, and where."""
+        self.closed = False
+        """This end was closed."""
+        self._out = out
+        self._into = into
+        self._network = network
+        self._sends = self._receives = False
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name}{' closed' if self.closed else ''}>"
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes; wait while too many are on their way."""
+        with self._only_sender():
+            await self._network.pause()
+            self._require_sending()
+            left = memoryview(data)
+            while left:
+                self._require_sending()
+                room = WINDOW - len(self._out.data)
+                if room > 0:
+                    self._out.data += left[:room]
+                    left = left[room:]
+                    self._out.change()
+                else:
+                    await self._out.wait()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait until bytes can be sent."""
+        with self._only_sender():
+            await trio.lowlevel.checkpoint()
+            while True:
+                if self.closed or self._out.ended:
+                    raise trio.ClosedResourceError("this end was closed")
+                if self._out.broken or len(self._out.data) < WINDOW:
+                    return
+                await self._out.wait()
+
+    async def send_eof(self) -> None:
+        """Send the end; receiving goes on."""
+        with self._only_sender():
+            await trio.lowlevel.checkpoint()
+            if self.closed:
+                raise trio.ClosedResourceError("this end was closed")
+            self._out.ended = True
+            self._out.change()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Return bytes that have come, or none at their end."""
+        if max_bytes is not None and index(max_bytes) < 1:
+            raise ValueError(f"max_bytes must be at least 1, not {max_bytes}")
+        if self._receives:
+            raise trio.BusyResourceError("another task receives from this stream")
+        self._receives = True
+        try:
+            await self._network.pause()
+            while True:
+                if self.closed:
+                    raise trio.ClosedResourceError("this end was closed")
+                if self._into.data:
+                    got = bytes(self._into.data[:max_bytes])
+                    del self._into.data[: len(got)]
+                    self._into.change()
+                    return got
+                if self._into.ended:
+                    return b""
+                await self._into.wait()
+        finally:
+            self._receives = False
+
+    def close(self) -> None:
+        """Close this end at once. The other one sees the end, and cannot send."""
+        if self.closed:
+            return
+        self.closed = True
+        self._network.open.pop(self, None)
+        self._out.ended = self._into.broken = True
+        self._into.data.clear()
+        self._out.change()
+        self._into.change()
+
+    async def aclose(self) -> None:
+        """Close this end, and take a checkpoint."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether a receive would return at once."""
+        return bool(self._into.data) or self._into.ended
+
+    def _require_sending(self) -> None:
+        if self.closed or self._out.ended:
+            raise trio.ClosedResourceError("this end was closed")
+        if self._out.broken:
+            raise trio.BrokenResourceError("the other end was closed")
+
+    @contextmanager
+    def _only_sender(self) -> Generator[None]:
+        if self._sends:
+            raise trio.BusyResourceError("another task sends on this stream")
+        self._sends = True
+        try:
+            yield
+        finally:
+            self._sends = False
+
+
+class Listener(AbstractListener[Stream]):
+    """Takes the connections of one host and port."""
+
+    def __init__(self, network: Network, host: str, port: int) -> None:
+        self.host = host
+        """The host that it serves."""
+        self.port = port
+        """Its port."""
+        self._network = network
+        self._come: deque[Stream] = deque()
+        self._changed = trio.Event()
+        self._closed = False
+
+    async def accept(self) -> Stream:
+        """Return the next connection, when there is one."""
+        await trio.lowlevel.checkpoint()
+        while not self._come:
+            if self._closed:
+                raise trio.ClosedResourceError("this listener was closed")
+            await self._changed.wait()
+        stream = self._come.popleft()
+        self._network.add(stream)
+        return stream
+
+    async def aclose(self) -> None:
+        """Refuse connections from now on, and take a checkpoint."""
+        self._closed = True
+        self._network.forget(self)
+        while self._come:
+            self._come.popleft().close()
+        self._changed.set()
+        await trio.lowlevel.checkpoint()
+
+    def add(self, stream: Stream) -> None:
+        """Let a connection be accepted."""
+        self._come.append(stream)
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+Handler = Callable[[Stream], Awaitable[object]]
+
+
+class Network:
+    """The hosts of one run, and the connections to them."""
+
+    def __init__(self) -> None:
+        self.delay = 0.0
+        """Virtual seconds that each connection, send and receive takes before it begins."""
+        self.open: dict[Stream, None] = {}
+        """The streams that somebody has got and nobody has closed."""
+        self._listeners: dict[tuple[str, int], Listener] = {}
+        self._count = 0
+
+    async def serve_tcp(  # noqa: ASYNC128 (`trio.serve_listeners` says it is started)
+        self,
+        handler: Handler,
+        port: int,
+        host: str = "localhost",
+        *,
+        handler_nursery: trio.Nursery | None = None,
+        task_status: trio.TaskStatus[list[Listener]] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Call ``handler`` with each connection to a host and port, in a task of its own,
+        as `trio.serve_tcp` does.
+
+        Connections are closed when their handler ends. Under ``nursery.start`` it is
+        started when connections are taken. Raises OSError if the port is taken.
+        """
+        listeners = await self.open_tcp_listeners(port, host)
+        await trio.serve_listeners(
+            handler, listeners, handler_nursery=handler_nursery, task_status=task_status
+        )
+
+    async def open_tcp_listeners(
+        self, port: int, host: str = "localhost"
+    ) -> list[Listener]:
+        """Return the one listener of a host and port, for ``trio.serve_listeners``.
+
+        Port 0 is one that is free. Raises OSError if the port is taken.
+        """
+        await trio.lowlevel.checkpoint()
+        if port == 0:
+            port = 49_152
+            while (host, port) in self._listeners:
+                port += 1
+        if (host, port) in self._listeners:
+            raise OSError(errno.EADDRINUSE, f"{host}:{port} is served already")
+        listener = self._listeners[host, port] = Listener(self, host, port)
+        return [listener]
+
+    async def open_tcp_stream(self, host: str, port: int) -> Stream:
+        """Return a new connection to what is served.
+
+        Raises ConnectionRefusedError where nobody serves.
+        """
+        await self.pause()
+        listener = self._listeners.get((host, port))
+        if listener is None:
+            raise ConnectionRefusedError(
+                errno.ECONNREFUSED, f"nobody serves {host}:{port}"
+            )
+        self._count += 1
+        name = f"{host}:{port} #{self._count}"
+        one, other = _Way(), _Way()
+        stream = Stream(one, other, self, name)
+        listener.add(Stream(other, one, self, name))
+        self.add(stream)
+        return stream
+
+    async def pause(self) -> None:
+        """Take a checkpoint, which takes as long as the delay."""
+        await trio.sleep(self.delay)
+
+    def add(self, stream: Stream) -> None:
+        """Remember that somebody has got a stream."""
+        task = trio.lowlevel.current_task().name.rpartition(".")[2]
+        stream.got_by = f"{task} at {_sites.caller() or 'trio'}"
+        self.open[stream] = None
+
+    def forget(self, listener: Listener) -> None:
+        """Refuse connections to what a listener has served."""
+        self._listeners.pop((listener.host, listener.port), None)
+
+    # ---- A backend of httpcore --------------------------------------------------------
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's protocol)
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> BackendStream:
+        """Connect as httpcore wants it, and raise the errors of the fork that calls."""
+        library = _library()
+        with _mapped(library, "Connect", timeout):
+            stream = await self.open_tcp_stream(host, port)
+            return BackendStream(stream, library)
+        raise AssertionError
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's protocol)
+        socket_options: Iterable[Any] | None = None,
+    ) -> BackendStream:
+        """Connect to what is served on port 0 of a host that is called as the path."""
+        return await self.connect_tcp(path, 0, timeout)
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep in virtual time."""
+        await trio.sleep(seconds)
+
+
+class BackendStream:
+    """A stream as httpcore wants it."""
+
+    def __init__(self, stream: Stream, library: Any) -> None:
+        self.stream = stream
+        """The stream itself."""
+        self._library = library
+
+    async def read(
+        self,
+        max_bytes: int,
+        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's protocol)
+    ) -> bytes:
+        """Return bytes that have come, or none at their end."""
+        with _mapped(self._library, "Read", timeout):
+            return await self.stream.receive_some(max_bytes)
+        raise AssertionError
+
+    async def write(
+        self,
+        buffer: bytes,
+        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's protocol)
+    ) -> None:
+        """Send bytes."""
+        if buffer:
+            with _mapped(self._library, "Write", timeout):
+                await self.stream.send_all(buffer)
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self.stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: Any,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's protocol)
+    ) -> BackendStream:
+        """Return the stream itself: nothing is encrypted here."""
+        await trio.lowlevel.checkpoint()
+        return self
+
+    def get_extra_info(self, info: str) -> Any:
+        """Return whether the stream is readable; nothing else is known."""
+        return self.stream.is_readable if info == "is_readable" else None
+
+
+def _library() -> Any:
+    """Return the package from which the backend is called, for its errors."""
+    frame = currentframe()
+    while frame is not None and frame.f_globals["__name__"] == __name__:
+        frame = frame.f_back
+    name = "" if frame is None else frame.f_globals["__name__"]
+    return sys.modules.get(name.partition(".")[0])
+
+
+@contextmanager
+def _mapped(library: Any, what: str, seconds: float | None) -> Generator[None]:
+    try:
+        with trio.fail_after(seconds if seconds is not None else float("inf")):
+            yield
+    except trio.TooSlowError as error:
+        raise getattr(library, f"{what}Timeout", TimeoutError)() from error
+    except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        kind = getattr(library, f"{what}Error", None)
+        if kind is None:
+            raise
+        raise kind(error) from error
