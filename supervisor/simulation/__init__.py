@@ -1,11 +1,12 @@
 """A trio program under a schedule, a clock and faults that are decided, and so can be
 had again.
 
-    from supervisor.simulation import explore, simulate
+    from supervisor.simulation import cancel_everywhere, explore, simulate
 
     async def program(sim):                      # an ordinary trio program
         ...
 
+    cancel_everywhere(program)                   # one cancel at every point of a run
     explore(program, seeds=2000)                 # many schedules
     simulate(program, seed=7)                    # one run
 
@@ -23,8 +24,9 @@ It needs nothing of this package but trio: any trio program will do.
 # _targets _points _watch
 #                whom to strike, when, and what is wrong without any assert
 # _sim           what a program sees
-# _simulate _explore
-#                one run, many schedules
+# _simulate _explore _sweeps
+#                one run, many schedules, one fault at every point
+# network        streams and listeners in memory
 
 from __future__ import annotations
 
@@ -45,6 +47,7 @@ from ._report import Campaign, Failure, Row, SweepReport
 from ._run import Finding, Run
 from ._sim import Sim
 from ._simulate import simulate
+from ._sweeps import cancel_everywhere, raise_everywhere
 from ._tape import Deviation, Fault, Tape
 
 __all__ = [
@@ -74,7 +77,9 @@ __all__ = [
     "Tape",
     "TapeDoesNotFit",
     "UnsupportedTrio",
+    "cancel_everywhere",
     "explore",
+    "raise_everywhere",
     "simulate",
 ]
 
