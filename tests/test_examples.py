@@ -177,3 +177,14 @@ def test_what_the_readme_shows_has_types_that_hold(
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_simulation_example_finds_the_bug_and_nothing_else(tmp_path: Path) -> None:
+    mended, broken, *rest = run(ROOT / "examples" / "simulation.py", tmp_path).split(
+        "cancel: "
+    )[1:]
+    assert rest == []
+    assert mended.strip().endswith("nothing is wrong")
+    assert "1 site is wrong" in broken
+    assert "simulation.py:35 take  (elsewhere" in broken
+    assert "once more: a deadlock at 60 virtual seconds" in broken

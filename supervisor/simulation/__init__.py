@@ -36,14 +36,13 @@ from ._errors import (
     NotDeterministic,
     ProgramFailed,
     SimulationError,
-    SimulationFailed,
     Stuck,
     TapeDoesNotFit,
     UnsupportedTrio,
 )
 from ._explore import explore
 from ._policies import PCT, Batch, OneStep, Policy, Portfolio, RoundRobin, Sparse
-from ._report import Campaign, Failure, Row, SweepReport
+from ._report import Campaign, Failure, Row, SimulationFailed, SweepReport
 from ._run import Finding, Run
 from ._sim import Sim
 from ._simulate import simulate

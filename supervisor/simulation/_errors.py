@@ -1,4 +1,4 @@
-"""What the simulator raises.
+"""What the simulator raises, and what a run ends with that does not end by itself.
 
 SimulationError
     UnsupportedTrio      the trio that is installed has changed inside
@@ -59,18 +59,6 @@ class TapeDoesNotFit(SimulationError):
 
     The program has changed since the tape was made. Make a new tape.
     """
-
-
-class SimulationFailed(AssertionError):
-    """Raised when a sweep or an exploration has found something wrong.
-
-    The text is the report.
-    """
-
-    def __init__(self, report: object) -> None:
-        super().__init__(report)
-        self.report = report
-        """A `SweepReport` or a `Campaign`."""
 
 
 class Stuck(Exception):

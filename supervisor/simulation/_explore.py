@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ._errors import NotDeterministic, SimulationFailed
+from ._errors import NotDeterministic
 from ._policies import Policy, policy_of
-from ._report import Campaign, Failure, wrong_in
+from ._report import Campaign, Failure, SimulationFailed, wrong_in
 from ._run import LIMIT, Run, session
 from ._shrink import shrink
 from ._simulate import Errors, Program, once, replayed

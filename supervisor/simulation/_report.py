@@ -131,6 +131,18 @@ class Campaign:
         return "\n".join(lines)
 
 
+class SimulationFailed(AssertionError):
+    """Raised when a sweep or an exploration has found something wrong.
+
+    The text is the report.
+    """
+
+    def __init__(self, report: SweepReport | Campaign) -> None:
+        super().__init__(report)
+        self.report = report
+        """All that was found."""
+
+
 @attrs.frozen
 class Wrong:
     """One thing that is wrong in a run."""
@@ -163,6 +175,9 @@ def own_errors(
     if isinstance(error, BaseExceptionGroup):
         inside: Sequence[BaseException] = cast("Any", error).exceptions
         return [own for it in inside for own in own_errors(it, thrown)]
+    # Who ends because of a Ctrl+C or an exit may raise one of its own.
+    if not isinstance(error, Exception) and type(error) in {type(it) for it in thrown}:
+        return []
     # A failed assertion is one, whatever it was raised from.
     cause: BaseException | None = error
     if isinstance(error, AssertionError):

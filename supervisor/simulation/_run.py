@@ -340,7 +340,9 @@ def steer(
     except _trio.Abandoned:
         pass  # Its traceback has all tasks, so they go only after this block.
     except BaseException as raised:  # noqa: ASYNC103 (trio has ended: nobody waits)
-        if isinstance(raised, KeyboardInterrupt) and raised not in driver.thrown:
+        if isinstance(raised, KeyboardInterrupt) and not any(
+            isinstance(it, KeyboardInterrupt) for it in driver.thrown
+        ):
             raise  # Somebody has pressed Ctrl+C.
         error = raised
     if driver.abandoned:

@@ -77,7 +77,8 @@ def _site(frame: FrameType, line: int) -> str:
 
 def own_files(file: str) -> tuple[str, str]:
     """Return a file, and the folder below which files count as the same program's."""
-    return file, os.path.dirname(file) + os.sep
+    folder = os.path.dirname(file)
+    return file, folder + os.sep if folder else file  # What was typed has no folder.
 
 
 def is_own(file: str, own: tuple[str, str]) -> bool:

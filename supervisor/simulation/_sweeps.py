@@ -9,10 +9,10 @@ from typing import Literal
 
 import attrs
 
-from ._errors import ProgramFailed, SimulationFailed
+from ._errors import ProgramFailed
 from ._explore import require_equal, smaller
 from ._policies import policy_of
-from ._report import Row, SweepReport, wrong_in
+from ._report import Row, SimulationFailed, SweepReport, wrong_in
 from ._run import LIMIT, Run, session
 from ._simulate import Errors, Program, once
 from ._tape import ARRIVALS, Arrival, Fault

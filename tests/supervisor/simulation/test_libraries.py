@@ -1,0 +1,97 @@
+"""Programs that are not ours: what a sweep finds in them, and that it finds nothing
+where there is nothing.
+
+Each is left out where the library, in that very version, is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.simulation import Deadlock, Sim, cancel_everywhere, simulate
+
+ROOT = Path(__file__).parents[3]
+
+
+def library(name: str, version: str) -> Any:
+    module = pytest.importorskip(name)
+    found = importlib.metadata.version(name)
+    if found != version:
+        pytest.skip(f"{name} is {found}, and this is about {version}")
+    return module
+
+
+def example(name: str) -> Any:
+    path = ROOT / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"example_{name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_httpcore_loses_a_connection_when_a_waiting_request_is_cancelled() -> None:
+    """httpcore#1093: under round robin alone, without any seed. The cancelled request
+    is given the connection before it can say that it is gone."""
+    program = partial(example("pool").program, library=library("httpcore", "1.0.9"))
+    report = cancel_everywhere(program, schedules=1, check=False)
+    assert report.rows
+    for row in report.rows:
+        assert row.arrival == "late"
+        assert row.site.startswith("httpcore/_synchronization.py:")
+        assert row.site.endswith(" wait")
+        assert row.tape.deviations == ()
+        assert row.error.startswith("Deadlock: ")
+        run = simulate(program, tape=row.tape)
+        assert isinstance(run.error, Deadlock)
+        assert simulate(program, tape=row.tape).digest == run.digest
+
+
+def test_the_fork_in_which_that_is_mended_is_clean() -> None:
+    program = partial(example("pool").program, library=library("httpcore2", "2.16.2"))
+    report = cancel_everywhere(program, schedules=2)
+    assert report.points > 150
+    assert report.never_fired == []
+
+
+def test_memory_streams_of_anyio_are_clean() -> None:
+    anyio: Any = pytest.importorskip("anyio")
+    import trio
+
+    async def program(sim: Sim) -> None:
+        send, receive = anyio.create_memory_object_stream(1)
+        got: list[int] = []
+
+        async def produce(first: int) -> None:
+            async with send.clone() as mine:
+                for number in range(first, first + 2):
+                    await mine.send(number)
+
+        async def consume() -> None:
+            async with receive.clone() as mine:
+                async for number in mine:
+                    got.append(number)  # noqa: PERF401 (each by itself)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce, 0)
+            nursery.start_soon(produce, 10)
+            nursery.start_soon(consume)
+            nursery.start_soon(consume)
+            # A task that takes over where all consumers are gone.
+            async with receive, send:
+                with trio.move_on_after(5):
+                    while len(got) < 4:
+                        await trio.sleep(1)
+                        try:
+                            got.append(receive.receive_nowait())
+                        except anyio.WouldBlock:
+                            pass
+        assert len(got) == len(set(got))
+
+    assert cancel_everywhere(program, schedules=2).points > 100
