@@ -4,14 +4,17 @@ SimulationError
     UnsupportedTrio      the trio that is installed has changed inside
     NotDeterministic     two runs of one tape differ
     ProgramFailed        the program fails without any fault
+    NothingToStrike      a sweep has no target
     TapeDoesNotFit       the tape was made for another program
-SimulationFailed         an AssertionError: something wrong was found
+SimulationFailed         an AssertionError, in `_report`: something wrong was found
 Stuck
     Deadlock             nobody can run, and no deadline will change that
     Hang                 the program goes on beyond the limits of a run
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class SimulationError(Exception):
@@ -52,6 +55,27 @@ class ProgramFailed(SimulationError):
     it fails with `explore`, which needs no program that works. The cause is what the
     program raised.
     """
+
+
+class NothingToStrike(SimulationError):
+    """Raised when a sweep finds no point, so that it would prove nothing.
+
+    Name the targets by `Sim.target`: no task runs a function of the program's own files
+    by itself, or none has a name that is asked for.
+    """
+
+    def __init__(self, names: Sequence[str] | None) -> None:
+        super().__init__(names)
+        self.names = names
+        """The names that were asked for; None if all were."""
+
+    def __str__(self) -> str:
+        if self.names:
+            return f"no target has one of the names {', '.join(self.names)}"
+        return (
+            "no nursery starts a function of the program's own files: say by "
+            "`sim.target` which functions are to be struck"
+        )
 
 
 class TapeDoesNotFit(SimulationError):

@@ -347,6 +347,7 @@ def steer(
         error = raised
     if driver.abandoned:
         driver.forget()
+    _collect()
     if driver.broken is not None:
         raise driver.broken
     if driver.stuck is not None:
@@ -356,6 +357,19 @@ def steer(
 
 
 # ---- What is the same for all runs -------------------------------------------------------
+
+
+SWEPT = 16
+"""After so many runs of a session what they left is collected."""
+
+_runs = 0
+
+
+def _collect() -> None:
+    global _runs
+    _runs += 1
+    if _runs % SWEPT == 0:
+        gc.collect()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Literal
 
 import attrs
 
-from ._errors import ProgramFailed
+from ._errors import NothingToStrike, ProgramFailed
 from ._explore import require_equal, smaller
 from ._policies import policy_of
 from ._report import Row, SimulationFailed, SweepReport, wrong_in
@@ -49,7 +49,8 @@ def cancel_everywhere(
       limit: virtual seconds after which a run is ended as a `Hang`.
       check: raise SimulationFailed, which has the report, if something is wrong.
 
-    Raises ProgramFailed if the program fails without any cancel, and NotDeterministic.
+    Raises ProgramFailed if the program fails without any cancel, NothingToStrike if it
+    has no target, and NotDeterministic.
     """
     return _sweep(
         program,
@@ -144,6 +145,8 @@ def _sweep(
                 for fault in count.faults()
                 if not patterns or any(fnmatchcase(fault.target, it) for it in patterns)
             ]
+        if not todo:
+            raise NothingToStrike(patterns)
         chosen = _some(todo, max_points)
         for seed, fault in chosen:
             fault = _with_error(fault, name)

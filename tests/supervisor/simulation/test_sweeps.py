@@ -10,6 +10,7 @@ import trio
 
 from supervisor.simulation import (
     Deadlock,
+    NothingToStrike,
     ProgramFailed,
     Sim,
     SimulationFailed,
@@ -91,6 +92,19 @@ def test_an_error_of_ours_is_not_wrong() -> None:
         assert raise_everywhere(program, OSError).rows == []
     assert raise_everywhere(correct, KeyboardInterrupt).rows == []
     assert raise_everywhere(correct, lambda: trio.BrokenResourceError("x")).rows == []
+
+
+def test_a_sweep_without_a_target_is_refused() -> None:
+    """It would prove nothing."""
+
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, 1)
+
+    with pytest.raises(NothingToStrike, match=r"say by `sim.target` which"):
+        cancel_everywhere(program)
+    with pytest.raises(NothingToStrike, match=r"one of the names get\*, put"):
+        cancel_everywhere(correct, targets=["get*", "put"])
 
 
 def test_points_can_be_drawn() -> None:
