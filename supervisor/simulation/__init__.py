@@ -26,10 +26,12 @@ It needs nothing of this package but trio: any trio program will do.
 # _sim           what a program sees
 # _simulate _explore _sweeps
 #                one run, many schedules, one fault at every point
+# _corpus        tapes as files
 # network        streams and listeners in memory
 
 from __future__ import annotations
 
+from ._corpus import load, replay, save
 from ._errors import (
     Deadlock,
     Hang,
@@ -80,7 +82,10 @@ __all__ = [
     "UnsupportedTrio",
     "cancel_everywhere",
     "explore",
+    "load",
     "raise_everywhere",
+    "replay",
+    "save",
     "simulate",
 ]
 

@@ -123,7 +123,9 @@ def _sweep(
             raise ValueError(f"arrivals are {', '.join(ARRIVALS)}; not {arrival!r}")
     if schedules < 1:
         raise ValueError(f"schedules must be at least 1, not {schedules}")
-    patterns = [targets] if isinstance(targets, str) else targets and list(targets)
+    patterns: list[str] | None = None
+    if targets is not None:
+        patterns = [targets] if isinstance(targets, str) else list(targets)
     policy = policy_of(None)
     found: dict[tuple[str, str, str], list[Run]] = {}
     never: list[Fault] = []
@@ -143,7 +145,8 @@ def _sweep(
             todo += [
                 (seed, fault)
                 for fault in count.faults()
-                if not patterns or any(fnmatchcase(fault.target, it) for it in patterns)
+                if patterns is None
+                or any(fnmatchcase(fault.target, it) for it in patterns)
             ]
         if not todo:
             raise NothingToStrike(patterns)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import attrs
 import pytest
@@ -16,6 +18,10 @@ from supervisor.simulation import (
     Sim,
     Tape,
     TapeDoesNotFit,
+    explore,
+    load,
+    replay,
+    save,
     simulate,
 )
 from supervisor.simulation._run import session
@@ -185,3 +191,32 @@ def test_a_tape_of_another_program_is_told() -> None:
     first = attrs.evolve(deviated.deviations[0], task="somebody")
     with pytest.raises(TapeDoesNotFit, match="was somebody's"):
         simulate(pair, tape=attrs.evolve(deviated, deviations=(first,)))
+
+
+# ---- Files -----------------------------------------------------------------------------
+
+
+def test_what_was_found_is_replayed_from_a_file(tmp_path: Path) -> None:
+    report = explore(race, seeds=60, policy="one step", check=False)
+    paths = save(report, tmp_path)
+    assert len(paths) == len(report.failures) > 0
+    for path, failure in zip(paths, report.failures, strict=True):
+        assert load(path) == failure.tape
+        run = replay(race, path)
+        assert run.error is not None
+        assert run.tape == failure.tape
+        assert json.loads(Path(path).read_text())["error"] == failure.error
+    assert save(report, tmp_path) == paths
+    assert len(list(tmp_path.iterdir())) == len(set(paths))
+
+
+def test_a_file_that_no_longer_fits_is_told(tmp_path: Path) -> None:
+    async def alone(sim: Sim) -> None:
+        await trio.sleep(1)
+
+    (path, *_) = save(explore(race, seeds=60, policy="one step", check=False), tmp_path)
+    with pytest.raises(TapeDoesNotFit, match=f"{re.escape(path)}: at step"):
+        replay(alone, path)
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(ValueError, match="no tape"):
+        load(tmp_path / "list.json")
