@@ -5,7 +5,7 @@ A file is JSON that anybody can read: the tape, what was wrong, and with which v
 
 from __future__ import annotations
 
-import platform
+import sys
 from collections.abc import Mapping
 from hashlib import blake2b
 from os import PathLike, fspath, path
@@ -41,7 +41,7 @@ def save(report: SweepReport | Campaign, folder: str | PathLike[str]) -> list[st
             "site": site,
             "error": error,
             "words": tape.words(),
-            "versions": {"python": platform.python_version(), "trio": trio.__version__},
+            "versions": {"python": sys.version.split()[0], "trio": trio.__version__},
         }
         paths.append(path.join(fspath(folder), f"{name}.json"))
         with open(paths[-1], "w", encoding="utf-8") as file:

@@ -122,8 +122,6 @@ class Driver(_trio.Scheduler):
         """Who runs last of all that can run."""
         self.whole = trio.CancelScope()
         self.stuck: Stuck | None = None
-        self.broken: Exception | None = None
-        """What a policy or a timer raised."""
         self._pick = pick
         self._limit = limit
         self._most = steps
@@ -162,7 +160,7 @@ class Driver(_trio.Scheduler):
         times = self._used[name] = self._used.get(name, 0) + 1
         return name if times == 1 else f"{name}#{times}"
 
-    def task_spawned(self, task: Task) -> None:
+    def spawned(self, task: Task) -> None:
         self._known[task] = self._births
         self._births += 1
         # Before all that have run, and behind those that are older.
@@ -175,7 +173,7 @@ class Driver(_trio.Scheduler):
         for heard in self.on_spawn:
             heard(task, _current_task())
 
-    def task_exited(self, task: Task) -> None:
+    def exited(self, task: Task) -> None:
         del self._known[task], self._waits_since[task]
         if task.name.startswith(_CLOSER) and _trio.has_waited(task):
             generator = task.name.removeprefix(_CLOSER).partition(" ")[0]
@@ -195,13 +193,9 @@ class Driver(_trio.Scheduler):
         able = [known[task] for task in waiting[: len(waiting) - first]]
         place = 0
         if len(able) > 1:
-            try:
-                place = self._pick(able, self.steps)
-                if not 0 <= place < len(able):
-                    raise IndexError(f"a policy chose {place} of {len(able)} tasks")
-            except Exception as error:
-                self.broken = self.broken or error
-                place = 0
+            place = self._pick(able, self.steps)
+            if not 0 <= place < len(able):
+                raise IndexError(f"a policy chose {place} of {len(able)} tasks")
         if place:
             name = self.names.get(waiting[place], "trio")
             self.deviations.append(Deviation(self.steps, place, name))
@@ -255,17 +249,15 @@ class Driver(_trio.Scheduler):
             return None
         if at > self._limit:
             self._stop(
-                Hang, f"still waiting at {now:g} of {self._limit:g} virtual seconds"
+                Hang,
+                f"still waiting at {now:g} virtual seconds; the limit is {self._limit:g}",
             )
             return None
         while timers and timers[0].time <= at:
             self.go_to(at)
             fn = heappop(timers).fn
-            try:
-                if fn is not None:
-                    fn()
-            except Exception as error:
-                self.broken = self.broken or error
+            if fn is not None:
+                fn()
         return at
 
     def _stop(self, kind: type[Stuck], what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from random import Random
@@ -127,7 +128,8 @@ def _sweep(
     if targets is not None:
         patterns = [targets] if isinstance(targets, str) else list(targets)
     policy = policy_of(None)
-    found: dict[tuple[str, str, str], list[Run]] = {}
+    found: dict[tuple[str, str, str], Run] = {}
+    times: Counter[tuple[str, str, str]] = Counter()
     never: list[Fault] = []
     runs = 0
     with session():
@@ -167,8 +169,9 @@ def _sweep(
             if wrong := wrong_in(run):
                 struck = run.faults[0] if run.faults else fault
                 key = struck.site, struck.arrival, wrong[0].kind
-                found.setdefault(key, []).append(run)
-        rows = _rows(program, found, limit, error)
+                found.setdefault(key, run)  # The others would be much to keep.
+                times[key] += 1
+        rows = _rows(program, found, times, limit, error)
     report = SweepReport(
         kind=f"{kind} {name.rpartition(':')[2]}".strip(),
         rows=rows,
@@ -204,17 +207,18 @@ def _with_error(fault: Fault, name: str) -> Fault:
 
 def _rows(
     program: Program,
-    found: dict[tuple[str, str, str], list[Run]],
+    found: dict[tuple[str, str, str], Run],
+    times: Counter[tuple[str, str, str]],
     limit: float,
     error: Errors | None,
 ) -> list[Row]:
     rows: list[Row] = []
-    for (site, arrival, kind), runs in found.items():
-        run = runs[0]
+    for key, run in found.items():
+        site, arrival, kind = key
         tape = run.tape
         if len(rows) < SHRUNK:
             tape = smaller(program, run, kind, limit, error)
         after = run.faults[0].after if run.faults else ""
         text = "\n".join(it.text for it in wrong_in(run))
-        rows.append(Row(site, arrival, after, text, len(runs), tape))
+        rows.append(Row(site, arrival, after, text, times[key], tape))
     return rows

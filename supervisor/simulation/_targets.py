@@ -76,7 +76,7 @@ class Targets:
         name = getattr(_function(fn), "__name__", "call")
 
         # No async function, so that the number is that of the call, not of its start.
-        @wraps(fn)
+        @wraps(_function(fn))
         def target(*args: Any, **options: Any) -> Any:
             times = self._calls[name] = self._calls.get(name, 0) + 1
             full = name if times == 1 else f"{name}#{times}"

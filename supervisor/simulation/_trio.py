@@ -48,8 +48,9 @@ class Abandoned(BaseException):
 class Scheduler(trio.abc.Instrument):
     """Decides which task takes the next step, and what time it is when none can.
 
-    A subclass has `choose`, `begins`, `stepped` and `idle`. They must not raise: trio
-    would go on without them.
+    A subclass says so by `choose` and `idle`, and hears of the rest. What one of them
+    raises ends the run and is kept in ``broken``: trio itself would swallow it, and go
+    on without them.
     """
 
     def __init__(self) -> None:
@@ -58,6 +59,8 @@ class Scheduler(trio.abc.Instrument):
         self.clock._autojump = self._on_idle
         self.abandoned = False
         """Set it to break the run off before its next step."""
+        self.broken: Exception | None = None
+        """What a method of ours has raised. The run is worth nothing then."""
         self.jobs: list[None] = []
         """One for each job that a thread does for the run."""
         self._waiting: list[Task] = []
@@ -70,6 +73,12 @@ class Scheduler(trio.abc.Instrument):
     def choose(self, waiting: list[Task]) -> int:
         """Return the place of the task that takes the next step."""
         raise NotImplementedError
+
+    def spawned(self, task: Task) -> None:
+        """Hear of a new task."""
+
+    def exited(self, task: Task) -> None:
+        """Hear that a task has ended."""
 
     def woke(self) -> None:
         """Hear that trio has looked at the time, and somebody can run."""
@@ -103,8 +112,11 @@ class Scheduler(trio.abc.Instrument):
         batch.clear()
         if self._waiting:
             self._polled = False
-            self.woke()
-            self._take()
+            try:
+                self.woke()
+                self._take()
+            except Exception as error:
+                self._fail(error)
 
     def random(self) -> float:
         return 0.5
@@ -119,22 +131,50 @@ class Scheduler(trio.abc.Instrument):
         self._batch.append(task)
 
     def after_task_step(self, task: Task) -> None:
-        self.stepped(task)
         waiting, queue = self._waiting, self._queue
-        if queue:
-            waiting.extend(queue)
-            queue.clear()
-        if not waiting:
-            return
-        self._left -= 1
-        if self._left > 0 and not self.abandoned:
-            self._take()
-        else:
-            queue.extend(waiting)
-            waiting.clear()
+        try:
+            self.stepped(task)
+            if queue:
+                waiting.extend(queue)
+                queue.clear()
+            if not waiting:
+                return
+            self._left -= 1
+            if self._left > 0 and not self.abandoned:
+                self._take()
+                return
+        except Exception as error:
+            self._fail(error)
+        queue.extend(waiting)
+        waiting.clear()
+
+    def task_spawned(self, task: Task) -> None:
+        try:
+            self.spawned(task)
+        except Exception as error:
+            self._fail(error)
+
+    def task_exited(self, task: Task) -> None:
+        try:
+            self.exited(task)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.broken = self.broken or error
+        self.abandoned = True
 
     def drop(self) -> None:
-        """Forget all tasks, after a run that was broken off."""
+        """Close and forget all tasks, after a run that was broken off."""
+        tasks: list[Any] = list(self._runner.tasks)
+        for task in tasks:
+            try:
+                task.coro.close()
+            except BaseException:  # noqa: ASYNC103 (it says that it will not be closed)
+                pass
+        for task in tasks:
+            for nursery in task.child_nurseries:
+                nursery._children.clear()  # Or it would complain of them.
         self._waiting, self._batch = [], []
         self._runner = self._queue = None
 
@@ -152,7 +192,11 @@ class Scheduler(trio.abc.Instrument):
             return
         runner.clock_autojump_threshold = 0
         now = self.clock.current_time()
-        at = self.idle(now, runner.deadlines.next_deadline())
+        try:
+            at = self.idle(now, runner.deadlines.next_deadline())
+        except Exception as error:
+            self._fail(error)
+            return
         if at is not None and at > now:
             self.go_to(at)
 
@@ -389,7 +433,7 @@ class _Backwards(Scheduler):
         super().__init__()
         self.born: list[Task] = []
 
-    def task_spawned(self, task: Task) -> None:
+    def spawned(self, task: Task) -> None:
         self.born.append(task)
 
     def choose(self, waiting: list[Task]) -> int:

@@ -38,7 +38,7 @@ class Watch:
 
     def starts(self, fn: Any, name: object) -> tuple[Any, object]:
         """Return what a nursery is to start instead of a function, and its name."""
-        return self._targets.starts(fn), name
+        return self._targets.starts(fn), fn if name is None else name
 
     def took(self, lock: Any, owner: object) -> None:
         """Hear that somebody asks for a lock or a token."""

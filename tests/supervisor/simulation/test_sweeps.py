@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -174,6 +175,24 @@ def test_every_task_of_the_programs_own_is_a_target() -> None:
     assert targets_of(program) == {"one", "two", "two#2"}
     assert targets_of(program, targets="two*") == {"two", "two#2"}
     assert targets_of(program, targets=["one"]) == {"one"}
+
+
+def test_what_a_task_is_called_stays() -> None:
+    """Also of a partial, which has no name of its own."""
+
+    async def work(number: int) -> None:
+        await trio.sleep(number)
+
+    async def program(sim: Sim) -> list[str]:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(work, 1))
+            nursery.start_soon(work, 1)
+            nursery.start_soon(sim.target(partial(work, 1)))
+            nursery.start_soon(work, 1, name="other")
+            names = sorted(task.name for task in nursery.child_tasks)
+        return [name.rpartition(".")[2] for name in names]
+
+    assert simulate(program).value == ["other", "work", "work", "work"]
 
 
 def test_a_target_that_is_chosen_is_the_only_one() -> None:
