@@ -163,7 +163,7 @@ def metadata(wheel: Path, names: list[str]) -> Message:
         return Parser().parsestr(archive.read(name).decode())
 
 
-def test_the_wheel_holds_both_packages_whole_and_nothing_else(names: list[str]) -> None:
+def test_the_wheel_holds_both_packages_whole_and_the_plugin(names: list[str]) -> None:
     shipped = {name for name in names if ".dist-info/" not in name}
     written = {
         path.relative_to(ROOT).as_posix()
@@ -171,7 +171,7 @@ def test_the_wheel_holds_both_packages_whole_and_nothing_else(names: list[str]) 
         for path in (ROOT / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert shipped == written
+    assert shipped == written | {"_trio_supervisor_pytest.py"}
     assert {"actors/py.typed", "supervisor/py.typed"} <= shipped
 
 
@@ -183,7 +183,11 @@ def test_the_wheel_says_what_it_is(names: list[str], metadata: Message) -> None:
         if "extra ==" not in requirement
     }
     assert needed == {"trio", "attrs", "cattrs", "orjson"}
-    assert metadata.get_all("Import-Name") == ["actors", "supervisor"]
+    assert metadata.get_all("Import-Name") == [
+        "_trio_supervisor_pytest; private",
+        "actors",
+        "supervisor",
+    ]
     assert metadata["License-Expression"] == "MIT OR Apache-2.0"
     assert {"LICENSE-MIT", "LICENSE-APACHE"} <= {
         PurePosixPath(name).name for name in names if "/licenses/" in name

@@ -110,8 +110,14 @@ def once(
     strikes = [Strike(driver, targets, it, error or _named(it)) for it in faults]
 
     async def main() -> Any:
-        value = await program(sim)
-        watch.finish(sim.open_streams())
+        ended = False
+        try:
+            value = await program(sim)
+            ended = True
+        finally:
+            # Also where an error that was put in has ended it.
+            if ended or (driver.thrown and driver.stuck is None):
+                watch.finish(sim.open_streams())
         return value
 
     with _patches.listening(watch):
