@@ -174,6 +174,7 @@ EXEMPT = {
     "supervisor/simulation/_policies.py": "chance that a seed decides",
     "supervisor/simulation/_sim.py": "likewise",
     "supervisor/simulation/_sweeps.py": "likewise",
+    "supervisor/simulation/_culprits.py": "names what it watches for",
     "supervisor/simulation/_corpus.py": "tapes, which are files of the user's",
     "supervisor/simulation/network.py": "a network in memory, which trio's own loop serves",
     "supervisor/hooks/_text_file.py": "files of the host's, read before there is a runtime",

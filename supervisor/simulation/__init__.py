@@ -26,6 +26,7 @@ It needs nothing of this package but trio: any trio program will do.
 # _sim           what a program sees
 # _simulate _explore _sweeps
 #                one run, many schedules, one fault at every point
+# _culprits      what in a program no tape decides
 # _corpus        tapes as files
 # network        streams and listeners in memory
 

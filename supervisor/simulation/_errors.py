@@ -44,8 +44,23 @@ class NotDeterministic(SimulationError):
 
     The program does something that no tape decides: it reads the wall clock, draws
     chance, uses a thread, a process or a socket, or goes through a set of objects. The
-    text has the first difference, as both runs saw it.
+    text has the first difference, as both runs saw it, and the places of the program
+    that were seen to do so.
     """
+
+    def __init__(self, difference: str, culprits: Sequence[str]) -> None:
+        super().__init__(difference, culprits)
+        self.difference = difference
+        """Where the runs begin to differ."""
+        self.culprits = culprits
+        """What no tape decides, each with its place; empty if nothing was seen."""
+
+    def __str__(self) -> str:
+        lines = [self.difference]
+        lines += [f"no tape decides {it}" for it in self.culprits]
+        if not self.culprits:
+            lines.append("look for a set of objects, or for an address in a text")
+        return "\n".join(lines)
 
 
 class ProgramFailed(SimulationError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from ._errors import NotDeterministic
 from ._policies import Policy, policy_of
@@ -47,8 +48,10 @@ def explore(
         for seed in range(seeds) if isinstance(seeds, int) else seeds:
             run, _ = once(program, chosen.start(seed), seed=seed, limit=limit)
             if runs % VERIFY == 0:
-                again, _ = once(program, chosen.start(seed), seed=seed, limit=limit)
-                require_equal(run, again)
+                again = partial(
+                    once, program, chosen.start(seed), seed=seed, limit=limit
+                )
+                require_equal(run, again()[0], again)
             runs += 1
             digests.add(run.digest)
             wrong = wrong_in(run)
@@ -76,10 +79,19 @@ def smaller(
     return shrink(run.tape, attempt)[0]
 
 
-def require_equal(one: Run, other: Run) -> None:
-    """Raise NotDeterministic, with the first difference, unless two runs are equal."""
+def require_equal(one: Run, other: Run, again: Callable[[], object]) -> None:
+    """Raise NotDeterministic unless two runs are equal. It has the first difference, and
+    what was met when the program was run ``again``."""
     if one.digest == other.digest:
         return
+    from ._culprits import watched  # It needs much that nobody else does.
+
+    with watched() as culprits:
+        again()
+    raise NotDeterministic(_difference(one, other), culprits)
+
+
+def _difference(one: Run, other: Run) -> str:
     text = "two runs of one tape differ"
     pairs = zip(one.log, other.log, strict=False)
     for number, (left, right) in enumerate(pairs):
@@ -91,4 +103,4 @@ def require_equal(one: Run, other: Run) -> None:
             text += f": their logs have {len(one.log)} and {len(other.log)} lines"
         else:
             text += " in who takes which step"
-    raise NotDeterministic(text)
+    return text

@@ -28,7 +28,7 @@ def shown(file: str) -> str | None:
 
 
 def _shown(file: str) -> str | None:
-    if file.startswith((_TRIO, _HERE, "<frozen")):
+    if file.startswith((_TRIO, _HERE, "<frozen", "<attrs")):
         return None
     for folder in _INSTALLED:
         if folder in file:
@@ -58,6 +58,30 @@ def caller() -> str:
             return _site(frame, frame.f_lineno)
         frame = frame.f_back
     return ""
+
+
+def nearest(frame: FrameType | None) -> str:
+    """Return the first place that is shown, from a frame outwards as far as the
+    simulator's own; "" if there is none."""
+    while frame is not None and not frame.f_code.co_filename.startswith(_HERE):
+        if shown(frame.f_code.co_filename) is not None:
+            return _site(frame, frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
+def caller_of(frame: FrameType | None) -> str:
+    """Return the first place outside of the standard library, from a frame outwards; ""
+    if it is trio's or the simulator's."""
+    while frame is not None and frame.f_code.co_filename.startswith(
+        (_STANDARD, "<frozen")
+    ):
+        if any(folder in frame.f_code.co_filename for folder in _INSTALLED):
+            break
+        frame = frame.f_back
+    if frame is None or shown(frame.f_code.co_filename) is None:
+        return ""
+    return _site(frame, frame.f_lineno)
 
 
 def raised_at(error: BaseException) -> str:

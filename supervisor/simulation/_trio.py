@@ -182,11 +182,12 @@ class Scheduler(trio.abc.Instrument):
 
     def _on_idle(self) -> None:
         runner = self._runner
-        if self.jobs:
+        waits = _waits_outside(runner)
+        if self.jobs or (waits and _waits_for_process(runner)):
             runner.clock_autojump_threshold = OUTSIDE
             return
-        if not self._polled and _waits_outside(runner):
-            # What is on its way from a process or a socket gets a little time.
+        if waits and not self._polled:
+            # What is on its way through a socket gets a little time.
             self._polled = True
             runner.clock_autojump_threshold = OUTSIDE
             return
@@ -278,6 +279,23 @@ def _waits_outside(runner: Any) -> bool:
     read = getattr(found, "tasks_waiting_read", 1)
     # One is trio's own, for calls from other threads.
     return bool(read > 1 or getattr(found, "tasks_waiting_write", 0))
+
+
+_PROCESS = {trio.Process.wait.__code__}
+
+if hasattr(trio.lowlevel, "FdStream"):
+    _PROCESS.add(trio.lowlevel.FdStream.receive_some.__code__)
+    _PROCESS.add(trio.lowlevel.FdStream.send_all.__code__)
+
+
+def _waits_for_process(runner: Any) -> bool:
+    """Tell whether a task waits for the end, the output or the input of a process."""
+    tasks: Iterable[Task] = runner.tasks
+    return any(
+        frame.f_code in _PROCESS
+        for task in tasks
+        for frame, _ in task.iter_await_frames()
+    )
 
 
 # ---- Taking the place -----------------------------------------------------------------

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import secrets
 import subprocess
 import sys
 import time
+import uuid
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
 
 import pytest
 import trio
@@ -19,6 +25,7 @@ from supervisor.simulation import (
     explore,
     simulate,
 )
+from supervisor.simulation._culprits import watched
 
 
 async def chatter(sim: Sim) -> int:
@@ -171,14 +178,74 @@ def test_explore_returns_where_nothing_is_wrong() -> None:
     assert explore(ordered, seeds=40, check=False).failed
 
 
-@pytest.mark.parametrize(
-    "culprit", [time.perf_counter_ns, random.random], ids=["clock", "chance"]
-)
-def test_a_program_that_no_tape_decides_is_told(culprit: object) -> None:
+async def a_thread(sim: Sim) -> None:
+    await trio.to_thread.run_sync(time.time)
+    sim.log(next(ANEW))
+
+
+async def a_process(sim: Sim) -> None:
+    await trio.run_process([sys.executable, "-S", "-c", ""])
+    sim.log(next(ANEW))
+
+
+async def a_socket(sim: Sim) -> None:
+    trio.socket.socket().close()
+    sim.log(next(ANEW))
+
+
+async def a_collection(sim: Sim) -> None:
+    gc.collect()
+    sim.log(next(ANEW))
+
+
+ANEW = count()
+"""Stands for what differs from run to run, where the culprit does so only at times."""
+
+CULPRITS: dict[str, Any] = {
+    "the wall clock": time.perf_counter_ns,
+    "the wall clock ": lambda: datetime.now(UTC),
+    "chance (random)": random.random,
+    "chance (random) ": lambda: random.randint(0, 1 << 60),
+    "chance (uuid)": uuid.uuid4,
+    "chance (os.urandom)": lambda: secrets.token_hex(8),
+    "an address (id)": lambda: id([next(ANEW) for _ in range(next(ANEW) * 1000)]),
+    "a thread": a_thread,
+    "a process": a_process,
+    "a socket": a_socket,
+    "the collector": a_collection,
+}
+
+
+@pytest.mark.parametrize("name", CULPRITS)
+def test_what_no_tape_decides_is_named_with_its_place(name: str) -> None:
+    culprit = CULPRITS[name]
+
     async def program(sim: Sim) -> None:
         sim.log("same")
-        sim.log(culprit())  # type: ignore[operator]
+        if name in ("a thread", "a process", "a socket", "the collector"):
+            await culprit(sim)
+        else:
+            sim.log(culprit())
 
-    with pytest.raises(NotDeterministic, match="at line 2 of their logs") as raised:
+    with pytest.raises(NotDeterministic, match=r"at line \d of their logs") as raised:
         explore(program, seeds=3)
-    assert str(raised.value).count("'log', 'main'") == 2
+    text = str(raised.value)
+    assert text.count("'log', 'main'") == 2
+    (found,) = raised.value.culprits
+    assert found.startswith(f"{name.strip()} at test_simulate.py:")
+    assert f"no tape decides {found}" in text
+
+
+def test_where_nothing_is_seen_the_text_says_what_it_may_be() -> None:
+    async def program(sim: Sim) -> None:
+        sim.log(next(ANEW))
+
+    with pytest.raises(NotDeterministic, match="a set of objects, or for an address"):
+        explore(program, seeds=3)
+
+
+def test_nobody_is_blamed_for_time_and_chance_of_the_simulation() -> None:
+    with watched() as culprits:
+        run = simulate(chatter, seed=3)
+    assert run.error is None
+    assert culprits == []

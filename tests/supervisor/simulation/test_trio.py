@@ -125,7 +125,10 @@ def test_virtual_time_stands_still_while_a_thread_works() -> None:
 def test_a_process_comes_before_a_deadline() -> None:
     async def program(sim: Sim) -> bool:
         with trio.move_on_after(50) as scope:
-            await trio.run_process([sys.executable, "-S", "-c", ""])
+            code = "import time; time.sleep(0.1); print(input())"
+            await trio.run_process(
+                [sys.executable, "-S", "-c", code], stdin=b"x\n", capture_stdout=True
+            )
         return scope.cancelled_caught
 
     assert simulate(program).value is False
