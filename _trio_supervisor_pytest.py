@@ -61,6 +61,12 @@ def raise_everywhere() -> Any:
 
 
 @pytest.fixture
+def fault_everywhere() -> Any:
+    """`supervisor.simulation.fault_everywhere`."""
+    return _simulation().fault_everywhere
+
+
+@pytest.fixture
 def explore() -> Any:
     """`supervisor.simulation.explore`."""
     return _simulation().explore

@@ -23,6 +23,7 @@ It needs nothing of this package but trio: any trio program will do.
 # _run           one run: schedule, time, log, digest, and its end
 # _targets _points _watch
 #                whom to strike, when, and what is wrong without any assert
+# _seams         which operations on the world can go wrong, and how
 # _sim           what a program sees
 # _simulate _explore _sweeps
 #                one run, many schedules, one fault at every point
@@ -50,7 +51,7 @@ from ._report import Campaign, Failure, Row, SimulationFailed, SweepReport
 from ._run import Finding, Run
 from ._sim import Sim
 from ._simulate import simulate
-from ._sweeps import cancel_everywhere, raise_everywhere
+from ._sweeps import cancel_everywhere, fault_everywhere, raise_everywhere
 from ._tape import Deviation, Fault, Tape
 
 __all__ = [
@@ -83,6 +84,7 @@ __all__ = [
     "UnsupportedTrio",
     "cancel_everywhere",
     "explore",
+    "fault_everywhere",
     "load",
     "raise_everywhere",
     "replay",

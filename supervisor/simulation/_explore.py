@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from ._errors import NotDeterministic
+from ._errors import Hang, NotDeterministic
 from ._policies import Policy, policy_of
 from ._report import Campaign, Failure, SimulationFailed, wrong_in
 from ._run import LIMIT, Run, session
-from ._shrink import shrink
+from ._shrink import BUDGET, shrink
 from ._simulate import Errors, Program, once, replayed
 from ._tape import Tape
 
 VERIFY = 20
 """Each run of such a number is done twice, and both are compared."""
+
+FEW = 10
+"""So many tapes are tried to make one smaller that hangs."""
 
 KINDS = 5
 """So many different failures are told."""
@@ -76,7 +79,9 @@ def smaller(
         wrong = wrong_in(again)
         return again.tape if wrong and wrong[0].kind == kind else None
 
-    return shrink(run.tape, attempt)[0]
+    # A run that spins until it is ended takes as long as hundreds of others.
+    budget = FEW if isinstance(run.error, Hang) else BUDGET
+    return shrink(run.tape, attempt, budget)[0]
 
 
 def require_equal(one: Run, other: Run, again: Callable[[], object]) -> None:

@@ -24,7 +24,7 @@ from trio.lowlevel import Task
 from . import _sites, _trio
 from ._errors import TapeDoesNotFit
 from ._run import Driver
-from ._tape import Arrival, Fault
+from ._tape import Fault
 from ._targets import Target, Targets
 
 CLOCK = "the clock"
@@ -35,14 +35,14 @@ class Count:
     """Writes down every point of a run, for some arrivals."""
 
     def __init__(
-        self, driver: Driver, targets: Targets, kind: str, arrivals: tuple[Arrival, ...]
+        self, driver: Driver, targets: Targets, kind: str, arrivals: tuple[str, ...]
     ) -> None:
         self._driver = driver
         self._targets = targets
         self._kind = kind
         self._arrivals = arrivals
         self._points: list[tuple[Target, Fault]] = []
-        self._numbers: Counter[tuple[str, Arrival]] = Counter()
+        self._numbers: Counter[tuple[str, str]] = Counter()
         self._sites: dict[Target, str] = {}
         driver.on_step.append(self._stepped)
         driver.on_time.append(self._time)
@@ -74,7 +74,7 @@ class Count:
             if task is target.task:
                 self._add(target, "woken")
 
-    def _add(self, target: Target, arrival: Arrival) -> None:
+    def _add(self, target: Target, arrival: str) -> None:
         if not can_be_struck(target, self._kind):
             return
         self._numbers[target.name, arrival] += 1
@@ -88,7 +88,7 @@ class Count:
         self._points.append((target, fault))
 
 
-def arrives(arrival: Arrival, own: bool) -> bool:
+def arrives(arrival: str, own: bool) -> bool:
     """Tell whether a step, the target's own or another's, is followed by a point."""
     return arrival == "late" or arrival == ("blocked" if own else "elsewhere")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from ._run import Driver
+from ._seams import Seams
 from ._targets import Targets
 from ._watch import KINDS
 
@@ -23,10 +24,16 @@ class Sim:
     """The argument of a program: one run's targets, time, chance, network and log."""
 
     def __init__(
-        self, driver: Driver, targets: Targets, seed: int, ignored: set[str]
+        self,
+        driver: Driver,
+        targets: Targets,
+        seams: Seams,
+        seed: int,
+        ignored: set[str],
     ) -> None:
         self._driver = driver
         self._targets = targets
+        self._seams = seams
         self._ignored = ignored
         self._network: Network | None = None
         self.random = Random(f"program {seed}")
@@ -94,7 +101,7 @@ class Sim:
         if self._network is None:
             from .network import Network
 
-            self._network = Network()
+            self._network = Network(self._seams)
         return self._network
 
     def open_streams(self) -> list[Stream]:

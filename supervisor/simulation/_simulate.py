@@ -11,8 +11,9 @@ from ._errors import TapeDoesNotFit
 from ._points import Count, Strike
 from ._policies import Pick, Policy, Replay, policy_of
 from ._run import LIMIT, Driver, Run, session, steer
+from ._seams import Seams
 from ._sim import Sim
-from ._tape import Arrival, Fault, Tape
+from ._tape import Fault, Tape
 from ._targets import Targets, file_of
 from ._watch import Watch
 
@@ -63,7 +64,7 @@ def simulate(
 
 def replayed(
     program: Program, tape: Tape, *, limit: float = LIMIT, error: Errors | None = None
-) -> tuple[Run, Count | None]:
+) -> tuple[Run, list[Fault]]:
     """Run a program by a tape, inside of a `session`."""
     pick = Replay({it.step: it.place for it in tape.deviations}).start(0)
     return once(
@@ -94,20 +95,29 @@ def once(
     faults: Sequence[Fault] = (),
     limit: float = LIMIT,
     error: Errors | None = None,
-    count: tuple[str, tuple[Arrival, ...]] | None = None,
-) -> tuple[Run, Count | None]:
+    count: tuple[str, tuple[str, ...]] | None = None,
+) -> tuple[Run, list[Fault]]:
     """Run a program once, inside of a `session`.
 
     ``error`` makes what a fault raises; without it, its class is looked up. ``count``
-    asks for the points of a kind of fault and some arrivals.
+    asks for a fault for each point of a kind, and of some arrivals.
     """
     driver = Driver(pick, limit)
     targets = Targets(driver, _sites.own_files(file_of(program) or ""))
     watch = Watch(driver, targets)
     ignored: set[str] = set()
-    sim = Sim(driver, targets, seed, ignored)
-    counter = Count(driver, targets, *count) if count else None
-    strikes = [Strike(driver, targets, it, error or _named(it)) for it in faults]
+    seams = Seams(driver, faults)
+    sim = Sim(driver, targets, seams, seed, ignored)
+    counter: Count | None = None
+    if count and count[0] == "fault":
+        seams.counting = True
+    elif count:
+        counter = Count(driver, targets, *count)
+    strikes = [
+        Strike(driver, targets, it, error or _named(it))
+        for it in faults
+        if it.kind != "fault"
+    ]
 
     async def main() -> Any:
         ended = False
@@ -122,7 +132,7 @@ def once(
 
     with _patches.listening(watch):
         value, raised = steer(driver, main)
-    fired = [it.fired for it in strikes if it.fired is not None]
+    fired = [it.fired for it in strikes if it.fired is not None] + seams.fired
     run = Run(
         value=value,
         error=raised,
@@ -135,7 +145,7 @@ def once(
         seconds=driver.clock.current_time(),
         thrown=tuple(driver.thrown),
     )
-    return run, counter
+    return run, counter.faults() if counter else seams.points
 
 
 def _named(fault: Fault) -> Errors | None:

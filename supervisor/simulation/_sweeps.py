@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
@@ -54,18 +54,9 @@ def cancel_everywhere(
     Raises ProgramFailed if the program fails without any cancel, NothingToStrike if it
     has no target, and NotDeterministic.
     """
-    return _sweep(
-        program,
-        "cancel",
-        "",
-        None,
-        targets,
-        arrivals,
-        schedules,
-        max_points,
-        limit,
-        check,
-    )
+    _require_arrivals(arrivals)
+    sweep = _Sweep(program, "cancel", arrivals, targets, schedules, max_points, limit)
+    return sweep.done(check=check)
 
 
 def raise_everywhere(
@@ -92,100 +83,136 @@ def raise_everywhere(
     """
     if "woken" in arrivals:
         raise ValueError("an operation that is done cannot fail: no arrival 'woken'")
+    _require_arrivals(arrivals)
     made = error()
     name = f"{type(made).__module__}:{type(made).__qualname__}"
-    return _sweep(
-        program,
-        "raise",
-        name,
-        error,
-        targets,
-        arrivals,
-        schedules,
-        max_points,
-        limit,
-        check,
+    sweep = _Sweep(
+        program, "raise", arrivals, targets, schedules, max_points, limit, error, name
     )
+    return sweep.done(check=check)
 
 
-def _sweep(
+def fault_everywhere(
     program: Program,
-    kind: Literal["cancel", "raise"],
-    name: str,
-    error: Errors | None,
-    targets: str | Iterable[str] | None,
-    arrivals: Sequence[Arrival],
-    schedules: int,
-    max_points: int | None,
-    limit: float,
-    check: bool,
+    *,
+    seams: str | Iterable[str] | None = None,
+    schedules: int = 1,
+    max_points: int | None = None,
+    limit: float = LIMIT,
+    check: bool = True,
 ) -> SweepReport:
+    """Let each call of an operation on the world go wrong, in each way in which it can,
+    one in each run, and return what came of it.
+
+    The operations are those of ``sim.network()``: ``network.connect`` (refused,
+    unreachable), ``network.send`` (reset, or cut in the middle) and ``network.receive``
+    (reset, the end in the middle, or one byte alone). ``seams`` are the names of those
+    that are to be tried, with ``*``; all if there are none.
+
+    What a call that goes wrong raises is no fault of the program, nor what was raised
+    from it; a failed assert is. The other arguments and errors are those of
+    `cancel_everywhere`.
+    """
+    sweep = _Sweep(program, "fault", (), seams, schedules, max_points, limit)
+    return sweep.done(check=check)
+
+
+def _require_arrivals(arrivals: Sequence[str]) -> None:
     for arrival in arrivals:
         if arrival not in ARRIVALS:
             raise ValueError(f"arrivals are {', '.join(ARRIVALS)}; not {arrival!r}")
-    if schedules < 1:
-        raise ValueError(f"schedules must be at least 1, not {schedules}")
-    patterns: list[str] | None = None
-    if targets is not None:
-        patterns = [targets] if isinstance(targets, str) else list(targets)
-    policy = policy_of(None)
-    found: dict[tuple[str, str, str], Run] = {}
-    times: Counter[tuple[str, str, str]] = Counter()
-    never: list[Fault] = []
-    runs = 0
-    with session():
-        todo: list[tuple[int, Fault]] = []
-        for seed in range(schedules):
-            asked = (kind, tuple(arrivals))
-            run, count = once(
-                program, policy.start(seed), seed=seed, limit=limit, count=asked
-            )
-            again = partial(once, program, policy.start(seed), seed=seed, limit=limit)
-            runs += 2
+
+
+Key = tuple[str, str, str]
+"""By what strikes are alike: the site, the arrival, and the kind of what is wrong."""
+
+
+@attrs.define
+class _Sweep:
+    program: Program
+    kind: Literal["cancel", "raise", "fault"]
+    arrivals: Sequence[str]
+    targets: str | Iterable[str] | None
+    schedules: int
+    max_points: int | None
+    limit: float
+    error: Errors | None = None
+    name: str = ""
+    """Of the error's class, as a tape has it."""
+    runs: int = 0
+    found: dict[Key, Run] = attrs.Factory(dict[Key, Run])
+    """The first run of each kind: all would be much to keep."""
+    times: Counter[Key] = attrs.Factory(Counter[Key])
+    never: list[Fault] = attrs.Factory(list[Fault])
+
+    def done(self, *, check: bool) -> SweepReport:
+        """Do the sweep, and return its report or raise it."""
+        if self.schedules < 1:
+            raise ValueError(f"schedules must be at least 1, not {self.schedules}")
+        with session():
+            todo = self._points()
+            chosen = _some(todo, self.max_points)
+            for seed, fault in chosen:
+                self._strike(seed, fault)
+            rows = self._rows()
+        report = SweepReport(
+            kind=f"{self.kind} {self.name.rpartition(':')[2]}".strip(),
+            rows=rows,
+            points=len(chosen),
+            runs=self.runs,
+            skipped=len(todo) - len(chosen),
+            never_fired=self.never,
+            schedules=self.schedules,
+            arrivals=list(dict.fromkeys(fault.arrival for _, fault in todo)),
+        )
+        if check and (rows or self.never):
+            raise SimulationFailed(report)
+        return report
+
+    def _once(self, seed: int, **options: Any) -> tuple[Run, list[Fault]]:
+        self.runs += 1
+        pick = policy_of(None).start(seed)
+        return once(self.program, pick, seed=seed, limit=self.limit, **options)
+
+    def _points(self) -> list[tuple[int, Fault]]:
+        names: list[str] | None = None
+        if self.targets is not None:
+            names = [self.targets] if isinstance(self.targets, str) else [*self.targets]
+        found: list[tuple[int, Fault]] = []
+        for seed in range(self.schedules):
+            run, faults = self._once(seed, count=(self.kind, tuple(self.arrivals)))
             _require_clean(run, seed)
-            require_equal(run, again()[0], again)
-            assert count is not None
-            todo += [
-                (seed, fault)
-                for fault in count.faults()
-                if patterns is None
-                or any(fnmatchcase(fault.target, it) for it in patterns)
+            require_equal(run, self._once(seed)[0], partial(self._once, seed))
+            found += [
+                (seed, attrs.evolve(fault, error=self.name))
+                for fault in faults
+                if names is None or any(fnmatchcase(fault.target, it) for it in names)
             ]
-        if not todo:
-            raise NothingToStrike(patterns)
-        chosen = _some(todo, max_points)
-        for seed, fault in chosen:
-            fault = _with_error(fault, name)
-            run, _ = once(
-                program,
-                policy.start(seed),
-                seed=seed,
-                faults=[fault],
-                limit=limit,
-                error=error,
-            )
-            runs += 1
-            if not run.faults:
-                never.append(fault)
-            if wrong := wrong_in(run):
-                struck = run.faults[0] if run.faults else fault
-                key = struck.site, struck.arrival, wrong[0].kind
-                found.setdefault(key, run)  # The others would be much to keep.
-                times[key] += 1
-        rows = _rows(program, found, times, limit, error)
-    report = SweepReport(
-        kind=f"{kind} {name.rpartition(':')[2]}".strip(),
-        rows=rows,
-        points=len(chosen),
-        runs=runs,
-        skipped=len(todo) - len(chosen),
-        never_fired=never,
-        schedules=schedules,
-        arrivals=list(arrivals),
-    )
-    if check and (rows or never):
-        raise SimulationFailed(report)
-    return report
+        if not found:
+            raise NothingToStrike(names)
+        return found
+
+    def _strike(self, seed: int, fault: Fault) -> None:
+        run, _ = self._once(seed, faults=[fault], error=self.error)
+        if not run.faults:
+            self.never.append(fault)
+        if wrong := wrong_in(run):
+            struck = run.faults[0] if run.faults else fault
+            key = struck.site, struck.arrival, wrong[0].kind
+            self.found.setdefault(key, run)
+            self.times[key] += 1
+
+    def _rows(self) -> list[Row]:
+        rows: list[Row] = []
+        for key, run in self.found.items():
+            site, arrival, kind = key
+            tape = run.tape
+            if len(rows) < SHRUNK:
+                tape = smaller(self.program, run, kind, self.limit, self.error)
+            after = run.faults[0].after if run.faults else ""
+            text = "\n".join(it.text for it in wrong_in(run))
+            rows.append(Row(site, arrival, after, text, self.times[key], tape))
+        return rows
 
 
 def _require_clean(run: Run, seed: int) -> None:
@@ -200,26 +227,3 @@ def _some(todo: list[tuple[int, Fault]], most: int | None) -> list[tuple[int, Fa
         return todo
     places = sorted(Random("points").sample(range(len(todo)), most))
     return [todo[place] for place in places]
-
-
-def _with_error(fault: Fault, name: str) -> Fault:
-    return attrs.evolve(fault, error=name)
-
-
-def _rows(
-    program: Program,
-    found: dict[tuple[str, str, str], Run],
-    times: Counter[tuple[str, str, str]],
-    limit: float,
-    error: Errors | None,
-) -> list[Row]:
-    rows: list[Row] = []
-    for key, run in found.items():
-        site, arrival, kind = key
-        tape = run.tape
-        if len(rows) < SHRUNK:
-            tape = smaller(program, run, kind, limit, error)
-        after = run.faults[0].after if run.faults else ""
-        text = "\n".join(it.text for it in wrong_in(run))
-        rows.append(Row(site, arrival, after, text, times[key], tape))
-    return rows

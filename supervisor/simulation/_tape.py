@@ -38,19 +38,20 @@ class Deviation:
 class Fault:
     """What is done to a target of a run, and when."""
 
-    kind: Literal["cancel", "raise"]
+    kind: Literal["cancel", "raise", "fault"]
     target: str
-    """The call: the name of its function, with ``#2`` and so on from the second on."""
-    arrival: Arrival
-    """At what kind of point."""
+    """The call: the name of its function, with ``#2`` and so on from the second on. Of
+    a ``fault`` the operation that goes wrong, as ``network.send``."""
+    arrival: str
+    """At what kind of point; of a ``fault``, how the operation goes wrong."""
     point: int
-    """Which of the target's points of that kind, from 1."""
+    """Which of the target's points of that kind, or which call, from 1."""
     error: str = ""
     """Of a raise, the class of the error, as ``module:name``."""
     site: str = attrs.field(default="", eq=False)
     """Where the target was: ``file.py:12 function``."""
     after: str = attrs.field(default="", eq=False)
-    """Who had taken the step before."""
+    """Who had taken the step before; of a ``fault``, who has made the call."""
     step: int = attrs.field(default=-1, eq=False)
     """The number of that step."""
 
@@ -60,6 +61,8 @@ class Fault:
 
     def words(self) -> str:
         """Return what is done in words."""
+        if self.kind == "fault":
+            return f"call {self.point} of {self.target} goes wrong ({self.arrival})"
         what = f"cancel {self.target}"
         if self.kind == "raise":
             what = f"raise {self.error.rpartition(':')[2]} in {self.target}"
@@ -69,9 +72,7 @@ class Fault:
 
 _SEED = re.compile(r"seed (\d+)")
 _DEVIATION = re.compile(r"(\d+):(\d+)")
-_FAULT = re.compile(
-    r"(cancel|raise) (\S+) (blocked|woken|elsewhere|late) (\d+)(?: (\S+))?"
-)
+_FAULT = re.compile(r"(cancel|raise|fault) (\S+) (\S+) (\d+)(?: (\S+))?")
 
 
 @attrs.frozen
@@ -114,9 +115,8 @@ class Tape:
                 deviations.append(Deviation(int(found[1]), int(found[2])))
             elif found := _FAULT.fullmatch(part):
                 kind: Any = found[1]
-                arrival: Any = found[3]
                 error = found[5] or ""
-                faults.append(Fault(kind, found[2], arrival, int(found[4]), error))
+                faults.append(Fault(kind, found[2], found[3], int(found[4]), error))
             elif part not in ("", "round robin"):
                 raise ValueError(f"{part!r} of tape {text!r} is no step and no fault")
         return cls(tuple(deviations), tuple(faults), seed)

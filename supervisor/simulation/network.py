@@ -14,13 +14,14 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager
 from inspect import currentframe
 from operator import index
-from typing import Any
+from typing import Any, NoReturn
 
 import trio
 from trio.abc import HalfCloseableStream
 from trio.abc import Listener as AbstractListener
 
 from . import _sites
+from ._seams import Seams
 
 __all__ = ["BackendStream", "Listener", "Network", "Stream"]
 
@@ -37,6 +38,12 @@ class _Way:
         """Nothing more will be sent."""
         self.broken = False
         """Nobody will receive what is sent."""
+        self.lost = False
+        """The connection was lost, after what has come."""
+        self.cut = False
+        """The receiver sees an end that the sender has not made."""
+        self.by_fault = False
+        """A fault was put in, so what follows from it is not the program's."""
         self._changed = trio.Event()
 
     def change(self) -> None:
@@ -73,6 +80,11 @@ class Stream(HalfCloseableStream):
             await self._network.pause()
             self._require_sending()
             left = memoryview(data)
+            wrong = self._network.goes_wrong("network.send")
+            if wrong:
+                self._out.data += left[: len(left) // 2 if wrong == "cut" else 0]
+                self._out.change()
+                self._lose()
             while left:
                 self._require_sending()
                 room = WINDOW - len(self._out.data)
@@ -112,6 +124,15 @@ class Stream(HalfCloseableStream):
         self._receives = True
         try:
             await self._network.pause()
+            wrong = self._network.goes_wrong("network.receive")
+            if wrong == "reset":
+                self._lose()
+            if wrong == "end":
+                self._into.data.clear()
+                self._into.cut = self._into.broken = self._into.by_fault = True
+                self._into.change()
+            if wrong == "byte":
+                max_bytes = 1
             while True:
                 if self.closed:
                     raise trio.ClosedResourceError("this end was closed")
@@ -120,7 +141,9 @@ class Stream(HalfCloseableStream):
                     del self._into.data[: len(got)]
                     self._into.change()
                     return got
-                if self._into.ended:
+                if self._into.lost:
+                    self._raise_broken(self._into, "the connection was lost")
+                if self._into.ended or self._into.cut:
                     return b""
                 await self._into.wait()
         finally:
@@ -145,13 +168,26 @@ class Stream(HalfCloseableStream):
     @property
     def is_readable(self) -> bool:
         """Whether a receive would return at once."""
-        return bool(self._into.data) or self._into.ended
+        way = self._into
+        return bool(way.data) or way.ended or way.cut or way.lost
+
+    def _lose(self) -> None:
+        """Lose the connection for both, and raise that."""
+        for way in (self._out, self._into):
+            way.lost = way.broken = way.by_fault = True
+            way.change()
+        self._into.data.clear()
+        self._raise_broken(self._out, "the connection was lost")
+
+    def _raise_broken(self, way: _Way, what: str) -> NoReturn:
+        error = trio.BrokenResourceError(what)
+        raise self._network.put_in(error) if way.by_fault else error
 
     def _require_sending(self) -> None:
         if self.closed or self._out.ended:
             raise trio.ClosedResourceError("this end was closed")
         if self._out.broken:
-            raise trio.BrokenResourceError("the other end was closed")
+            self._raise_broken(self._out, "the other end was closed")
 
     @contextmanager
     def _only_sender(self) -> Generator[None]:
@@ -210,11 +246,12 @@ Handler = Callable[[Stream], Awaitable[object]]
 class Network:
     """The hosts of one run, and the connections to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, seams: Seams | None = None) -> None:
         self.delay = 0.0
         """Virtual seconds that each connection, send and receive takes before it begins."""
         self.open: dict[Stream, None] = {}
         """The streams that somebody has got and nobody has closed."""
+        self._seams = seams
         self._listeners: dict[tuple[str, int], Listener] = {}
         self._count = 0
 
@@ -261,6 +298,12 @@ class Network:
         Raises ConnectionRefusedError where nobody serves.
         """
         await self.pause()
+        wrong = self.goes_wrong("network.connect")
+        if wrong == "refused":
+            refused = ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port}")
+            raise self.put_in(refused)
+        if wrong == "unreachable":
+            raise self.put_in(OSError(errno.ENETUNREACH, f"{host}:{port}"))
         listener = self._listeners.get((host, port))
         if listener is None:
             raise ConnectionRefusedError(
@@ -277,6 +320,14 @@ class Network:
     async def pause(self) -> None:
         """Take a checkpoint, which takes as long as the delay."""
         await trio.sleep(self.delay)
+
+    def goes_wrong(self, operation: str) -> str:
+        """Return how a call goes wrong that is being made; "" if it does not."""
+        return self._seams.next(operation) if self._seams else ""
+
+    def put_in(self, error: BaseException) -> BaseException:
+        """Return an error that is not the program's."""
+        return self._seams.put_in(error) if self._seams else error
 
     def add(self, stream: Stream) -> None:
         """Remember that somebody has got a stream."""

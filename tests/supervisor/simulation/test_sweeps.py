@@ -17,6 +17,7 @@ from supervisor.simulation import (
     SimulationFailed,
     SweepReport,
     cancel_everywhere,
+    fault_everywhere,
     raise_everywhere,
     simulate,
 )
@@ -501,3 +502,97 @@ def test_what_is_wrong_is_raised_with_the_table() -> None:
         raised.value
     )
     assert "shrunk: round robin, cancel use#2 after step" in str(raised.value)
+
+
+# ---- Faults of the network ---------------------------------------------------------------
+
+
+async def echo_lines(stream: Any) -> None:
+    async for data in stream:
+        await stream.send_all(data)
+
+
+def asking(ask: Callable[[Any], Awaitable[bytes]]) -> Program:
+    """A program that asks an echo for two lines, for each again if it is refused."""
+
+    async def program(sim: Sim) -> None:
+        network = sim.network()
+
+        async def client() -> bytes:
+            async with await network.open_tcp_stream("localhost", 7) as stream:
+                await stream.send_all(b"hello\n")
+                return await ask(stream)
+
+        async def serve(stream: Any) -> None:
+            try:
+                await echo_lines(stream)
+            except trio.BrokenResourceError:
+                pass
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(network.serve_tcp, serve, 7)
+            got: list[bytes] = []
+            for _ in range(3):
+                try:
+                    got.append(await client())
+                except (OSError, trio.BrokenResourceError, EOFError):
+                    pass  # There is one fault in each run.
+            assert got[:2] == [b"hello\n"] * 2
+            nursery.cancel_scope.cancel()
+
+    return program
+
+
+async def ask_well(stream: Any) -> bytes:
+    got = b""
+    while not got.endswith(b"\n"):
+        data = await stream.receive_some()
+        if not data:
+            raise EOFError("the end came in the middle")
+        got += data
+    return got
+
+
+async def ask_once(stream: Any) -> bytes:
+    return bytes(await stream.receive_some())
+
+
+async def ask_for_ever(stream: Any) -> bytes:
+    got = b""
+    while not got.endswith(b"\n"):
+        got += await stream.receive_some()
+    return got
+
+
+def test_a_client_that_minds_all_faults_is_clean() -> None:
+    report = fault_everywhere(asking(ask_well))
+    assert report.kind == "fault"
+    assert report.points > 15
+    assert set(report.arrivals) == {
+        *("refused", "unreachable", "reset", "cut", "end", "byte")
+    }
+
+
+@pytest.mark.parametrize(
+    ("ask", "way", "kind"),
+    [(ask_once, "byte", "AssertionError"), (ask_for_ever, "end", "Hang")],
+    ids=["once", "for ever"],
+)
+def test_a_client_that_forgets_a_fault_is_found(
+    ask: Callable[[Any], Awaitable[bytes]], way: str, kind: str
+) -> None:
+    program = asking(ask)
+    report = fault_everywhere(program, seams="network.receive", check=False)
+    rows = [row for row in report.rows if row.arrival == way]
+    assert rows
+    assert f" {ask.__name__}" in " ".join(row.site for row in rows)
+    for row in rows:
+        assert row.error.startswith(kind)
+        assert row.tape.faults[0].target == "network.receive"
+        assert simulate(program, tape=str(row.tape)).error is not None
+        assert f"of network.receive goes wrong ({way})" in row.tape.words()
+
+
+def test_what_has_no_such_operation_is_refused() -> None:
+    with pytest.raises(NothingToStrike, match=r"names network\.listen"):
+        fault_everywhere(asking(ask_well), seams=["network.listen"])

@@ -1,0 +1,72 @@
+"""The calls of a run that can go wrong by themselves, and the one that does.
+
+A *seam* is an operation on the world, by its name. What can go wrong with it is data:
+only what its protocol allows, or a sweep would accuse programs that are right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import attrs
+import trio
+
+from . import _sites
+from ._run import Driver
+from ._tape import Fault
+
+SEAMS: Mapping[str, Mapping[str, str]] = {
+    "network.connect": {
+        "refused": "ConnectionRefusedError",
+        "unreachable": "another OSError",
+    },
+    "network.send": {
+        "reset": "nothing is sent, and the connection is lost for both",
+        "cut": "the first half is sent, and then the connection is lost",
+    },
+    "network.receive": {
+        "reset": "the connection is lost for both",
+        "end": "the other end seems to be closed, in the middle of what it sends",
+        "byte": "one byte comes alone",
+    },
+}
+"""What can go wrong with each operation, and what that means."""
+
+
+class Seams:
+    """Counts the operations of one run, and lets those fail that faults name."""
+
+    def __init__(self, driver: Driver, faults: Sequence[Fault]) -> None:
+        self.points: list[Fault] = []
+        """A fault for each call and each way in which it can go wrong."""
+        self.fired: list[Fault] = []
+        """The faults that have been met."""
+        self.counting = False
+        """Write down the points; to find their sites takes time."""
+        self._driver = driver
+        self._calls: Counter[str] = Counter()
+        self._armed = {(it.target, it.point): it for it in faults if it.kind == "fault"}
+
+    def next(self, operation: str) -> str:
+        """Return how the call that is being made goes wrong; "" if it does not."""
+        self._calls[operation] += 1
+        number = self._calls[operation]
+        if self.counting:
+            site = _sites.caller()
+            for way in SEAMS[operation]:
+                self.points.append(Fault("fault", operation, way, number, site=site))
+        fault = self._armed.get((operation, number))
+        if fault is None:
+            return ""
+        driver, site = self._driver, _sites.caller()
+        by = driver.name(trio.lowlevel.current_task())
+        fault = attrs.evolve(fault, site=site, after=by, step=driver.steps)
+        self.fired.append(fault)
+        driver.note("fault", str(fault), site)
+        return fault.arrival
+
+    def put_in(self, error: BaseException) -> BaseException:
+        """Return an error that is ours, so that it is not wrong if it leaves."""
+        self._driver.thrown.append(error)
+        return error
