@@ -13,6 +13,11 @@ from ._errors import Stuck
 from ._run import Run
 from ._tape import Fault, Tape
 
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -63,13 +68,13 @@ class SweepReport:
     def __str__(self) -> str:
         """Return the table."""
         sites = len({row.site for row in self.rows})
-        wrong = "nothing is wrong" if not sites else f"{sites} sites are wrong"
-        head = (
-            f"{self.kind}: {self.points} points ({', '.join(self.arrivals)}; "
-            f"{self.schedules} schedules), {self.runs} runs: "
-            f"{wrong if sites != 1 else '1 site is wrong'}"
+        verb = "is" if sites == 1 else "are"
+        verdict = (
+            f"{_many(sites, 'site')} {verb} wrong" if sites else "nothing is wrong"
         )
-        lines = [head]
+        how = f"{', '.join(self.arrivals)}; {_many(self.schedules, 'schedule')}"
+        head = f"{self.kind}: {_many(self.points, 'point')} ({how})"
+        lines = [f"{head}, {_many(self.runs, 'run')}: {verdict}"]
         if self.skipped:
             lines.append(f"  {self.skipped} points were left out: max_points")
         if self.never_fired:

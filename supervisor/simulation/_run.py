@@ -51,7 +51,7 @@ class Run:
     """What the program returned; None if it raised."""
     error: BaseException | None
     """What it raised; `Deadlock` or `Hang` if it had to be ended."""
-    log: Sequence[Entry]
+    log: Sequence[Entry] = attrs.field(repr=False)
     """What happened, in order: virtual time, kind, task, and what `Sim.log` was given."""
     digest: str
     """Of the log and of who took each step. Equal digests: the same run."""

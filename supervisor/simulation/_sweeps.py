@@ -96,7 +96,7 @@ def fault_everywhere(
     program: Program,
     *,
     seams: str | Iterable[str] | None = None,
-    schedules: int = 1,
+    schedules: int = 3,
     max_points: int | None = None,
     limit: float = LIMIT,
     check: bool = True,
@@ -163,7 +163,9 @@ class _Sweep:
             skipped=len(todo) - len(chosen),
             never_fired=self.never,
             schedules=self.schedules,
-            arrivals=list(dict.fromkeys(fault.arrival for _, fault in todo)),
+            arrivals=list(
+                self.arrivals or dict.fromkeys(fault.arrival for _, fault in todo)
+            ),
         )
         if check and (rows or self.never):
             raise SimulationFailed(report)
