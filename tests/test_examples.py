@@ -188,3 +188,22 @@ def test_the_simulation_example_finds_the_bug_and_nothing_else(tmp_path: Path) -
     assert "1 site is wrong" in broken
     assert "simulation.py:35 take  (elsewhere" in broken
     assert "once more: a deadlock at 60 virtual seconds" in broken
+
+
+def test_the_test_in_the_readme_finds_the_lock(tmp_path: Path) -> None:
+    code = readme.examples()["sweep"]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 30
+    (tmp_path / "test_work.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "1 failed" in done.stdout
+    assert (
+        "a Lock is held by work, which has ended; taken at test_work.py:6"
+        in done.stdout
+    )

@@ -125,8 +125,8 @@ def once(
             value = await program(sim)
             ended = True
         finally:
-            # Also where an error that was put in has ended it.
-            if ended or (driver.thrown and driver.stuck is None):
+            # Also where a fault has ended it by an error: all is unwound by now.
+            if ended or (faults and driver.stuck is None):
                 watch.finish(sim.open_streams())
         return value
 

@@ -31,9 +31,8 @@ class Watch:
     def __init__(self, driver: Driver, targets: Targets) -> None:
         self._driver = driver
         self._targets = targets
-        self._locks: dict[
-            Any, tuple[str, str]
-        ] = {}  # {lock: (who took it last, where)}
+        self._locks: dict[Any, dict[Task, str]] = {}
+        # {lock: {who has asked for it: where}}
         targets.on_end.append(self._ended)
 
     def starts(self, fn: Any, name: object) -> tuple[Any, object]:
@@ -43,7 +42,9 @@ class Watch:
     def took(self, lock: Any, owner: object) -> None:
         """Hear that somebody asks for a lock or a token."""
         if isinstance(owner, Task):
-            self._locks[lock] = (self._driver.name(owner), _sites.caller())
+            name, where = self._driver.name(owner), _sites.caller()
+            asked = self._locks.setdefault(lock, {})
+            asked[owner] = f"{name}, which has ended; taken at {where}"
 
     def finish(self, streams: Iterable[Stream]) -> None:
         """Look at what is left, when the program has come to its end by itself: also
@@ -51,14 +52,11 @@ class Watch:
         for stream in streams:
             text = f"a stream to {stream.name} is closed by nobody"
             self._find("streams", f"{text}; it was got by {stream.got_by}")
-        for lock, (name, where) in self._locks.items():
+        for lock, asked in self._locks.items():
             for owner in _owners(lock):
                 if isinstance(owner, Task) and not self._driver.name(owner):
-                    kind = type(lock).__name__
-                    text = (
-                        f"a {kind} is held by {name}, which has ended; taken at {where}"
-                    )
-                    self._find("held", text)
+                    by = asked.get(owner, "a task that has ended")
+                    self._find("held", f"a {type(lock).__name__} is held by {by}")
 
     def _find(self, kind: str, text: str) -> None:
         self._driver.findings.append(Finding(kind, text))
