@@ -99,11 +99,14 @@ class Scheduler(trio.abc.Instrument):
     # ---- In the place of trio's source of chance -----------------------------------
 
     def shuffle(self, batch: list[Task]) -> None:
-        runner = _run.GLOBAL_RUN_CONTEXT.runner
+        """Take the tasks that can run, and leave the one that is chosen.
+
+        trio runs ``batch`` from its end until it is empty, so what is appended to it
+        later runs too.
+        """
         if self._runner is None:
-            self._runner, self._queue = runner, runner.runq
-        elif runner is not self._runner:
-            return  # Another thread has a run of trio, which is none of ours.
+            self._runner = _run.GLOBAL_RUN_CONTEXT.runner
+            self._queue = self._runner.runq
         if self.abandoned:
             raise Abandoned
         self._batch = batch
@@ -117,12 +120,6 @@ class Scheduler(trio.abc.Instrument):
                 self._take()
             except Exception as error:
                 self._fail(error)
-
-    def random(self) -> float:
-        return 0.5
-
-    def uniform(self, a: float, b: float) -> float:
-        return a
 
     def _take(self) -> None:
         waiting = self._waiting
