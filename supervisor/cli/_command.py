@@ -15,6 +15,7 @@ import trio
 
 from ..permissions import MODES, Rule, read_mode
 from . import _values as values
+from ._sim_command import sim
 from ._values import refusal, refusing
 
 Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
@@ -74,6 +75,9 @@ def _main() -> None:
     """Supervise commands as background tasks: none is lost, none left behind."""
     if sys.platform == "win32":
         raise click.ClickException("shell commands need a Unix system")
+
+
+_main.add_command(sim)
 
 
 @_main.command(cls=_Run, short_help="Supervise some commands until all have ended.")

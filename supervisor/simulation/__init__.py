@@ -92,5 +92,11 @@ __all__ = [
     "simulate",
 ]
 
-for _name in __all__:  # They say that they are from here, in tracebacks and in `help`.
-    globals()[_name].__module__ = __name__
+# They say that they are from here, as those of other public modules do. What does that
+# for others is in `actors`, which takes as long to load as a third of trio.
+for _name in __all__:
+    _offered = globals()[_name]
+    if _offered.__module__.startswith(__name__):
+        _offered.__module__ = __name__
+    if "__init__" in vars(_offered):  # help() would show that a call returns None.
+        vars(_offered)["__init__"].__annotations__.pop("return", None)

@@ -14,23 +14,22 @@ Stuck
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import attrs
 
 
 class SimulationError(Exception):
     """The root of what says that a simulation could not do its work."""
 
 
+@attrs.define(slots=False, repr=False)
 class UnsupportedTrio(SimulationError):
     """Raised when the trio that is installed is not one that the simulator can steer.
 
     Nothing has been run. Install another version of trio, or of this package.
     """
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
-        """What has changed."""
+    what: str
+    """What has changed."""
 
     def __str__(self) -> str:
         return (
@@ -39,6 +38,7 @@ class UnsupportedTrio(SimulationError):
         )
 
 
+@attrs.define(slots=False, repr=False)
 class NotDeterministic(SimulationError):
     """Raised when two runs of one tape differ, so that no finding could be replayed.
 
@@ -48,12 +48,10 @@ class NotDeterministic(SimulationError):
     that were seen to do so.
     """
 
-    def __init__(self, difference: str, culprits: Sequence[str]) -> None:
-        super().__init__(difference, culprits)
-        self.difference = difference
-        """Where the runs begin to differ."""
-        self.culprits = culprits
-        """What no tape decides, each with its place; empty if nothing was seen."""
+    difference: str
+    """Where the runs begin to differ."""
+    culprits: tuple[str, ...] = ()
+    """What no tape decides, each with its place; empty if nothing was seen."""
 
     def __str__(self) -> str:
         lines = [self.difference]
@@ -72,6 +70,7 @@ class ProgramFailed(SimulationError):
     """
 
 
+@attrs.define(slots=False, repr=False)
 class NothingToStrike(SimulationError):
     """Raised when a sweep finds no point, so that it would prove nothing.
 
@@ -79,10 +78,8 @@ class NothingToStrike(SimulationError):
     by itself, or none has a name that is asked for.
     """
 
-    def __init__(self, names: Sequence[str] | None) -> None:
-        super().__init__(names)
-        self.names = names
-        """The names that were asked for; None if all were."""
+    names: tuple[str, ...] = ()
+    """The names that were asked for; empty if all were."""
 
     def __str__(self) -> str:
         if self.names:
@@ -100,23 +97,24 @@ class TapeDoesNotFit(SimulationError):
     """
 
 
+@attrs.define(slots=False, repr=False)
 class Stuck(Exception):
     """The root of what a run ends with that does not end by itself."""
 
-    def __init__(self, what: str, tree: str) -> None:
-        super().__init__(what, tree)
-        self.what = what
-        """One sentence."""
-        self.tree = tree
-        """Each task with the line where it was, before anything was ended."""
+    what: str
+    """One sentence."""
+    tree: str
+    """Each task with the line where it was, before anything was ended."""
 
     def __str__(self) -> str:
         return f"{self.what}\n{self.tree}"
 
 
+@attrs.define(slots=False, repr=False)
 class Deadlock(Stuck):
     """In a run nobody can run, and no deadline, timer or work outside will change it."""
 
 
+@attrs.define(slots=False, repr=False)
 class Hang(Stuck):
     """A run goes on beyond its limit of virtual seconds or of steps."""

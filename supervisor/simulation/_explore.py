@@ -93,7 +93,7 @@ def require_equal(one: Run, other: Run, again: Callable[[], object]) -> None:
 
     with watched() as culprits:
         again()
-    raise NotDeterministic(_difference(one, other), culprits)
+    raise NotDeterministic(_difference(one, other), tuple(culprits))
 
 
 def _difference(one: Run, other: Run) -> str:

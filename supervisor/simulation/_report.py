@@ -136,16 +136,18 @@ class Campaign:
         return "\n".join(lines)
 
 
+@attrs.define(slots=False, repr=False)
 class SimulationFailed(AssertionError):
     """Raised when a sweep or an exploration has found something wrong.
 
     The text is the report.
     """
 
-    def __init__(self, report: SweepReport | Campaign) -> None:
-        super().__init__(report)
-        self.report = report
-        """All that was found."""
+    report: SweepReport | Campaign
+    """All that was found."""
+
+    def __str__(self) -> str:
+        return str(self.report)
 
 
 @attrs.frozen

@@ -191,7 +191,7 @@ class _Sweep:
                 if names is None or any(fnmatchcase(fault.target, it) for it in names)
             ]
         if not found:
-            raise NothingToStrike(names)
+            raise NothingToStrike(tuple(names or ()))
         return found
 
     def _strike(self, seed: int, fault: Fault) -> None:

@@ -1,0 +1,164 @@
+"""The commands of ``trio-supervisor sim``: what they take.
+
+What they do is in `sim`, which is loaded by the one that is called.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import click
+
+from ._values import refusing
+
+_program = click.argument("place", metavar="FILE:FUNCTION")
+_save = click.option(
+    "--save", "folder", metavar="DIRECTORY", help="Keep a tape of each finding there."
+)
+_schedules = click.option(
+    "--schedules",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Under how many schedules; the first is round robin.",
+)
+_max_points = click.option(
+    "--max-points",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="How many points to strike at most.  [default: all]",
+)
+_limit = click.option(
+    "--limit",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    default=3600.0,
+    show_default=True,
+    help="Virtual seconds after which a run is ended.",
+)
+_targets = click.option(
+    "--target",
+    "targets",
+    metavar="NAME",
+    multiple=True,
+    help="Whom to strike, with *. Any number of times.  [default: all]",
+)
+
+
+@click.group("sim", short_help="Find what a cancel, an error or a schedule breaks.")
+def sim() -> None:
+    """Run a trio program again and again, under schedules and faults that are decided.
+
+    FILE:FUNCTION names an async function that gets a Sim, as in pool.py:program.
+
+    The exit code is 0 if nothing is wrong, 1 if something is, 2 for a mistake in the
+    call or a program that cannot be swept, and 3 if two runs of one tape differ.
+    """
+
+
+@sim.command(short_help="Cancel each task at every point.")
+@_program
+@_targets
+@_schedules
+@_max_points
+@_limit
+@_save
+def cancel(place: str, folder: str | None, **options: Any) -> int:
+    """Run the program once for each moment at which one of its tasks can be cancelled."""
+    from ..simulation import cancel_everywhere
+
+    return _swept(cancel_everywhere, place, folder, options)
+
+
+@sim.command("raise", short_help="Raise an error at every point.")
+@_program
+@click.option(
+    "--error",
+    "named",
+    metavar="NAME",
+    default="OSError",
+    show_default=True,
+    help="What to raise, as in trio.BrokenResourceError or KeyboardInterrupt.",
+)
+@_targets
+@_schedules
+@_max_points
+@_limit
+@_save
+def raise_(place: str, folder: str | None, named: str, **options: Any) -> int:
+    """Run the program once for each moment at which what a task waits for can fail."""
+    from ..simulation import raise_everywhere
+    from .sim import read_error
+
+    with refusing(ValueError, ImportError, of="--error"):
+        error = read_error(named)
+    return _swept(partial(raise_everywhere, error=error), place, folder, options)
+
+
+@sim.command(short_help="Let each call of the network go wrong.")
+@_program
+@click.option(
+    "--seam",
+    "seams",
+    metavar="NAME",
+    multiple=True,
+    help="Which operations, with *, as in network.send.  [default: all]",
+)
+@_schedules
+@_max_points
+@_limit
+@_save
+def fault(place: str, folder: str | None, **options: Any) -> int:
+    """Run the program once for each call of sim.network() and each way in which it can
+    go wrong."""
+    from ..simulation import fault_everywhere
+
+    return _swept(fault_everywhere, place, folder, options)
+
+
+@sim.command(short_help="Run it under many schedules.")
+@_program
+@click.option(
+    "--seeds",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="How many schedules.",
+)
+@click.option("--policy", metavar="NAME", default="portfolio", show_default=True)
+@_limit
+@_save
+def explore(place: str, folder: str | None, **options: Any) -> int:
+    """Run the program under many schedules, without faults."""
+    from ..simulation import explore
+
+    return _swept(explore, place, folder, options)
+
+
+@sim.command(short_help="Run it once more, by a tape.")
+@_program
+@click.argument("tape")
+def replay(place: str, tape: str) -> int:
+    """Run the program by a TAPE: a file that --save has written, or its text."""
+    from .sim import read_program
+    from .sim import replay as do
+
+    with refusing(ValueError):
+        program = read_program(place)
+    return do(program, tape)
+
+
+def _swept(sweep: Any, place: str, folder: str | None, options: dict[str, Any]) -> int:
+    from .sim import read_program, tell
+
+    for name in ("targets", "seams"):
+        if name in options:
+            options[name] = options[name] or None
+    with refusing(ValueError):
+        program = read_program(place)
+    with refusing(ValueError):
+        return tell(lambda: sweep(program, check=False, **options), place, folder)
+    raise AssertionError
