@@ -29,6 +29,7 @@ It needs nothing of this package but trio: any trio program will do.
 #                one run, many schedules, one fault at every point
 # _culprits      what in a program no tape decides
 # _corpus        tapes as files
+# _public        the names say that they are from here
 # network        streams and listeners in memory
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from ._errors import (
 )
 from ._explore import explore
 from ._policies import PCT, Batch, OneStep, Policy, Portfolio, RoundRobin, Sparse
+from ._public import publish as _publish
 from ._report import Campaign, Failure, Row, SimulationFailed, SweepReport
 from ._run import Finding, Run
 from ._sim import Sim
@@ -92,11 +94,4 @@ __all__ = [
     "simulate",
 ]
 
-# They say that they are from here, as those of other public modules do. What does that
-# for others is in `actors`, which takes as long to load as a third of trio.
-for _name in __all__:
-    _offered = globals()[_name]
-    if _offered.__module__.startswith(__name__):
-        _offered.__module__ = __name__
-    if "__init__" in vars(_offered):  # help() would show that a call returns None.
-        vars(_offered)["__init__"].__annotations__.pop("return", None)
+_publish(globals())
