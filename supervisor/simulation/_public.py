@@ -7,7 +7,7 @@ as trio. A user with a plain trio program need not load it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 
 def publish(namespace: Mapping[str, Any]) -> None:
@@ -15,9 +15,9 @@ def publish(namespace: Mapping[str, Any]) -> None:
     its classes are called. Call it at the end of the module, with its ``globals()``."""
     module: str = namespace["__name__"]
     for name in namespace["__all__"]:
-        offered = namespace[name]
+        offered: Any = namespace[name]
         if offered.__module__.startswith(module):
             offered.__module__ = module
-        init = vars(offered).get("__init__")
+        init = cast("Any", vars(offered).get("__init__"))
         if init is not None:  # help() would show that a call of the class returns None.
             init.__annotations__.pop("return", None)
