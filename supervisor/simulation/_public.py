@@ -18,6 +18,6 @@ def publish(namespace: Mapping[str, Any]) -> None:
         offered: Any = namespace[name]
         if offered.__module__.startswith(module):
             offered.__module__ = module
-        init = cast("Any", vars(offered).get("__init__"))
+        init = cast("dict[str, Any]", vars(offered)).get("__init__")
         if init is not None:  # help() would show that a call of the class returns None.
             init.__annotations__.pop("return", None)
