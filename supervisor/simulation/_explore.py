@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
+import attrs
+
 from ._errors import Hang, NotDeterministic
-from ._policies import Policy, policy_of
+from ._policies import Pick, Policy, Replay, policy_of
 from ._report import Campaign, Failure, SimulationFailed, wrong_in
 from ._run import LIMIT, Run, session
 from ._shrink import BUDGET, shrink
@@ -23,6 +25,10 @@ KINDS = 5
 """So many different failures are told."""
 
 
+EXHAUSTIVE = "exhaustive"
+"""The policy by which no schedule is tried twice, and none is left out."""
+
+
 def explore(
     program: Program,
     *,
@@ -31,42 +37,89 @@ def explore(
     limit: float = LIMIT,
     check: bool = True,
 ) -> Campaign:
-    """Run a program under the schedules of many seeds, and return what came of it.
+    """Run a program under many schedules, and return what came of it.
 
     Args:
       program: an async function that gets a `Sim`.
       seeds: the seeds, or how many, from 0 on. Seed 0 is round robin.
-      policy: what makes schedules of them, by its name or as an object.
+      policy: what makes schedules of them, by its name or as an object. By
+        ``"exhaustive"`` no schedule is tried twice: first round robin, then all with
+        one deviation from it, then all with two, and so on, as many as ``seeds`` says.
       limit: virtual seconds after which a run is ended as a `Hang`.
       check: raise SimulationFailed, which has the report, if a run fails.
 
     The first failure of each kind is made smaller and told. Every twentieth run is done
     twice. Raises NotDeterministic if both differ.
     """
-    chosen = policy_of(policy)
-    digests: set[str] = set()
-    first: dict[str, Failure] = {}
-    runs = failed = 0
+    numbers = range(seeds) if isinstance(seeds, int) else seeds
     with session():
-        for seed in range(seeds) if isinstance(seeds, int) else seeds:
-            run, _ = once(program, chosen.start(seed), seed=seed, limit=limit)
-            if runs % VERIFY == 0:
-                again = partial(
-                    once, program, chosen.start(seed), seed=seed, limit=limit
-                )
-                require_equal(run, again()[0], again)
-            runs += 1
-            digests.add(run.digest)
-            wrong = wrong_in(run)
-            failed += bool(wrong)
-            if wrong and wrong[0].kind not in first and len(first) < KINDS:
-                tape = smaller(program, run, wrong[0].kind, limit)
-                text = "\n".join(it.text for it in wrong)
-                first[wrong[0].kind] = Failure(seed, text, tape)
-    campaign = Campaign(runs, len(digests), list(first.values()), failed)
-    if check and failed:
+        search = _Search(program, limit)
+        if policy == EXHAUSTIVE:
+            search.try_all(sum(1 for _ in numbers))
+        else:
+            chosen = policy_of(policy)
+            for seed in numbers:
+                search.run(seed, seed, partial(chosen.start, seed))
+    campaign = Campaign(
+        search.runs,
+        len(search.digests),
+        list(search.first.values()),
+        search.failed,
+        search.complete,
+    )
+    if check and search.failed:
         raise SimulationFailed(campaign)
     return campaign
+
+
+@attrs.define
+class _Search:
+    program: Program
+    limit: float
+    runs: int = 0
+    failed: int = 0
+    complete: int | None = None
+    digests: set[str] = attrs.Factory(set[str])
+    first: dict[str, Failure] = attrs.Factory(dict[str, Failure])
+
+    def run(self, number: int, seed: int, start: Callable[[], Pick]) -> Run:
+        """Run the program under one schedule; its choices are begun by ``start``."""
+
+        def do() -> tuple[Run, object]:
+            return once(self.program, start(), seed=seed, limit=self.limit)
+
+        run, _ = do()
+        if self.runs % VERIFY == 0:
+            require_equal(run, do()[0], do)
+        self.runs += 1
+        self.digests.add(run.digest)
+        if wrong := wrong_in(run):
+            self.failed += 1
+            kind = wrong[0].kind
+            if kind not in self.first and len(self.first) < KINDS:
+                tape = smaller(self.program, run, kind, self.limit)
+                text = "\n".join(it.text for it in wrong)
+                self.first[kind] = Failure(number, text, tape)
+        return run
+
+    def try_all(self, most: int) -> None:
+        """Run the program under each schedule of no deviation, of one, of two, ..."""
+        level: list[dict[int, int]] = [{}]
+        while level:
+            below: list[dict[int, int]] = []
+            for places in level:
+                if self.runs >= most:
+                    return
+                run = self.run(self.runs, 0, partial(Replay(places).start, 0))
+                last = max(places, default=-1)
+                below += [
+                    {**places, step: place}
+                    for step, count in run.choices
+                    if step > last and len(below) <= most
+                    for place in range(1, count)
+                ]
+            self.complete = 0 if self.complete is None else self.complete + 1
+            level = below
 
 
 def smaller(

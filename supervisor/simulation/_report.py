@@ -123,11 +123,17 @@ class Campaign:
     """The first failure of each kind."""
     failed: int = 0
     """How many runs failed."""
+    complete: int | None = None
+    """All schedules with so many deviations from round robin, and with fewer, were
+    tried; None if that is not known."""
 
     def __str__(self) -> str:
         """Return the failures as text."""
         many = f"{self.failed} failed" if self.failed else "nothing is wrong"
         lines = [f"explore: {self.runs} runs, {self.distinct} different: {many}"]
+        if self.complete is not None:
+            deviations = _many(self.complete, "deviation")
+            lines.append(f"  these are all schedules with up to {deviations}")
         for failure in self.failures:
             lines.append(f"  seed {failure.seed}")
             lines += [f"      {line}" for line in failure.error.splitlines()]

@@ -67,6 +67,8 @@ class Run:
     """How long it took, in virtual time."""
     thrown: Sequence[BaseException] = ()
     """The errors that were put in."""
+    choices: Sequence[tuple[int, int]] = attrs.field(default=(), repr=False)
+    """The steps that several could have taken, and how many."""
 
     @property
     def schedule(self) -> Sequence[Deviation]:
@@ -115,6 +117,7 @@ class Driver(_trio.Scheduler):
         self.on_step: list[Callable[[Task], object]] = []
         """Who is told of each step that was taken."""
         self.deviations: list[Deviation] = []
+        self.choices: list[tuple[int, int]] = []
         self.thrown: list[BaseException] = []
         """The errors that were put in."""
         self.findings: list[Finding] = []
@@ -193,6 +196,7 @@ class Driver(_trio.Scheduler):
         able = [known[task] for task in waiting[: len(waiting) - first]]
         place = 0
         if len(able) > 1:
+            self.choices.append((self.steps, len(able)))
             place = self._pick(able, self.steps)
             if not 0 <= place < len(able):
                 raise IndexError(f"a policy chose {place} of {len(able)} tasks")

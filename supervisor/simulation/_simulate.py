@@ -144,6 +144,7 @@ def once(
         steps=driver.steps,
         seconds=driver.clock.current_time(),
         thrown=tuple(driver.thrown),
+        choices=driver.choices,
     )
     return run, counter.faults() if counter else seams.points
 

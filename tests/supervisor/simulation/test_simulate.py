@@ -171,6 +171,40 @@ def test_explore_raises_with_its_report() -> None:
     assert simulate(ordered, tape=failure.tape).error is not None
 
 
+def test_all_schedules_with_few_deviations_can_be_tried() -> None:
+    """No one twice, so there are as many runs as schedules."""
+    report = explore(ordered, seeds=400, policy="exhaustive", check=False)
+    assert report.complete is not None and report.complete >= 1
+    assert report.runs == 400
+    assert report.failures[0].seed > 0
+    one = explore(ordered, seeds=1, policy="exhaustive")
+    assert (one.runs, one.complete) == (1, 0)
+    few = explore(ordered, seeds=3, policy="exhaustive", check=False)
+    assert (few.runs, few.complete) == (3, 0)
+    assert "these are all schedules with up to 0 deviations" in str(few)
+
+
+def test_a_small_program_is_tried_whole() -> None:
+    """Three tasks of one step each have six orders; trio's own steps make more."""
+    orders: set[str] = set()
+
+    async def program(sim: Sim) -> None:
+        seen: list[str] = []
+
+        async def step(name: str) -> None:
+            seen.append(name)
+
+        async with trio.open_nursery() as nursery:
+            for name in "abc":
+                nursery.start_soon(step, name)
+        orders.add("".join(seen))
+
+    report = explore(program, seeds=3000, policy="exhaustive")
+    assert report.runs < 3000  # There are no more.
+    assert report.distinct == report.runs
+    assert len(orders) == 6
+
+
 def test_explore_returns_where_nothing_is_wrong() -> None:
     report = explore(chatter, seeds=[3, 4, 5])
     assert (report.runs, report.distinct, report.failed) == (3, 3, 0)
