@@ -62,7 +62,11 @@ class Scheduler(trio.abc.Instrument):
         self.broken: Exception | None = None
         """What a method of ours has raised. The run is worth nothing then."""
         self.jobs: list[None] = []
-        """One for each job that a thread does for the run."""
+        """One for each job that a thread of trio's does for the run."""
+        self.jobs_begun = 0
+        """How many of them there have been."""
+        self._jobs_ended = 0
+        self._others = {*threading.enumerate()}  # Threads that are none of the run's.
         self._waiting: list[Task] = []
         self._batch: list[Task] = []
         self._left = 0
@@ -179,8 +183,17 @@ class Scheduler(trio.abc.Instrument):
 
     def _on_idle(self) -> None:
         runner = self._runner
+        deadline: float = runner.deadlines.next_deadline()
+        if not self.jobs and self.jobs_begun > self._jobs_ended:
+            # The last one may have ended after trio has looked for what they deliver.
+            self._jobs_ended = self.jobs_begun
+            return
         waits = _waits_outside(runner)
-        if self.jobs or (waits and _waits_for_process(runner)):
+        if (
+            self.jobs
+            or (waits and _waits_for_process(runner))
+            or (deadline == inf and self._has_threads())
+        ):
             runner.clock_autojump_threshold = OUTSIDE
             return
         if waits and not self._polled:
@@ -191,12 +204,20 @@ class Scheduler(trio.abc.Instrument):
         runner.clock_autojump_threshold = 0
         now = self.clock.current_time()
         try:
-            at = self.idle(now, runner.deadlines.next_deadline())
+            at = self.idle(now, deadline)
         except Exception as error:
             self._fail(error)
             return
         if at is not None and at > now:
             self.go_to(at)
+
+    def _has_threads(self) -> bool:
+        """Tell whether there are threads that the run has started, besides trio's."""
+        return any(
+            not it.name.startswith("Trio thread")
+            for it in threading.enumerate()
+            if it not in self._others
+        )
 
     def go_to(self, time: float) -> None:
         """Set the clock. A jump by a difference would be rounded."""
@@ -375,6 +396,7 @@ def _taken() -> Generator[_Place]:
                 jobs.pop()
 
         jobs.append(None)
+        place.scheduler.jobs_begun += 1  # type: ignore[union-attr]
         return start(self, fn, delivered, *args, **options)
 
     _run._r, _run._ALLOW_DETERMINISTIC_SCHEDULING = place, True
