@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from supervisor.simulation import Deadlock, Sim, cancel_everywhere, simulate
 
 ROOT = Path(__file__).parents[3]
 
 
-def library(name: str, version: str) -> Any:
+def library(name: str, version: str, *, distribution: str | None = None) -> Any:
     module = pytest.importorskip(name)
-    found = importlib.metadata.version(name)
+    found = importlib.metadata.version(distribution or name)
     if found != version:
         pytest.skip(f"{name} is {found}, and this is about {version}")
     return module
@@ -62,7 +63,6 @@ def test_the_fork_in_which_that_is_mended_is_clean() -> None:
 
 def test_memory_streams_of_anyio_are_clean() -> None:
     anyio: Any = pytest.importorskip("anyio")
-    import trio
 
     async def program(sim: Sim) -> None:
         send, receive = anyio.create_memory_object_stream(1)
@@ -95,3 +95,43 @@ def test_memory_streams_of_anyio_are_clean() -> None:
         assert len(got) == len(set(got))
 
     assert cancel_everywhere(program, schedules=2).points > 100
+
+
+def test_trio_websocket_leaves_a_reader_when_its_handshake_is_cancelled() -> None:
+    """`wrap_client_stream` starts a task in the nursery that it is given, and waits for
+    the handshake without a clean-up. The nursery stays open until the stream ends."""
+    websocket = library("trio_websocket", "0.12.2", distribution="trio-websocket")
+
+    async def serve(stream: Any) -> None:
+        try:
+            async with trio.open_nursery() as nursery:
+                request = await websocket.wrap_server_stream(nursery, stream)
+                connection = await request.accept()
+                while True:
+                    await connection.send_message(await connection.get_message())
+        except* (websocket.ConnectionClosed, trio.BrokenResourceError):
+            pass
+
+    async def talk(nursery: trio.Nursery, stream: Any) -> None:
+        connection = await websocket.wrap_client_stream(nursery, stream, "here", "/")
+        async with connection:
+            await connection.send_message("hi")
+            assert await connection.get_message() == "hi"
+
+    async def program(sim: Sim) -> None:
+        network = sim.network()
+        network.delay = 0.01
+        async with trio.open_nursery() as nursery:
+            await nursery.start(network.serve_tcp, serve, 80, "here")
+            async with await network.open_tcp_stream("here", 80) as stream:
+                async with trio.open_nursery() as inner:
+                    inner.start_soon(talk, inner, stream)
+                    await trio.sleep(20)
+                    inner.cancel_scope.cancel()
+            nursery.cancel_scope.cancel()
+
+    report = cancel_everywhere(program, schedules=1, check=False)
+    assert report.rows
+    for row in report.rows:
+        assert row.error.startswith("left: talk has ended and left _reader_task")
+        assert "wrap_client_stream" in row.site
