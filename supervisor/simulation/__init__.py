@@ -14,27 +14,26 @@ It needs nothing of this package but trio: any trio program will do.
 """
 
 # General layout:
-# _trio          the only file with private names of trio: whose step it is, and when
-# _policies _tape _shrink _report
-#                who takes the next step, what was decided, how it is made smaller and
-#                told: pure
-# _sites         where a task is, in lines of the program
-# _patches       what of trio a run has to see
-# _run           one run: schedule, time, log, digest, and its end
-# _targets _points _watch
-#                whom to strike, when, and what is wrong without any assert
-# _seams         which operations on the world can go wrong, and how
-# _sim           what a program sees
-# _simulate _explore _sweeps
-#                one run, many schedules, one fault at every point
-# _culprits      what in a program no tape decides
-# _corpus        tapes as files
+# _steering      one run
+#   loop             the only file with private names of trio: whose step it is, and when
+#   policies tape    who takes the next step, and what was decided: pure
+#   sites            where a task is, in lines of the program
+#   patches          what of trio a run has to see
+#   run              schedule, time, log, digest, and its end
+#   targets points watch
+#                    whom to strike, when, and what is wrong without any assert
+#   seams            which operations on the world can go wrong, and how
+#   sim simulate     what a program sees, and one run of it
+#   culprits         what in a program no tape decides
+# _search        many runs
+#   explore sweeps   many schedules, and one fault at every point
+#   shrink report    how what was found is made smaller, and told: pure
+#   corpus           tapes as files
 # _public        the names say that they are from here
 # network        streams and listeners in memory
 
 from __future__ import annotations
 
-from ._corpus import load, replay, save
 from ._errors import (
     Deadlock,
     Hang,
@@ -46,15 +45,24 @@ from ._errors import (
     TapeDoesNotFit,
     UnsupportedTrio,
 )
-from ._explore import explore
-from ._policies import PCT, Batch, OneStep, Policy, Portfolio, RoundRobin, Sparse
 from ._public import publish as _publish
-from ._report import Campaign, Failure, Row, SimulationFailed, SweepReport
-from ._run import Finding, Run
-from ._sim import Sim
-from ._simulate import simulate
-from ._sweeps import cancel_everywhere, fault_everywhere, raise_everywhere
-from ._tape import Deviation, Fault, Tape
+from ._search.corpus import load, replay, save
+from ._search.explore import explore
+from ._search.report import Campaign, Failure, Row, SimulationFailed, SweepReport
+from ._search.sweeps import cancel_everywhere, fault_everywhere, raise_everywhere
+from ._steering.policies import (
+    PCT,
+    Batch,
+    OneStep,
+    Policy,
+    Portfolio,
+    RoundRobin,
+    Sparse,
+)
+from ._steering.run import Finding, Run
+from ._steering.sim import Sim
+from ._steering.simulate import simulate
+from ._steering.tape import Deviation, Fault, Tape
 
 __all__ = [
     "PCT",

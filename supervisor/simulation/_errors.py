@@ -6,7 +6,7 @@ SimulationError
     ProgramFailed        the program fails without any fault
     NothingToStrike      a sweep has no target
     TapeDoesNotFit       the tape was made for another program
-SimulationFailed         an AssertionError, in `_report`: something wrong was found
+SimulationFailed         an AssertionError, in `_search.report`: something wrong was found
 Stuck
     Deadlock             nobody can run, and no deadline will change that
     Hang                 the program goes on beyond the limits of a run

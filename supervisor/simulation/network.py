@@ -20,8 +20,8 @@ import trio
 from trio.abc import HalfCloseableStream
 from trio.abc import Listener as AbstractListener
 
-from . import _sites
-from ._seams import Seams
+from ._steering import sites
+from ._steering.seams import Seams
 
 __all__ = ["BackendStream", "Listener", "Network", "Stream"]
 
@@ -332,7 +332,7 @@ class Network:
     def add(self, stream: Stream) -> None:
         """Remember that somebody has got a stream."""
         task = trio.lowlevel.current_task().name.rpartition(".")[2]
-        stream.got_by = f"{task} at {_sites.caller() or 'trio'}"
+        stream.got_by = f"{task} at {sites.caller() or 'trio'}"
         self.open[stream] = None
 
     def forget(self, listener: Listener) -> None:

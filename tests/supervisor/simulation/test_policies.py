@@ -22,7 +22,7 @@ from supervisor.simulation import (
     explore,
     simulate,
 )
-from supervisor.simulation._policies import NAMED, Replay, policy_of
+from supervisor.simulation._steering.policies import NAMED, Replay, policy_of
 
 POLICIES = (RoundRobin(), OneStep(), Batch(), Sparse(), PCT(), Portfolio())
 

@@ -25,7 +25,7 @@ from supervisor.simulation import (
     explore,
     simulate,
 )
-from supervisor.simulation._culprits import watched
+from supervisor.simulation._steering.culprits import watched
 
 
 async def chatter(sim: Sim) -> int:

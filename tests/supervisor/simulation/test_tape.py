@@ -24,10 +24,10 @@ from supervisor.simulation import (
     save,
     simulate,
 )
-from supervisor.simulation._run import session
-from supervisor.simulation._shrink import shrink, size
-from supervisor.simulation._simulate import replayed
-from supervisor.simulation._tape import ARRIVALS
+from supervisor.simulation._search.shrink import shrink, size
+from supervisor.simulation._steering.run import session
+from supervisor.simulation._steering.simulate import replayed
+from supervisor.simulation._steering.tape import ARRIVALS
 
 names = st.sampled_from(["get", "get#2", "<lambda>", "run_it"])
 deviations = st.builds(Deviation, st.integers(0, 999), st.integers(1, 9), names)

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import attrs
 
-from . import _sites
-from ._errors import Stuck
-from ._run import Run
-from ._tape import Fault, Tape
+from .._errors import Stuck
+from .._steering import sites
+from .._steering.run import Run
+from .._steering.tape import Fault, Tape
 
 
 def _many(count: int, what: str) -> str:
@@ -176,7 +176,7 @@ def wrong_in(run: Run) -> list[Wrong]:
 
 def _wrong(error: BaseException) -> Wrong:
     name, text = type(error).__name__, _ADDRESS.sub("", str(error))
-    kind = name if isinstance(error, Stuck) else f"{name} {_sites.raised_at(error)}"
+    kind = name if isinstance(error, Stuck) else f"{name} {sites.raised_at(error)}"
     return Wrong(f"{name}: {text}" if text else name, kind)
 
 

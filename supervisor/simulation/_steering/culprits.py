@@ -25,7 +25,7 @@ from typing import Any
 
 import trio
 
-from . import _sites
+from . import sites
 
 
 @contextmanager
@@ -37,10 +37,10 @@ def watched() -> Generator[list[str]]:
     def watch(frame: FrameType, event: str, called: Any) -> None:
         if event == "c_call":
             what = _BUILTINS.get(_key(called))
-            place = _sites.caller_of(frame) if what else ""
+            place = sites.caller_of(frame) if what else ""
         elif event == "call":
             what = _FUNCTIONS.get(frame.f_code)
-            place = _sites.nearest(frame.f_back) if what else ""
+            place = sites.nearest(frame.f_back) if what else ""
         else:
             return
         if what and place:

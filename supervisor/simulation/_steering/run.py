@@ -21,10 +21,10 @@ import attrs
 import trio
 from trio.lowlevel import Task
 
-from . import _patches, _sites, _trio
-from ._errors import Deadlock, Hang, Stuck
-from ._policies import Pick
-from ._tape import Deviation, Fault, Tape
+from .._errors import Deadlock, Hang, Stuck
+from . import loop, patches, sites
+from .policies import Pick
+from .tape import Deviation, Fault, Tape
 
 LIMIT = 3600.0
 """Virtual seconds that a run may take."""
@@ -99,7 +99,7 @@ class Timer:
         self.fn = None
 
 
-class Driver(_trio.Scheduler):
+class Driver(loop.Scheduler):
     """Steers one run."""
 
     def __init__(self, pick: Pick, limit: float = LIMIT, steps: int = STEPS) -> None:
@@ -152,7 +152,7 @@ class Driver(_trio.Scheduler):
 
     def tree(self) -> str:
         """Return each task of the program with the line where it is."""
-        return _sites.tree(self.names.items())
+        return sites.tree(self.names.items())
 
     def name(self, task: Task | None) -> str:
         """Return the name of a task of the program; "" of any other."""
@@ -178,7 +178,7 @@ class Driver(_trio.Scheduler):
 
     def exited(self, task: Task) -> None:
         del self._known[task], self._waits_since[task]
-        if task.name.startswith(_CLOSER) and _trio.has_waited(task):
+        if task.name.startswith(_CLOSER) and loop.has_waited(task):
             generator = task.name.removeprefix(_CLOSER).partition(" ")[0]
             text = f"generator {generator} was dropped with something left to await"
             self.findings.append(Finding("generators", text))
@@ -273,7 +273,7 @@ class Driver(_trio.Scheduler):
         self.note("stuck", what)
         self._most = self.steps + GRACE
         self._limit += self._limit
-        _trio.lift_shields(list(self.names))
+        loop.lift_shields(list(self.names))
         self.whole.cancel()
 
     def forget(self) -> None:
@@ -332,8 +332,8 @@ def steer(
 
     error: BaseException | None = None
     try:
-        _trio.run(driver, main)
-    except _trio.Abandoned:
+        loop.run(driver, main)
+    except loop.Abandoned:
         pass  # Its traceback has all tasks, so they go only after this block.
     except BaseException as raised:  # noqa: ASYNC103 (trio has ended: nobody waits)
         if isinstance(raised, KeyboardInterrupt) and not any(
@@ -375,11 +375,11 @@ def session() -> Generator[None]:
 
     A second session inside of one has no effect.
     """
-    if _trio.is_steering():
+    if loop.is_steering():
         yield
         return
     was_on, freeze = gc.isenabled(), gc.get_freeze_count() == 0
-    with _trio.steering(), _patches.installed(), warnings.catch_warnings():
+    with loop.steering(), patches.installed(), warnings.catch_warnings():
         # trio tells of generators that were dropped, which is looked at otherwise.
         warnings.filterwarnings("ignore", "Async generator", ResourceWarning)
         gc.disable()

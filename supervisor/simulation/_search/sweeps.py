@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import attrs
 
-from ._errors import NothingToStrike, ProgramFailed
-from ._explore import require_equal, smaller
-from ._policies import policy_of
-from ._report import Row, SimulationFailed, SweepReport, wrong_in
-from ._run import LIMIT, Run, session
-from ._simulate import Errors, Program, once
-from ._tape import ARRIVALS, Arrival, Fault
+from .._errors import NothingToStrike, ProgramFailed
+from .._steering.policies import policy_of
+from .._steering.run import LIMIT, Run, session
+from .._steering.simulate import Errors, Program, once
+from .._steering.tape import ARRIVALS, Arrival, Fault
+from .explore import require_equal, smaller
+from .report import Row, SimulationFailed, SweepReport, wrong_in
 
 SHRUNK = 8
 """So many rows of a report are made smaller; the others are told as they were found."""

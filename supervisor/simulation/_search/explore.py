@@ -7,13 +7,13 @@ from functools import partial
 
 import attrs
 
-from ._errors import Hang, NotDeterministic
-from ._policies import Pick, Policy, Replay, policy_of
-from ._report import Campaign, Failure, SimulationFailed, wrong_in
-from ._run import LIMIT, Run, session
-from ._shrink import BUDGET, shrink
-from ._simulate import Errors, Program, once, replayed
-from ._tape import Tape
+from .._errors import Hang, NotDeterministic
+from .._steering.policies import Pick, Policy, Replay, policy_of
+from .._steering.run import LIMIT, Run, session
+from .._steering.simulate import Errors, Program, once, replayed
+from .._steering.tape import Tape
+from .report import Campaign, Failure, SimulationFailed, wrong_in
+from .shrink import BUDGET, shrink
 
 VERIFY = 20
 """Each run of such a number is done twice, and both are compared."""
@@ -142,7 +142,7 @@ def require_equal(one: Run, other: Run, again: Callable[[], object]) -> None:
     what was met when the program was run ``again``."""
     if one.digest == other.digest:
         return
-    from ._culprits import watched  # It needs much that nobody else does.
+    from .._steering.culprits import watched  # It needs much that nobody else does.
 
     with watched() as culprits:
         again()

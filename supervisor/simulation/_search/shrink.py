@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from ._tape import Deviation, Tape
+from .._steering.tape import Deviation, Tape
 
 BUDGET = 200
 """How many tapes are tried at most."""

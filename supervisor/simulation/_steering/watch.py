@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import trio
 from trio.lowlevel import Task
 
-from . import _sites, _trio
-from ._run import Driver, Finding
-from ._targets import Target, Targets
+from . import loop, sites
+from .run import Driver, Finding
+from .targets import Target, Targets
 
 if TYPE_CHECKING:
-    from .network import Stream
+    from ..network import Stream
 
 KINDS = ("left", "held", "streams", "swallowed", "generators")
 
@@ -42,7 +42,7 @@ class Watch:
     def took(self, lock: Any, owner: object) -> None:
         """Hear that somebody asks for a lock or a token."""
         if isinstance(owner, Task):
-            name, where = self._driver.name(owner), _sites.caller()
+            name, where = self._driver.name(owner), sites.caller()
             asked = self._locks.setdefault(lock, {})
             asked[owner] = f"{name}, which has ended; taken at {where}"
 
@@ -77,8 +77,8 @@ class Watch:
             nursery = task.parent_nursery
             if not name or nursery not in target.given:
                 continue
-            if not _trio.is_cancelled(nursery.cancel_scope):
-                where = _sites.site(task)
+            if not loop.is_cancelled(nursery.cancel_scope):
+                where = sites.site(task)
                 text = (
                     f"{target.name} has ended and left {name} in a nursery it was given"
                 )

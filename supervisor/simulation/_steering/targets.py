@@ -14,8 +14,8 @@ import attrs
 import trio
 from trio.lowlevel import Task
 
-from . import _sites
-from ._run import Driver
+from . import sites
+from .run import Driver
 
 Fn = TypeVar("Fn", bound=Callable[..., Awaitable[Any]])
 
@@ -68,7 +68,7 @@ class Targets:
     def starts(self, fn: Any) -> Any:
         """Return what a nursery is to start instead of a function."""
         code = None if getattr(fn, "is_target", False) else file_of(fn)
-        if code is None or not _sites.is_own(code, self._own):
+        if code is None or not sites.is_own(code, self._own):
             return fn
         return self._wrap(fn, chosen=False)
 

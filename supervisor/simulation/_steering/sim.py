@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from ._run import Driver
-from ._seams import Seams
-from ._targets import Targets
-from ._watch import KINDS
+from .run import Driver
+from .seams import Seams
+from .targets import Targets
+from .watch import KINDS
 
 if TYPE_CHECKING:
-    from .network import Network, Stream
+    from ..network import Network, Stream
 
 Fn = TypeVar("Fn", bound=Callable[..., Awaitable[Any]])
 
@@ -99,7 +99,7 @@ class Sim:
         It is the same for each call, and knows no host but those that are served.
         """
         if self._network is None:
-            from .network import Network
+            from ..network import Network
 
             self._network = Network(self._seams)
         return self._network

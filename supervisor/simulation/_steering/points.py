@@ -21,11 +21,11 @@ from collections.abc import Callable
 import attrs
 from trio.lowlevel import Task
 
-from . import _sites, _trio
-from ._errors import TapeDoesNotFit
-from ._run import Driver
-from ._tape import Fault
-from ._targets import Target, Targets
+from .._errors import TapeDoesNotFit
+from . import loop, sites
+from .run import Driver
+from .tape import Fault
+from .targets import Target, Targets
 
 CLOCK = "the clock"
 """Stands for who has taken the step before, where time has gone on."""
@@ -58,7 +58,7 @@ class Count:
         for target in self._targets.live.values():
             own = task is target.task
             if own:
-                self._sites[target] = _sites.site(task)
+                self._sites[target] = sites.site(task)
             for arrival in self._arrivals:
                 if arrives(arrival, own):
                     self._add(target, arrival)
@@ -97,7 +97,7 @@ def can_be_struck(target: Target, kind: str) -> bool:
     """Tell whether a target has a point of a kind of fault just now."""
     if not target.can_be_struck:
         return False
-    return kind == "cancel" or _trio.can_throw(target.task)
+    return kind == "cancel" or loop.can_throw(target.task)
 
 
 class Strike:
@@ -153,7 +153,7 @@ class Strike:
 
     def _fire(self, target: Target, after: str) -> None:
         driver, fault = self._driver, self._fault
-        target.struck = _sites.site(target.task)
+        target.struck = sites.site(target.task)
         # The step that was taken last; `stepped` is told before it is counted.
         last = driver.steps - (fault.arrival == "woken" or after == CLOCK)
         self.fired = attrs.evolve(fault, site=target.struck, after=after, step=last)
@@ -164,10 +164,10 @@ class Strike:
         else:
             assert self._error is not None
             driver.thrown.append(self._error())
-            _trio.throw(target.task, driver.thrown[-1])
+            loop.throw(target.task, driver.thrown[-1])
         if fault.arrival == "late":
             driver.hold(target.task)
 
     def _listen(self, target: Target, task: Task) -> None:
         if task is target.task and not target.told:
-            target.told = _trio.is_told_to_end(task, target.scope)
+            target.told = loop.is_told_to_end(task, target.scope)

@@ -13,7 +13,7 @@ import trio
 from trio.lowlevel import Task
 
 _TRIO = os.path.dirname(trio.__file__) + os.sep
-_HERE = os.path.dirname(__file__) + os.sep
+_HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # of the simulator
 _STANDARD = os.path.dirname(contextlib.__file__) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 

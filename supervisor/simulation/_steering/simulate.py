@@ -6,16 +6,16 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from . import _patches, _sites
-from ._errors import TapeDoesNotFit
-from ._points import Count, Strike
-from ._policies import Pick, Policy, Replay, policy_of
-from ._run import LIMIT, Driver, Run, session, steer
-from ._seams import Seams
-from ._sim import Sim
-from ._tape import Fault, Tape
-from ._targets import Targets, file_of
-from ._watch import Watch
+from .._errors import TapeDoesNotFit
+from . import patches, sites
+from .points import Count, Strike
+from .policies import Pick, Policy, Replay, policy_of
+from .run import LIMIT, Driver, Run, session, steer
+from .seams import Seams
+from .sim import Sim
+from .tape import Fault, Tape
+from .targets import Targets, file_of
+from .watch import Watch
 
 Program = Callable[[Sim], Awaitable[Any]]
 """An async function that gets a `Sim`."""
@@ -103,7 +103,7 @@ def once(
     asks for a fault for each point of a kind, and of some arrivals.
     """
     driver = Driver(pick, limit)
-    targets = Targets(driver, _sites.own_files(file_of(program) or ""))
+    targets = Targets(driver, sites.own_files(file_of(program) or ""))
     watch = Watch(driver, targets)
     ignored: set[str] = set()
     seams = Seams(driver, faults)
@@ -130,7 +130,7 @@ def once(
                 watch.finish(sim.open_streams())
         return value
 
-    with _patches.listening(watch):
+    with patches.listening(watch):
         value, raised = steer(driver, main)
     fired = [it.fired for it in strikes if it.fired is not None] + seams.fired
     run = Run(

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 
 import attrs
 
-from ._errors import TapeDoesNotFit
+from .._errors import TapeDoesNotFit
 
 Arrival = Literal["blocked", "woken", "elsewhere", "late"]
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 import attrs
 import trio
 
-from . import _sites
-from ._run import Driver
-from ._tape import Fault
+from . import sites
+from .run import Driver
+from .tape import Fault
 
 SEAMS: Mapping[str, Mapping[str, str]] = {
     "network.connect": {
@@ -53,13 +53,13 @@ class Seams:
         self._calls[operation] += 1
         number = self._calls[operation]
         if self.counting:
-            site = _sites.caller()
+            site = sites.caller()
             for way in SEAMS[operation]:
                 self.points.append(Fault("fault", operation, way, number, site=site))
         fault = self._armed.get((operation, number))
         if fault is None:
             return ""
-        driver, site = self._driver, _sites.caller()
+        driver, site = self._driver, sites.caller()
         by = driver.name(trio.lowlevel.current_task())
         fault = attrs.evolve(fault, site=site, after=by, step=driver.steps)
         self.fired.append(fault)

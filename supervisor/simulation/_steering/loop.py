@@ -23,7 +23,7 @@ import outcome
 import trio
 from trio.lowlevel import Task
 
-from ._errors import SimulationError, UnsupportedTrio
+from .._errors import SimulationError, UnsupportedTrio
 
 try:
     from trio._core import _run as _loop

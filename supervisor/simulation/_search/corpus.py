@@ -13,11 +13,11 @@ from typing import Any, cast
 
 import trio
 
-from ._errors import TapeDoesNotFit
-from ._report import Campaign, SweepReport
-from ._run import LIMIT, Run
-from ._simulate import Program, simulate
-from ._tape import Tape
+from .._errors import TapeDoesNotFit
+from .._steering.run import LIMIT, Run
+from .._steering.simulate import Program, simulate
+from .._steering.tape import Tape
+from .report import Campaign, SweepReport
 
 
 def save(report: SweepReport | Campaign, folder: str | PathLike[str]) -> list[str]:

@@ -1,0 +1,1 @@
+"""One run: who takes each step, what time it is, what strikes, and what is wrong."""
