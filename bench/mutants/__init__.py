@@ -1,0 +1,1 @@
+"""``python -m bench.mutants``: is every broken promise found by the simulator alone?"""
