@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import trio
 
 from ..env import Clock, Env, Ids
 from ._commands import Commands
+from ._faults import Faults
+from ._files import SEAMS as FILES
 from ._files import FakeFiles
+from ._processes import SEAMS as PROCESSES
 from ._processes import FakeProcesses
 
 EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -47,6 +50,12 @@ class FakeIds(Ids):
 class FakeEnv(Env):
     """An `Env` in memory, as `fake_env` makes it."""
 
+    seams: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        **PROCESSES,
+        **FILES,
+    }
+    """What can go wrong by itself with each operation, and what that means."""
+
     clock: FakeClock
     ids: FakeIds
     processes: FakeProcesses
@@ -59,6 +68,7 @@ def fake_env(
     commands: Commands | None = None,
     *,
     environment: Mapping[str, str] | None = None,
+    faults: Faults | None = None,
 ) -> FakeEnv:
     """Return an `Env` without processes, files, chance or real time.
 
@@ -75,6 +85,7 @@ def fake_env(
             - an int. The command prints nothing and exits with this code.
             - an OSError. The command cannot be started, for this error.
         environment: what programs inherit; by default nothing.
+        faults: who decides which calls go wrong; by default none does.
 
     An error that a script raises is a mistake of the test. Its task fails, and the end
     of the runtime's block raises the error in an ExceptionGroup.
@@ -83,9 +94,11 @@ def fake_env(
         TypeError, ValueError: if a value in ``commands`` is none of these; it names the
             key and the value.
     """
-    return FakeEnv(
+    env = FakeEnv(
         clock=FakeClock(),
         ids=FakeIds(),
         processes=FakeProcesses(commands, environment=environment),
         files=FakeFiles(),
     )
+    env.processes.faults = env.files.faults = faults
+    return env

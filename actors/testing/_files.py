@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,10 +13,14 @@ import trio
 
 from ..env import Files, OutputFile, Share
 from ..text import whole_characters
+from ._faults import Faults, Ways
 
 T = TypeVar("T")
 
 _STEPS = 1_000
+
+SEAMS: Mapping[str, Ways] = {}
+"""What can go wrong by itself with each operation."""
 
 
 class FakeFiles(Files):
@@ -28,6 +32,8 @@ class FakeFiles(Files):
     """
 
     def __init__(self) -> None:
+        self.faults: Faults | None = None
+        """Who decides which calls go wrong; None for nobody."""
         self.write_error: OSError | None = None
         """Raised by every append, `replace` and `link` from now on, for instance
         ``OSError(errno.ENOSPC, "the disk is full")``; None for none."""

@@ -17,6 +17,7 @@ import trio
 from .._kernel.checks import check_spawn
 from ..env import Process, Processes, ProcessExit, ProcessUsage, Terminal
 from ._commands import Commands, answer_for, as_script, check_commands
+from ._faults import Faults, Ways, errors, goes_wrong
 from ._pipe import Pipe
 from ._program import Program, Script
 
@@ -28,6 +29,11 @@ _LIMITS = frozenset(
     "as core cpu data fsize memlock nofile nproc rss stack"
     " msgqueue nice ofile rtprio rttime sigpending".split()
 )
+
+SEAMS: Mapping[str, Ways] = {
+    "processes.spawn": errors("ENOENT", "EACCES", "EAGAIN", "ENOMEM", "EMFILE"),
+}
+"""What can go wrong by itself with each operation."""
 
 
 class FakeProcesses(Processes):
@@ -48,6 +54,8 @@ class FakeProcesses(Processes):
         *,
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        self.faults: Faults | None = None
+        """Who decides which calls go wrong; None for nobody."""
         self.started: list[FakeProcess] = []
         """Every tree that was started, in order, the ended ones too."""
         if commands is not None:
@@ -97,6 +105,7 @@ class FakeProcesses(Processes):
         command = argv[2] if has_line else shlex.join(argv)
         answer = answer_for(self._commands, command)
         await trio.lowlevel.checkpoint()
+        goes_wrong(self.faults, "processes.spawn", argv[0])
         if isinstance(answer, OSError):
             number = answer.errno or errno.EIO
             reason = answer.strerror or os.strerror(number)

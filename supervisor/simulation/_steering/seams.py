@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import attrs
 import trio
@@ -15,6 +16,8 @@ import trio
 from . import sites
 from .run import Driver
 from .tape import Fault
+
+E = TypeVar("E", bound=BaseException)
 
 SEAMS: Mapping[str, Mapping[str, str]] = {
     "network.connect": {
@@ -44,17 +47,22 @@ class Seams:
         """The faults that have been met."""
         self.counting = False
         """Write down the points; to find their sites takes time."""
+        self.ways = dict(SEAMS)
+        """What can go wrong with each operation of this run."""
         self._driver = driver
         self._calls: Counter[str] = Counter()
         self._armed = {(it.target, it.point): it for it in faults if it.kind == "fault"}
 
-    def next(self, operation: str) -> str:
-        """Return how the call that is being made goes wrong; "" if it does not."""
+    def next(self, operation: str, what: str = "") -> str:
+        """Return how the call that is being made goes wrong; "" if it does not.
+
+        ``what`` is what the call is about, for those who want to know.
+        """
         self._calls[operation] += 1
         number = self._calls[operation]
         if self.counting:
             site = sites.caller()
-            for way in SEAMS[operation]:
+            for way in self.ways[operation]:
                 self.points.append(Fault("fault", operation, way, number, site=site))
         fault = self._armed.get((operation, number))
         if fault is None:
@@ -66,7 +74,7 @@ class Seams:
         driver.note("fault", str(fault), site)
         return fault.arrival
 
-    def put_in(self, error: BaseException) -> BaseException:
+    def put_in(self, error: E) -> E:
         """Return an error that is ours, so that it is not wrong if it leaves."""
         self._driver.thrown.append(error)
         return error

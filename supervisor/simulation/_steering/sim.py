@@ -15,6 +15,10 @@ from .targets import Targets
 from .watch import KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from actors.testing import FakeEnv
+
     from ..network import Network, Stream
 
 Fn = TypeVar("Fn", bound=Callable[..., Awaitable[Any]])
@@ -103,6 +107,23 @@ class Sim:
 
             self._network = Network(self._seams)
         return self._network
+
+    def env(
+        self,
+        commands: Mapping[str, Any] | Callable[[str], Any] | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> FakeEnv:
+        """Return a new `actors.testing.fake_env` of these commands, with seams of this
+        run: its processes and files, its clock and its ids can go wrong.
+
+        Raises TypeError and ValueError as that does.
+        """
+        from actors.testing import fake_env
+
+        env = fake_env(commands, environment=environment, faults=self._seams)
+        self._seams.ways.update(env.seams)
+        return env
 
     def open_streams(self) -> list[Stream]:
         """Return the streams of the network that somebody has got and nobody closed."""

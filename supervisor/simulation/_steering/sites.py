@@ -14,6 +14,8 @@ from trio.lowlevel import Task
 
 _TRIO = os.path.dirname(trio.__file__) + os.sep
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # of the simulator
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
+_WORLD = os.path.join(_ROOT, "actors", "testing") + os.sep  # of its processes and files
 _STANDARD = os.path.dirname(contextlib.__file__) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
@@ -28,7 +30,7 @@ def shown(file: str) -> str | None:
 
 
 def _shown(file: str) -> str | None:
-    if file.startswith((_TRIO, _HERE, "<frozen", "<attrs")):
+    if file.startswith((_TRIO, _HERE, _WORLD, "<frozen", "<attrs")):
         return None
     for folder in _INSTALLED:
         if folder in file:
@@ -112,7 +114,7 @@ def is_own(file: str, own: tuple[str, str]) -> bool:
         return True
     if not file.startswith(own[1]):
         return False
-    return not file.startswith((_TRIO, _HERE, _STANDARD)) and not any(
+    return not file.startswith((_TRIO, _HERE, _WORLD, _STANDARD)) and not any(
         folder in file for folder in _INSTALLED
     )
 
