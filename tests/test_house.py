@@ -177,6 +177,7 @@ EXEMPT = {
     "supervisor/simulation/_steering/culprits.py": "names what it watches for",
     "supervisor/simulation/_search/corpus.py": "tapes, which are files of the user's",
     "supervisor/simulation/network.py": "a network in memory, which trio's own loop serves",
+    "supervisor/simulation/_sockets.py": "its sockets, and a number for who polls them",
     "supervisor/hooks/_text_file.py": "files of the host's, read before there is a runtime",
     "supervisor/definitions/__init__.py": "the directory of such files",
     "supervisor/tools/_host.py": "which processes are the host's own, never to be killed",

@@ -31,6 +31,7 @@ It needs nothing of this package but trio: any trio program will do.
 #   corpus           tapes as files
 # _public        the names say that they are from here
 # network        streams and listeners in memory
+# _sockets       its sockets, for who asks trio for one
 
 from __future__ import annotations
 

@@ -2,7 +2,9 @@
 httpcore and what is made of it.
 
 It knows no host but those that are served in the same run. Streams and listeners have
-the meaning of trio's own, and pass trio's own checks.
+the meaning of trio's own, and pass trio's own checks. What goes wrong is set on the
+network (`Network.delay`, `Network.partition`, `Network.lose`), or put in by a sweep, one
+call at a time.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ __all__ = ["BackendStream", "Listener", "Network", "Stream"]
 WINDOW = 65_536
 """So many bytes are on their way at most, before a sender waits."""
 
+ALONE = 256
+"""So many bytes of a send come one by one, where it goes wrong in that way."""
+
 
 class _Way:
     """One direction of a connection."""
@@ -42,6 +47,10 @@ class _Way:
         """The connection was lost, after what has come."""
         self.cut = False
         """The receiver sees an end that the sender has not made."""
+        self.apart = False
+        """Nothing comes through: the receiver sees nothing new, the sender no end."""
+        self.alone = 0
+        """So many of the next bytes come one by one."""
         self.by_fault = False
         """A fault was put in, so what follows from it is not the program's."""
         self._changed = trio.Event()
@@ -59,7 +68,11 @@ class _Way:
 class Stream(HalfCloseableStream):
     """One end of a connection."""
 
-    def __init__(self, out: _Way, into: _Way, network: Network, name: str) -> None:
+    def __init__(
+        self, out: _Way, into: _Way, network: Network, host: str, name: str
+    ) -> None:
+        self.host = host
+        """The host that was connected to."""
         self.name = name
         """Which connection it is an end of."""
         self.got_by = ""
@@ -81,19 +94,33 @@ class Stream(HalfCloseableStream):
             self._require_sending()
             left = memoryview(data)
             wrong = self._network.goes_wrong("network.send")
-            if wrong:
+            if wrong in ("reset", "cut"):
                 self._out.data += left[: len(left) // 2 if wrong == "cut" else 0]
                 self._out.change()
-                self._lose()
-            while left:
+                self.lose()
                 self._require_sending()
-                room = WINDOW - len(self._out.data)
-                if room > 0:
-                    self._out.data += left[:room]
-                    left = left[room:]
-                    self._out.change()
-                else:
-                    await self._out.wait()
+            if wrong == "bytes":
+                self._out.alone = min(len(self._out.data) + len(left), ALONE)
+            if wrong == "apart":
+                self._network.part_for_a_while(self.host)
+            while left:
+                left = left[await self.send_some(left) :]
+            if wrong == "lost":
+                self.lose()
+            if wrong == "half":
+                self._out.cut = self._out.broken = self._out.by_fault = True
+                self._out.change()
+
+    async def send_some(self, data: memoryview) -> int:
+        """Wait for room, send what there is room for, and return how much it was."""
+        while True:
+            self._require_sending()
+            room = WINDOW - len(self._out.data)
+            if room > 0:
+                self._out.data += data[:room]
+                self._out.change()
+                return min(room, len(data))
+            await self._out.wait()
 
     async def wait_send_all_might_not_block(self) -> None:
         """Wait until bytes can be sent."""
@@ -112,8 +139,12 @@ class Stream(HalfCloseableStream):
             await trio.lowlevel.checkpoint()
             if self.closed:
                 raise trio.ClosedResourceError("this end was closed")
-            self._out.ended = True
-            self._out.change()
+            self.end()
+
+    def end(self) -> None:
+        """Send the end at once."""
+        self._out.ended = True
+        self._out.change()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Return bytes that have come, or none at their end."""
@@ -125,27 +156,33 @@ class Stream(HalfCloseableStream):
         try:
             await self._network.pause()
             wrong = self._network.goes_wrong("network.receive")
+            way = self._into
             if wrong == "reset":
-                self._lose()
+                way.data.clear()
+                self.lose()
             if wrong == "end":
-                self._into.data.clear()
-                self._into.cut = self._into.broken = self._into.by_fault = True
-                self._into.change()
-            if wrong == "byte":
-                max_bytes = 1
+                way.data.clear()
+                way.cut = way.broken = way.by_fault = True
+                way.change()
+            if wrong == "slow":
+                await trio.sleep(self._network.slow)
             while True:
                 if self.closed:
                     raise trio.ClosedResourceError("this end was closed")
-                if self._into.data:
-                    got = bytes(self._into.data[:max_bytes])
-                    del self._into.data[: len(got)]
-                    self._into.change()
+                if way.apart:
+                    pass
+                elif way.data:
+                    alone = wrong == "byte" or way.alone
+                    got = bytes(way.data[: 1 if alone else max_bytes])
+                    del way.data[: len(got)]
+                    way.alone = max(0, way.alone - len(got))
+                    way.change()
                     return got
-                if self._into.lost:
-                    self._raise_broken(self._into, "the connection was lost")
-                if self._into.ended or self._into.cut:
+                elif way.lost:
+                    self._raise_broken(way, "the connection was lost")
+                elif way.ended or way.cut:
                     return b""
-                await self._into.wait()
+                await way.wait()
         finally:
             self._receives = False
 
@@ -154,7 +191,7 @@ class Stream(HalfCloseableStream):
         if self.closed:
             return
         self.closed = True
-        self._network.open.pop(self, None)
+        self._network.drop(self)
         self._out.ended = self._into.broken = True
         self._into.data.clear()
         self._out.change()
@@ -169,15 +206,19 @@ class Stream(HalfCloseableStream):
     def is_readable(self) -> bool:
         """Whether a receive would return at once."""
         way = self._into
-        return bool(way.data) or way.ended or way.cut or way.lost
+        return not way.apart and bool(way.data or way.ended or way.cut or way.lost)
 
-    def _lose(self) -> None:
-        """Lose the connection for both, and raise that."""
+    def lose(self) -> None:
+        """Lose the connection for both; what is on its way comes before that."""
         for way in (self._out, self._into):
             way.lost = way.broken = way.by_fault = True
             way.change()
-        self._into.data.clear()
-        self._raise_broken(self._out, "the connection was lost")
+
+    def part(self, *, apart: bool) -> None:
+        """Let nothing through in either direction, or all again."""
+        for way in (self._out, self._into):
+            way.apart = apart
+            way.change()
 
     def _raise_broken(self, way: _Way, what: str) -> NoReturn:
         error = trio.BrokenResourceError(what)
@@ -186,8 +227,10 @@ class Stream(HalfCloseableStream):
     def _require_sending(self) -> None:
         if self.closed or self._out.ended:
             raise trio.ClosedResourceError("this end was closed")
-        if self._out.broken:
-            self._raise_broken(self._out, "the other end was closed")
+        if self._out.broken and not self._out.apart:
+            lost = self._out.lost
+            what = "the connection was lost" if lost else "the other end was closed"
+            self._raise_broken(self._out, what)
 
     @contextmanager
     def _only_sender(self) -> Generator[None]:
@@ -226,12 +269,16 @@ class Listener(AbstractListener[Stream]):
 
     async def aclose(self) -> None:
         """Refuse connections from now on, and take a checkpoint."""
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        """Refuse connections from now on."""
         self._closed = True
         self._network.forget(self)
         while self._come:
             self._come.popleft().close()
         self._changed.set()
-        await trio.lowlevel.checkpoint()
 
     def add(self, stream: Stream) -> None:
         """Let a connection be accepted."""
@@ -246,14 +293,65 @@ Handler = Callable[[Stream], Awaitable[object]]
 class Network:
     """The hosts of one run, and the connections to them."""
 
-    def __init__(self, seams: Seams | None = None) -> None:
+    def __init__(
+        self,
+        seams: Seams | None = None,
+        at: Callable[[float, Callable[[], object]], object] | None = None,
+    ) -> None:
         self.delay = 0.0
         """Virtual seconds that each connection, send and receive takes before it begins."""
+        self.slow = 5.0
+        """Virtual seconds of a call that goes wrong by being slow, or by a partition."""
         self.open: dict[Stream, None] = {}
         """The streams that somebody has got and nobody has closed."""
         self._seams = seams
+        self._at = at
         self._listeners: dict[tuple[str, int], Listener] = {}
+        self._ends: dict[Stream, None] = {}  # Both of each connection.
+        self._apart: set[str] = set()
+        self._healed = trio.Event()
         self._count = 0
+
+    # ---- What goes wrong --------------------------------------------------------------
+
+    def partition(self, *hosts: str) -> None:
+        """Cut hosts off, all that are served if none is named.
+
+        Nothing comes from them or to them, and nobody is told: who receives or connects
+        waits, and what is sent is kept on its way. `heal` lets everything through.
+        """
+        hosts = hosts or tuple(dict.fromkeys(host for host, _ in self._listeners))
+        self._apart.update(hosts)
+        for stream in self._of(hosts):
+            stream.part(apart=True)
+
+    def heal(self, *hosts: str) -> None:
+        """Let everything through that a `partition` has held back."""
+        hosts = hosts or tuple(self._apart)
+        self._apart.difference_update(hosts)
+        for stream in self._of(hosts):
+            stream.part(apart=False)
+        self._healed.set()
+        self._healed = trio.Event()
+
+    def lose(self, *hosts: str) -> None:
+        """Lose all connections to hosts, to all if none is named.
+
+        Both ends get BrokenResourceError, after what has come already.
+        """
+        for stream in self._of(hosts or tuple(it.host for it in self._ends)):
+            stream.lose()
+
+    def part_for_a_while(self, host: str) -> None:
+        """Cut a host off, until so many virtual seconds are over as `slow` says."""
+        assert self._at is not None
+        self.partition(host)
+        self._at(self.slow, lambda: self.heal(host))
+
+    def _of(self, hosts: tuple[str, ...]) -> list[Stream]:
+        return [stream for stream in self._ends if stream.host in hosts]
+
+    # ---- What trio has ----------------------------------------------------------------
 
     async def serve_tcp(  # noqa: ASYNC128 (`trio.serve_listeners` says it is started)
         self,
@@ -287,10 +385,18 @@ class Network:
             port = 49_152
             while (host, port) in self._listeners:
                 port += 1
+        return [self.listen(host, port)]
+
+    def listen(self, host: str, port: int) -> Listener:
+        """Return the listener of a host and port; OSError if the port is taken."""
         if (host, port) in self._listeners:
             raise OSError(errno.EADDRINUSE, f"{host}:{port} is served already")
         listener = self._listeners[host, port] = Listener(self, host, port)
-        return [listener]
+        return listener
+
+    def serves(self, host: str) -> bool:
+        """Tell whether anybody serves a port of a host."""
+        return any(served == host for served, _ in self._listeners)
 
     async def open_tcp_stream(self, host: str, port: int) -> Stream:
         """Return a new connection to what is served.
@@ -304,6 +410,10 @@ class Network:
             raise self.put_in(refused)
         if wrong == "unreachable":
             raise self.put_in(OSError(errno.ENETUNREACH, f"{host}:{port}"))
+        if wrong == "slow":
+            await trio.sleep(self.slow)
+        while host in self._apart:
+            await self._healed.wait()
         listener = self._listeners.get((host, port))
         if listener is None:
             raise ConnectionRefusedError(
@@ -312,8 +422,10 @@ class Network:
         self._count += 1
         name = f"{host}:{port} #{self._count}"
         one, other = _Way(), _Way()
-        stream = Stream(one, other, self, name)
-        listener.add(Stream(other, one, self, name))
+        stream = Stream(one, other, self, host, name)
+        there = Stream(other, one, self, host, name)
+        self._ends |= {stream: None, there: None}
+        listener.add(there)
         self.add(stream)
         return stream
 
@@ -325,6 +437,15 @@ class Network:
         """Return how a call goes wrong that is being made; "" if it does not."""
         return self._seams.next(operation) if self._seams else ""
 
+    def sends_datagram(self, deliver: Callable[[], object]) -> int:
+        """Return how often a datagram comes at once; ``deliver`` is for one that comes
+        later."""
+        wrong = self.goes_wrong("network.datagram")
+        if wrong == "late":
+            assert self._at is not None
+            self._at(self.slow, deliver)
+        return {"": 1, "twice": 2}.get(wrong, 0)
+
     def put_in(self, error: BaseException) -> BaseException:
         """Return an error that is not the program's."""
         return self._seams.put_in(error) if self._seams else error
@@ -334,6 +455,11 @@ class Network:
         task = trio.lowlevel.current_task().name.rpartition(".")[2]
         stream.got_by = f"{task} at {sites.caller() or 'trio'}"
         self.open[stream] = None
+
+    def drop(self, stream: Stream) -> None:
+        """Forget a stream that is closed."""
+        self.open.pop(stream, None)
+        self._ends.pop(stream, None)
 
     def forget(self, listener: Listener) -> None:
         """Refuse connections to what a listener has served."""

@@ -23,15 +23,26 @@ SEAMS: Mapping[str, Mapping[str, str]] = {
     "network.connect": {
         "refused": "ConnectionRefusedError",
         "unreachable": "another OSError",
+        "slow": "it takes some virtual seconds, as `Network.slow` says",
     },
     "network.send": {
         "reset": "nothing is sent, and the connection is lost for both",
         "cut": "the first half is sent, and then the connection is lost",
+        "lost": "all is sent, and then the connection is lost",
+        "half": "all is sent, and then nothing more goes this way",
+        "bytes": "it comes one byte at a time",
+        "apart": "the host is cut off, and heals after some virtual seconds",
     },
     "network.receive": {
         "reset": "the connection is lost for both",
         "end": "the other end seems to be closed, in the middle of what it sends",
         "byte": "one byte comes alone",
+        "slow": "it takes some virtual seconds",
+    },
+    "network.datagram": {
+        "lost": "it does not come",
+        "twice": "it comes twice",
+        "late": "it comes some virtual seconds later, after others",
     },
 }
 """What can go wrong with each operation, and what that means."""

@@ -97,15 +97,22 @@ class Sim:
                 )
         self._ignored.update(invariants)
 
-    def network(self) -> Network:
+    def network(self, *, patch: bool = False) -> Network:
         """Return the network of this run, in memory and in virtual time.
 
-        It is the same for each call, and knows no host but those that are served.
+        It is the same for each call, and knows no host but those that are served. With
+        ``patch`` the rest of the run uses it wherever it asks trio for a socket:
+        ``trio.open_tcp_stream``, ``trio.serve_tcp``, ``trio.socket`` and what is built
+        on them.
         """
         if self._network is None:
             from ..network import Network
 
-            self._network = Network(self._seams)
+            self._network = Network(self._seams, self.at)
+        if patch:
+            from .._sockets import use
+
+            use(self._network)
         return self._network
 
     def env(

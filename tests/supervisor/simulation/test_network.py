@@ -45,7 +45,7 @@ def run(program: Any) -> Any:
     return finished
 
 
-async def echo(stream: Stream) -> None:
+async def echo(stream: Any) -> None:
     async for data in stream:
         await stream.send_all(data)
 
@@ -121,6 +121,264 @@ def test_a_connection_that_nobody_accepts_is_closed_with_its_listener() -> None:
             return await stream.receive_some()
 
     assert run(program).value == b""
+
+
+# ---- What goes wrong -------------------------------------------------------------------
+
+
+def test_a_partition_holds_everything_back_until_it_heals() -> None:
+    """Bytes, ends and connections; and nobody is told."""
+
+    async def program(sim: Sim) -> list[object]:
+        network = sim.network()
+        seen: list[object] = []
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(network.serve_tcp, echo, 7, host="far"))
+            await nursery.start(partial(network.serve_tcp, echo, 7, host="near"))
+            far = await network.open_tcp_stream("far", 7)
+            near = await network.open_tcp_stream("near", 7)
+            network.partition("far")
+            sim.at(10, network.heal)
+            for stream in (far, near):
+                await stream.send_all(b"x")
+                await stream.send_eof()
+            for stream in (near, far):
+                with trio.move_on_after(3) as tried:
+                    await stream.receive_some()
+                seen.append(tried.cancelled_caught)
+            async with await network.open_tcp_stream("far", 7) as late:
+                seen.append(trio.current_time())
+                await late.send_all(b"y")
+                seen.append(await late.receive_some())
+            seen.append(await far.receive_some())
+            seen.append(await far.receive_some())
+            await far.aclose()
+            await near.aclose()
+            nursery.cancel_scope.cancel()
+        return seen
+
+    assert run(program).value == [False, True, 10, b"y", b"x", b""]
+
+
+def test_a_lost_link_breaks_its_connections_only() -> None:
+    async def program(sim: Sim) -> None:
+        network = sim.network()
+        (far,) = await network.open_tcp_listeners(1, "far")
+        (near,) = await network.open_tcp_listeners(1, "near")
+        one, two = [await network.open_tcp_stream(it, 1) for it in ("far", "near")]
+        other = await far.accept()
+        await one.send_all(b"on its way")
+        network.lose("far")
+        assert await other.receive_some() == b"on its way"
+        for stream in (one, other):
+            with pytest.raises(trio.BrokenResourceError):
+                await stream.receive_some()
+            with pytest.raises(trio.BrokenResourceError):
+                await stream.send_all(b"x")
+        await two.send_all(b"x")
+        for it in (one, two, other, far, near):
+            await it.aclose()
+
+    run(program)
+
+
+async def echo_for(stream: Stream) -> None:
+    try:
+        await echo(stream)
+    except trio.BrokenResourceError:
+        pass
+
+
+async def ask(stream: Stream) -> list[bytes | str]:
+    """What comes back of two letters, and at last an end or an error."""
+    got: list[bytes | str] = []
+    try:
+        await stream.send_all(b"ab")
+        await stream.send_eof()
+        while not got or got[-1] != b"":
+            got.append(await stream.receive_some())
+    except trio.BrokenResourceError:
+        got.append("broken")
+    return got
+
+
+WHOLE: list[bytes | str] = [b"ab", b""]
+
+CLIENT: dict[str, tuple[list[bytes | str], float]] = {
+    "network.connect slow 1": (WHOLE, 5),
+    "network.send reset 1": (["broken"], 0),
+    "network.send cut 1": (["broken"], 0),
+    "network.send lost 1": (["broken"], 0),
+    "network.send half 1": (WHOLE, 0),
+    "network.send bytes 1": ([b"a", b"b", b""], 0),
+    "network.send apart 1": (WHOLE, 5),
+    "network.receive reset 2": (["broken"], 0),
+    "network.receive end 2": ([b""], 0),
+    "network.receive byte 2": ([b"a", b"b", b""], 0),
+    "network.receive slow 2": (WHOLE, 5),
+}
+
+
+@pytest.mark.parametrize("fault", CLIENT)
+def test_each_fault_is_what_it_is_called(fault: str) -> None:
+    async def program(sim: Sim) -> tuple[list[bytes | str], float]:
+        network = sim.network()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(network.serve_tcp, echo_for, 7)
+            async with await network.open_tcp_stream("localhost", 7) as stream:
+                got = await ask(stream)
+            nursery.cancel_scope.cancel()
+        return got, trio.current_time()
+
+    done = simulate(program, tape=f"fault {fault}")
+    if done.error:
+        raise done.error
+    assert done.value == CLIENT[fault]
+
+
+# ---- Programs without a backend argument ----------------------------------------------
+
+
+def test_trios_own_streams_run_on_the_network() -> None:
+    async def program(sim: Sim) -> bytes:
+        sim.network(patch=True)
+        async with trio.open_nursery() as nursery:
+            serve = partial(trio.serve_tcp, echo, 443, host="far")
+            await nursery.start(serve)
+            async with await trio.open_tcp_stream("far", 443) as stream:
+                assert stream.socket.getpeername() == ("10.0.0.2", 443)
+                await stream.send_all(b"hello")
+                await stream.send_eof()
+                got = b"".join([data async for data in stream])
+                with pytest.raises(trio.ClosedResourceError):
+                    await stream.send_all(b"x")
+            with pytest.raises(OSError, match="nobody serves near"):
+                await trio.open_tcp_stream("near", 443)
+            with pytest.raises(OSError, match="all attempts to connect"):
+                await trio.open_tcp_stream("far", 80)
+            nursery.cancel_scope.cancel()
+        return got
+
+    finished = run(program)
+    assert finished.value == b"hello"
+    assert simulate(program).digest == finished.digest
+
+
+@pytest.mark.parametrize("clog", [False, True], ids=["open", "clogged"])
+def test_a_socket_stream_passes_trios_own_checks(clog: bool) -> None:
+    async def sockets() -> tuple[trio.SocketStream, trio.SocketStream]:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listener.socket.getsockname()[1]
+        one = await trio.open_tcp_stream("127.0.0.1", port)
+        other = await listener.accept()
+        await listener.aclose()
+        return one, other
+
+    async def full() -> tuple[trio.SocketStream, trio.SocketStream]:
+        one, other = await sockets()
+        await one.send_all(b"x" * WINDOW)
+        await other.send_all(b"x" * WINDOW)
+        return one, other
+
+    async def program(sim: Sim) -> None:
+        sim.network(patch=True)
+        await trio.testing.check_half_closeable_stream(sockets, full if clog else None)
+
+    run(program)
+
+
+def test_a_run_leaves_nothing_of_its_sockets_behind() -> None:
+    """Also one that fails."""
+
+    async def program(sim: Sim) -> None:
+        sim.network(patch=True)
+        raise LookupError
+
+    async def kind() -> str:
+        with trio.socket.socket() as made:
+            return type(made).__name__
+
+    assert isinstance(simulate(program).error, LookupError)
+    assert trio.run(kind) == "_SocketType"
+    assert simulate(lambda sim: kind()).value == "_SocketType"
+
+
+def test_who_polls_a_socket_is_told_whether_it_can_be_read() -> None:
+    select = pytest.importorskip("select")
+    if not hasattr(select, "poll"):
+        pytest.skip("there is no poll")
+
+    def polled(number: int) -> bool:
+        asked = select.poll()
+        asked.register(number, select.POLLIN)
+        return bool(asked.poll(0))
+
+    async def program(sim: Sim) -> list[bool]:
+        sim.network(patch=True)
+        seen: list[bool] = []
+        async with trio.open_nursery() as nursery:
+            await nursery.start(trio.serve_tcp, echo, 7)
+            async with await trio.open_tcp_stream("localhost", 7) as stream:
+                seen.append(polled(stream.socket.fileno()))
+                await stream.send_all(b"x")
+                await trio.sleep(1)
+                seen.append(polled(stream.socket.fileno()))
+                await stream.receive_some()
+                seen.append(polled(stream.socket.fileno()))
+            assert stream.socket.fileno() == -1
+            nursery.cancel_scope.cancel()
+        return seen
+
+    assert run(program).value == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("tape", "expected"),
+    [
+        ("round robin", [b"1", b"2", b"3"]),
+        ("fault network.datagram lost 2", [b"1", b"3"]),
+        ("fault network.datagram twice 2", [b"1", b"2", b"2", b"3"]),
+        ("fault network.datagram late 2", [b"1", b"3", b"2"]),
+    ],
+)
+def test_datagrams_can_be_lost_come_twice_and_come_late(
+    tape: str, expected: list[bytes]
+) -> None:
+    async def program(sim: Sim) -> list[bytes]:
+        sim.network(patch=True)
+        datagram = trio.socket.SOCK_DGRAM
+        with (
+            trio.socket.socket(type=datagram) as to,
+            trio.socket.socket(type=datagram) as by,
+        ):
+            await to.bind(("127.0.0.1", 53))
+            for data in (b"1", b"2", b"3"):
+                await by.sendto(data, ("127.0.0.1", 53))
+            got: list[bytes] = []
+            with trio.move_on_after(60):
+                while True:
+                    data, address = await to.recvfrom(100)
+                    assert address == by.getsockname()
+                    got.append(data)
+        return got
+
+    assert simulate(program, tape=tape).value == expected
+
+
+def test_clients_of_anyio_run_on_the_network() -> None:
+    anyio: Any = pytest.importorskip("anyio")
+
+    async def program(sim: Sim) -> bytes:
+        sim.network(patch=True)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(trio.serve_tcp, echo, 7)
+            async with await anyio.connect_tcp("localhost", 7) as stream:
+                await stream.send(b"hello")
+                got: bytes = await stream.receive()
+            nursery.cancel_scope.cancel()
+        return got
+
+    assert run(program).value == b"hello"
 
 
 # ---- httpcore ----------------------------------------------------------------------------

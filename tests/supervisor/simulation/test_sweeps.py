@@ -569,7 +569,8 @@ def test_a_client_that_minds_all_faults_is_clean() -> None:
     assert report.kind == "fault"
     assert report.points > 15
     assert set(report.arrivals) == {
-        *("refused", "unreachable", "reset", "cut", "end", "byte")
+        *("refused", "unreachable", "reset", "cut", "end", "byte"),
+        *("slow", "lost", "half", "bytes", "apart"),
     }
 
 
