@@ -439,10 +439,13 @@ class Files(Protocol):
         """
         ...
 
-    def replace(self, path: Path, contents: bytes) -> None:
+    def replace(self, path: Path, contents: bytes, *, durable: bool = False) -> None:
         """Put a new file (mode 0600) with these contents at ``path``, in one step.
         Readers see the old file or the new one. A link is replaced, too. After an error
-        the old file is there, and nothing else is left in the directory.
+        the old file is there, and nothing else is left in the directory. With
+        ``durable`` a crash of the machine also leaves the old file or the new one, and
+        the call returns only when the new one is on the disk. After an error in that,
+        it may be either.
 
         Raises:
             OSError: with ``path`` as its filename, for instance if that is a directory.

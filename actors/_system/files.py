@@ -42,6 +42,10 @@ CALM: Final = 8
 # whoever copies a stream makes a checkpoint of its own for each.
 _CHECKPOINT_EVERY: Final = 8
 
+# Of so many files it is known that their names are on the disk; each of the others
+# costs one more sync.
+_NAMED: Final = 1_000
+
 # More threads would only wait for each other and for the event loop.
 _THREADS: Final = 4
 
@@ -51,6 +55,8 @@ class PosixFiles(Files):
 
     def __init__(self) -> None:
         self._threads = trio.CapacityLimiter(_THREADS)
+        # {path: device and inode of the file that has this name on the disk}
+        self._named: dict[Path, tuple[int, int]] = {}
 
     def make_directory(self, path: Path) -> Path:
         path = path.absolute()
@@ -118,23 +124,33 @@ class PosixFiles(Files):
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode):
                     raise _error(errno.EINVAL, path)
-                _append_lines(fd, path, status.st_size, lines, durable)
+                file, size = (status.st_dev, status.st_ino), status.st_size
+                # Whoever has made it may have died before its name was there for sure.
+                is_named = size > 0 and self._named.get(path) == file
+                _append_lines(fd, path, size, lines, durable, is_named)
+                if durable and not is_named:
+                    if len(self._named) >= _NAMED:
+                        self._named.clear()
+                    self._named[path] = file
             finally:
                 os.close(fd)
         except OSError as error:
             error.filename = str(path)
             raise
 
-    def replace(self, path: Path, contents: bytes) -> None:
+    def replace(self, path: Path, contents: bytes, *, durable: bool = False) -> None:
 
         def make(new: Path) -> None:
             fd = create(new)
             try:
                 _write(fd, contents, path)
+                if durable:
+                    # Or the new name could come to the disk before the contents.
+                    _sync(fd)
             finally:
                 os.close(fd)
 
-        _put_in_place(path, make)
+        _put_in_place(path, make, durable=durable)
 
     def link(self, path: Path, target: str) -> None:
         _put_in_place(path, lambda new: os.symlink(target, new))
@@ -317,14 +333,16 @@ def _write(fd: int, data: bytes, path: Path) -> None:
         raise
 
 
-def _append_lines(fd: int, path: Path, size: int, lines: bytes, durable: bool) -> None:
+def _append_lines(
+    fd: int, path: Path, size: int, lines: bytes, durable: bool, is_named: bool
+) -> None:
     if size and _read(fd, size - 1, 1) != b"\n":
         lines = b"\n" + lines
     try:
         _write(fd, lines, path)
         if durable:
             _sync(fd)
-            if size == 0:
+            if not is_named:
                 _sync_directory(path.parent)
     except BaseException:
         # A full disk may have taken a part, which the next attempt must not find.
@@ -340,7 +358,7 @@ _sync = getattr(os, "fdatasync", os.fsync)
 
 
 def _sync_directory(directory: Path) -> None:
-    """Write the name of a new file to the disk. Windows cannot, and need not."""
+    """Write the names in it to the disk. Windows cannot, and need not."""
     if os.name == "posix":
         fd = os.open(directory, os.O_RDONLY | COMMON)
         try:
@@ -349,7 +367,9 @@ def _sync_directory(directory: Path) -> None:
             os.close(fd)
 
 
-def _put_in_place(path: Path, make: Callable[[Path], None]) -> None:
+def _put_in_place(
+    path: Path, make: Callable[[Path], None], *, durable: bool = False
+) -> None:
     """Make something new and move it to ``path``, or leave nothing of it."""
     new = path.with_name(f"{path.name}.new")
     try:
@@ -360,6 +380,8 @@ def _put_in_place(path: Path, make: Callable[[Path], None]) -> None:
             os.unlink(new)
             make(new)
         os.replace(new, path)
+        if durable:
+            _sync_directory(path.parent)
     except OSError as error:
         try:
             os.unlink(new)

@@ -13,14 +13,30 @@ import trio
 
 from ..env import Files, OutputFile, Share
 from ..text import whole_characters
-from ._faults import Faults, Ways
+from ._disk import Disk, Inode
+from ._faults import Faults, Ways, errors, goes_wrong
 
 T = TypeVar("T")
 
 _STEPS = 1_000
 
-SEAMS: Mapping[str, Ways] = {}
+SEAMS: Mapping[str, Ways] = {
+    "files.make": errors("EIO", "ENOSPC"),
+    "files.open": errors("EIO", "EMFILE"),
+    "files.read": errors("EIO"),
+    "files.remove": errors("EIO"),
+    "files.append": {"EIO": "nothing is written", "ENOSPC": "a half is written"},
+    "files.append_lines": errors("EIO", "ENOSPC"),
+    "files.replace": errors("EIO", "ENOSPC"),
+    "files.link": errors("EIO", "ENOSPC"),
+    "files.rotate": errors("EIO", "ENOSPC"),
+    "files.close": errors("EIO"),
+    "files.claim": errors("EMFILE"),
+    "files.in_thread": {"slow": "the thread takes a second"},
+}
 """What can go wrong by itself with each operation."""
+
+_SLOW = 1.0
 
 
 class FakeFiles(Files):
@@ -29,19 +45,24 @@ class FakeFiles(Files):
     Relative paths begin at ``/``. A file that is renamed or removed while it is
     open can still be read and written by whoever has it open, as on Unix. No link is
     ever followed.
+
+    Each change is made in the steps in which the real files make it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, disk: Disk | None = None) -> None:
         self.faults: Faults | None = None
         """Who decides which calls go wrong; None for nobody."""
         self.write_error: OSError | None = None
         """Raised by every append, `replace` and `link` from now on, for instance
         ``OSError(errno.ENOSPC, "the disk is full")``; None for none."""
-        self._files: dict[Path, bytearray] = {}
-        self._links: dict[Path, str] = {}
+        self.capacity: int | None = None
+        """The bytes that all files together may have before the disk is full; None for
+        any number."""
+        self.disk = disk or Disk()
+        """What is written, and what of that survives a loss of power."""
+        self._named: dict[Path, Inode] = {}  # {path: whose name is there for sure}
         self._shares: list[Path] = []
         self._claims: dict[tuple[Path, str], FakeShare] = {}
-        self._directories: set[Path] = {Path("/")}
 
     def contents(self, path: str | os.PathLike[str]) -> bytes:
         """Return all that is in a file, for a test.
@@ -49,7 +70,7 @@ class FakeFiles(Files):
         Raises:
             FileNotFoundError: if it is not there.
         """
-        return bytes(self._there(_absolute(path)))
+        return bytes(self._there(_absolute(path)).data)
 
     def link_target(self, path: str | os.PathLike[str]) -> str:
         """Return where a link leads, for a test.
@@ -57,81 +78,109 @@ class FakeFiles(Files):
         Raises:
             FileNotFoundError: if there is no link.
         """
-        if _absolute(path) not in self._links:
+        target = self.disk.target(_absolute(path))
+        if target is None:
             raise _error(errno.ENOENT, Path(path))
-        return self._links[_absolute(path)]
+        return target
 
     # What the protocol asks for
 
     def names(self, directory: str | os.PathLike[str]) -> list[str]:
         above = _absolute(directory)
-        if above in self._files:
+        if above in self.disk.directories:
+            self.ask("files.read", directory)
+        if self.disk.file(above) is not None:
             raise _error(errno.ENOTDIR, Path(directory))
-        there = (*self._files, *self._links, *self._directories - {Path("/")})
+        there = (*self.disk.entries, *self.disk.directories - {Path("/")})
         return sorted(path.name for path in there if path.parent == above)
 
     def make_directory(self, path: Path) -> Path:
+        self.ask("files.make", path)
         path = _absolute(path)
         for part in (path, *path.parents):
-            if part in self._files or part in self._links:
+            if part in self.disk.entries:
                 raise _error(errno.ENOTDIR, path)
-        self._directories.update((path, *path.parents))
+        self.disk.directories.update((path, *path.parents))
         return path
 
     def create_output(self, path: Path) -> FakeFile:
-        self.reserve(path)
-        return self.open_output(path)
+        self.ask("files.open", path)
+        self._create(path)
+        return FakeFile(self, path, _absolute(path), self._there(_absolute(path)))
 
     def reserve(self, path: Path) -> None:
-        where = _absolute(path)
-        if where in self._files or where in self._directories or where in self._links:
-            raise _error(errno.EEXIST, path)
-        if where.parent not in self._directories:
-            raise _error(errno.ENOENT, path)
-        self._files[where] = bytearray()
+        self.ask("files.make", path)
+        self._create(path)
 
     def open_output(self, path: Path) -> FakeFile:
+        self.ask("files.open", path)
         self._refuse_others(path)
         where = _absolute(path)
         return FakeFile(self, path, where, self._there(where))
 
     def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
-        data = bytes(self._files.get(_absolute(path), b""))
+        data = self._read(path)
         start = max(0, len(data) - max(0, limit))
         return (whole_characters(data[start:]), True) if start else (data, False)
 
     def read_at(self, path: Path, offset: int, limit: int) -> bytes:
         start = max(0, offset)
-        data = self._files.get(_absolute(path), b"")
-        return bytes(data[start : start + max(0, limit)])
+        return self._read(path)[start : start + max(0, limit)]
 
     def size(self, path: Path) -> int | None:
-        data = self._files.get(_absolute(path))
-        return None if data is None else len(data)
+        inode = self._to_read(path)
+        return None if inode is None else len(inode.data)
 
     def remove(self, path: Path) -> None:
-        if _absolute(path) in self._directories:
+        if _absolute(path) in self.disk.directories:
             raise _error(errno.EISDIR, path)
-        self._files.pop(_absolute(path), None)
-        self._links.pop(_absolute(path), None)
+        if _absolute(path) in self.disk.entries:
+            self.ask("files.remove", path)
+        self.disk.remove(_absolute(path))
 
     def append_lines(self, path: Path, lines: bytes, *, durable: bool = False) -> None:
         self._refuse_others(path)
-        if _absolute(path) not in self._files:
-            self.reserve(path)
-        self._refuse_writes(path)
-        data = self._files[_absolute(path)]
-        if data and not data.endswith(b"\n"):
-            data += b"\n"
-        data += lines
+        where = _absolute(path)
+        inode = self.disk.file(where) or self._create(path)
+        before = len(inode.data)
+        if before and not inode.data.endswith(b"\n"):
+            lines = b"\n" + lines
+        try:
+            self.write("files.append_lines", path, where, inode, lines)
+        except OSError:
+            if len(inode.data) > before:
+                self.disk.cut(where, inode, before)
+            raise
+        if durable:
+            self.disk.sync(where, inode)
+            if before == 0 or self._named.get(where) is not inode:
+                self.disk.sync_directory(where.parent)
+                self._named[where] = inode
 
-    def replace(self, path: Path, contents: bytes) -> None:
-        self._put_in_place(path)
-        self._files[_absolute(path)] = bytearray(contents)
+    def replace(self, path: Path, contents: bytes, *, durable: bool = False) -> None:
+        new = self._new(path)
+        inode = self.disk.create(new)
+        try:
+            self.write("files.replace", path, new, inode, contents)
+            if durable:
+                self.disk.sync(new, inode)
+            self._put_in_place(path, new)
+        except OSError:
+            self.disk.remove(new)
+            raise
+        if durable:
+            self.disk.sync_directory(new.parent)
 
     def link(self, path: Path, target: str) -> None:
-        self._put_in_place(path)
-        self._links[_absolute(path)] = target
+        new = self._new(path)
+        self.ask("files.link", path)
+        self._refuse_writes(path)
+        self.disk.link(new, target)
+        try:
+            self._put_in_place(path, new)
+        except OSError:
+            self.disk.remove(new)
+            raise
 
     def is_within(self, path: str, directory: str | None) -> bool:
         where, outer = self._followed(path), self._followed(directory or "/")
@@ -152,7 +201,7 @@ class FakeFiles(Files):
             part = left.pop()
             if part == "..":
                 where = where.parent
-            elif (target := self._links.get(where / part)) is None:
+            elif (target := self.disk.target(where / part)) is None:
                 where /= part
             else:
                 first, *more = Path(where, target).parts
@@ -161,63 +210,113 @@ class FakeFiles(Files):
         return None  # Links that lead round in a circle.
 
     def share(self, directory: Path) -> FakeShare:
-        return FakeShare(self._shares, self._claims, _absolute(directory))
+        return FakeShare(self, self._shares, self._claims, _absolute(directory))
 
     async def in_thread(self, fn: Callable[..., T], *args: object) -> T:
         """Call ``fn`` here and now, and return the result, because memory is never
         slow."""
+        if goes_wrong(self.faults, "files.in_thread"):
+            with trio.CancelScope(shield=True):
+                await trio.sleep(_SLOW)
         result = fn(*args)
         await trio.lowlevel.cancel_shielded_checkpoint()
         return result
 
+    def _create(self, path: Path) -> Inode:
+        where = _absolute(path)
+        if where in self.disk.entries or where in self.disk.directories:
+            raise _error(errno.EEXIST, path)
+        if where.parent not in self.disk.directories:
+            raise _error(errno.ENOENT, path)
+        return self.disk.create(where)
+
+    def _read(self, path: Path) -> bytes:
+        inode = self._to_read(path)
+        return b"" if inode is None else bytes(inode.data)
+
+    def _to_read(self, path: Path) -> Inode | None:
+        inode = self.disk.file(_absolute(path))
+        if inode is not None:
+            self.ask("files.read", path)
+        return inode
+
     def _refuse_others(self, path: Path) -> None:
-        if _absolute(path) in self._directories:
+        if _absolute(path) in self.disk.directories:
             raise _error(errno.EISDIR, path)
-        if _absolute(path) in self._links:
+        if self.disk.target(_absolute(path)) is not None:
             raise _error(errno.ELOOP, path)
 
     def _refuse_writes(self, path: Path) -> None:
         if self.write_error is not None:
             raise OSError(self.write_error.errno, self.write_error.strerror, str(path))
 
-    def _put_in_place(self, path: Path) -> None:
+    def _new(self, path: Path) -> Path:
+        """Return where something new is made that is then moved to a path."""
         where = _absolute(path)
-        if where.parent not in self._directories:
+        if where.parent not in self.disk.directories:
             raise _error(errno.ENOENT, path)
-        self._refuse_writes(path)
-        if where in self._directories:
+        new = where.with_name(f"{where.name}.new")
+        self.disk.remove(new)  # Left by a crash.
+        return new
+
+    def _put_in_place(self, path: Path, new: Path) -> None:
+        where = _absolute(path)
+        if where in self.disk.directories:
             raise _error(errno.EISDIR, path)
-        self._files.pop(where, None)
-        self._links.pop(where, None)
+        self.disk.move(new, where)
 
-    # For a file that is open
+    # For a file that is open, and a share
 
-    def holds(self, path: Path, data: bytearray) -> bool:
-        """Return whether ``data`` is the file at this absolute path."""
-        return self._files.get(path) is data
+    def ask(self, operation: str, path: str | os.PathLike[str]) -> None:
+        """Raise the error with which this call of an operation goes wrong, if it
+        does."""
+        goes_wrong(self.faults, operation, os.fspath(path))
 
-    def rotate(self, path: Path, older: Path) -> tuple[bytearray, int]:
+    def write(
+        self, operation: str, path: Path, where: Path, inode: Inode, data: bytes
+    ) -> None:
+        """Append to the file that is ``where``. Of a disk that fills up a part is
+        written first. An error names ``path``."""
+        self._refuse_writes(path)
+        fits, error = data, None
+        try:
+            self.ask(operation, path)
+        except OSError as put_in:
+            error = put_in
+            fits = data[: len(data) // 2] if put_in.errno == errno.ENOSPC else b""
+        if error is None and self.capacity is not None:
+            fits = data[: max(0, self.capacity - self.disk.used())]
+        if fits:
+            self.disk.write(where, inode, fits)
+        if len(fits) < len(data) or error is not None:
+            raise error or _error(errno.ENOSPC, path)
+
+    def rotate(self, path: Path, older: Path) -> tuple[Inode, int]:
         """Move a file and begin a new one at its path. Return the new file, and the
         size of the file that the move replaced."""
+        self.ask("files.rotate", path)
         where, to = _absolute(path), _absolute(older)
-        if to in self._directories:
+        if to in self.disk.directories:
             raise _error(errno.EISDIR, older)
-        replaced = len(self._files.get(to, b""))
-        self._links.pop(to, None)
-        self._files[to] = self._there(where)
-        self._files[where] = bytearray()
-        return self._files[where], replaced
+        new = where.with_name(f"{where.name}.new")
+        self._create(new)
+        replaced = self.disk.file(to)
+        self.disk.move(where, to)
+        self.disk.move(new, where)
+        return self._there(where), 0 if replaced is None else len(replaced.data)
 
-    def _there(self, path: Path) -> bytearray:
-        if path not in self._files:
+    def _there(self, path: Path) -> Inode:
+        inode = self.disk.file(path)
+        if inode is None:
             raise _error(errno.ENOENT, path)
-        return self._files[path]
+        return inode
 
 
 @attrs.define(eq=False, repr=False, slots=False)
 class FakeShare(Share):
     """A directory in use."""
 
+    _files: FakeFiles
     _shares: list[Path]
     _claims: dict[tuple[Path, str], FakeShare]
     _directory: Path
@@ -230,6 +329,7 @@ class FakeShare(Share):
         return not self._is_open or self._shares.count(self._directory) == 1
 
     def claim(self, name: str) -> str | None:
+        self._files.ask("files.claim", self._directory)
         has_it = self._claims.setdefault((self._directory, name), self)
         return None if has_it is self else "another runtime of this world"
 
@@ -257,43 +357,44 @@ class FakeFile(OutputFile):
     _files: FakeFiles
     _path: Path
     _where: Path
-    _data: bytearray | None
+    _inode: Inode | None
 
     @property
     def path(self) -> Path:
         return self._path
 
     async def append(self, data: bytes) -> None:
-        kept = self._open_data()
-        error = self._files.write_error
-        if error is not None:
-            raise OSError(error.errno, error.strerror, str(self._path))
-        kept += data
+        file = self._open_file()
+        self._files.write("files.append", self._path, self._where, file, data)
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     def size(self) -> int:
-        return len(self._open_data())
+        self._open_file()
+        self._files.ask("files.read", self._path)
+        return len(self._open_file().data)
 
     def is_in_place(self) -> bool:
         """Say whether its path still leads to it."""
-        return self._files.holds(self._where, self._open_data())
+        return self._files.disk.file(self._where) is self._open_file()
 
     def rotate(self, older: Path) -> int:
         if not self.is_in_place():
             raise OSError(
                 errno.ENOENT, "the file was removed or replaced", str(self._path)
             )
-        self._data, replaced = self._files.rotate(self._path, older)
+        self._inode, replaced = self._files.rotate(self._path, older)
         return replaced
 
     async def aclose(self) -> None:
-        self._data = None
+        was_open, self._inode = self._inode is not None, None
+        if was_open:
+            self._files.ask("files.close", self._path)
         await trio.lowlevel.cancel_shielded_checkpoint()
 
-    def _open_data(self) -> bytearray:
-        if self._data is None:
+    def _open_file(self) -> Inode:
+        if self._inode is None:
             raise trio.ClosedResourceError(f"{self._path} was closed")
-        return self._data
+        return self._inode
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:

@@ -67,7 +67,7 @@ class _MetaJob:
     error: Exception | None = None
 
     def write(self, files: Files, durable: bool) -> None:
-        files.replace(self.path, encode_meta(self.meta))
+        files.replace(self.path, encode_meta(self.meta), durable=durable)
         self.is_done = True
 
     def settle(self) -> None:

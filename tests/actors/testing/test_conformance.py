@@ -869,6 +869,65 @@ def test_any_run_of_operations_reads_alike(
     assert trio.run(play, FakeFiles()) == trio.run(play, real_env().files)
 
 
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(
+            "lines|durable lines|replace|durable replace|link|reserve|create|open|"
+            "remove|left".split("|")
+        ),
+        st.sampled_from(["a", "b", "taken", "nowhere/a"]),
+        st.binary(max_size=4),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(CHANGES)
+def test_any_run_of_changes_in_a_directory_reads_alike(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, str, bytes]]
+) -> None:
+    """TR14, OF10: with the same errors, and nothing else in the directory."""
+    directory = tmp_path_factory.getbasetemp() / "changed"
+
+    async def play(files: Files) -> list[object]:
+        seen: list[object] = []
+        files.make_directory(directory / "taken")
+        for name in files.names(directory):
+            if name != "taken":
+                files.remove(directory / name)
+        for what, name, data in changes:
+            path = directory / name
+            try:
+                if what.endswith("lines"):
+                    files.append_lines(path, data, durable="durable" in what)
+                elif what.endswith("replace"):
+                    files.replace(path, data, durable="durable" in what)
+                elif what == "link":
+                    files.link(path, "a")
+                elif what == "reserve":
+                    files.reserve(path)
+                elif what in ("create", "open"):
+                    opens = (
+                        files.create_output if what == "create" else files.open_output
+                    )
+                    file = opens(path)
+                    await file.append(data)
+                    await file.aclose()
+                elif what == "remove":
+                    files.remove(path)
+                else:
+                    # As a crash leaves it.
+                    files.append_lines(path.with_name(f"{path.name}.new"), data)
+            except OSError as error:
+                seen.append((type(error), error.errno, error.filename))
+            seen.append((files.names(directory), files.size(path)))
+            seen.append(files.read_tail(path, 99))
+        return seen
+
+    assert trio.run(play, FakeFiles()) == trio.run(play, real_env().files)
+
+
 # ---- Clock and names --------------------------------------------------------------
 
 

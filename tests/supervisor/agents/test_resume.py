@@ -101,9 +101,11 @@ class Counts:
             self.reads += path.suffix == ".jsonl" and bool(data)
             return data
 
-        def counted_replace(files: FakeFiles, path: Path, contents: bytes) -> None:
+        def counted_replace(
+            files: FakeFiles, path: Path, contents: bytes, *, durable: bool = False
+        ) -> None:
             self.metas += path.name.endswith(".meta.json")
-            replace(files, path, contents)
+            replace(files, path, contents, durable=durable)
 
         def counted_init(agent: Agent, *args: Any, **rest: Any) -> None:
             self.agents += 1

@@ -235,10 +235,10 @@ async def test_an_agent_that_is_about_to_run_again_is_not_let_go(
         await runtime.transcripts.flush()
         replace, is_full = world.files.replace, True
 
-        def replace_late(path: Path, contents: bytes) -> None:
+        def replace_late(path: Path, contents: bytes, *, durable: bool = False) -> None:
             if is_full:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            replace(path, contents)
+            replace(path, contents, durable=durable)
 
         monkeypatch.setattr(world.files, "replace", replace_late)
         await task.wait()
