@@ -27,6 +27,8 @@ It needs nothing of this package but trio: any trio program will do.
 #   culprits         what in a program no tape decides
 # _search        many runs
 #   explore sweeps   many schedules, and one fault at every point
+#   swarm jobs       faults by chance: pure; work in several processes
+#   again            what replays a finding, and the nearest run that passes
 #   shrink report    how what was found is made smaller, and told: pure
 #   corpus           tapes as files
 # _public        the names say that they are from here

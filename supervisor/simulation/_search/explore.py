@@ -1,19 +1,24 @@
-"""A program under many schedules, without faults."""
+"""A program under many schedules, without faults or with a few by chance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
+from itertools import islice
 
 import attrs
 
-from .._errors import Hang, NotDeterministic
+from .._errors import Hang, NotDeterministic, NothingToStrike
 from .._steering.policies import Pick, Policy, Replay, policy_of
 from .._steering.run import LIMIT, Run, session
 from .._steering.simulate import Errors, Program, once, replayed
-from .._steering.tape import Tape
+from .._steering.tape import Fault, Tape
+from .again import parting_line, place_of, replay_line
 from .report import Campaign, Failure, SimulationFailed, wrong_in
-from .shrink import BUDGET, shrink
+from .shrink import BUDGET, shrink, size
+from .swarm import COUNT, drawn, kind_of, read_kinds
 
 VERIFY = 20
 """Each run of such a number is done twice, and both are compared."""
@@ -23,6 +28,9 @@ FEW = 10
 
 KINDS = 5
 """So many different failures are told."""
+
+WIDE = 100_000
+"""So many schedules are kept to be tried later."""
 
 
 EXHAUSTIVE = "exhaustive"
@@ -34,6 +42,9 @@ def explore(
     *,
     seeds: int | Iterable[int],
     policy: Policy | str = "portfolio",
+    faults: str | Iterable[str] | None = None,
+    targets: str | Iterable[str] | None = None,
+    jobs: int = 1,
     limit: float = LIMIT,
     check: bool = True,
 ) -> Campaign:
@@ -45,89 +56,285 @@ def explore(
       policy: what makes schedules of them, by its name or as an object. By
         ``"exhaustive"`` no schedule is tried twice: first round robin, then all with
         one deviation from it, then all with two, and so on, as many as ``seeds`` says.
+      faults: with ``"swarm"`` the program is run once more under each schedule, with up
+        to three faults of some kinds: each seed has a few kinds by chance. Or the kinds
+        to draw from, with ``*``: ``cancel``, ``"cancel late"``, ``raise``, ``"raise
+        OSError"``, ``"network.*"``. An error of ours that leaves it is not wrong.
+      targets: the names of the targets to strike, with ``*``; all if there are none.
+      jobs: in how many processes. A run that cannot be ended, as one that never awaits,
+        then costs one of them, and is told. It needs a system that can fork.
       limit: virtual seconds after which a run is ended as a `Hang`.
       check: raise SimulationFailed, which has the report, if a run fails.
 
     The first failure of each kind is made smaller and told. Every twentieth run is done
-    twice. Raises NotDeterministic if both differ.
+    twice. Raises NotDeterministic if both differ, and NothingToStrike if faults are
+    asked for and the program has no point for them.
     """
     numbers = range(seeds) if isinstance(seeds, int) else seeds
-    with session():
-        search = _Search(program, limit)
-        if policy == EXHAUSTIVE:
-            search.try_all(sum(1 for _ in numbers))
-        else:
-            chosen = policy_of(policy)
-            for seed in numbers:
-                search.run(seed, seed, partial(chosen.start, seed))
-    campaign = Campaign(
-        search.runs,
-        len(search.digests),
-        list(search.first.values()),
-        search.failed,
-        search.complete,
-    )
-    if check and search.failed:
+    if policy == EXHAUSTIVE and (jobs > 1 or faults):
+        raise ValueError("exhaustive has one job, and no faults")
+    search = Search(program, policy, faults, targets, limit)
+    tally = Tally()
+    for tried in tries(search, numbers, jobs):
+        tally.add(tried)
+    search.require_points(tally)
+    campaign = tally.campaign()
+    if check and campaign.failed:
         raise SimulationFailed(campaign)
     return campaign
 
 
+@attrs.frozen
+class Tried:
+    """What came of one run, as it can be sent by a process and written in a line."""
+
+    seed: int
+    digest: str
+    steps: int
+    seconds: float
+    struck: tuple[Fault, ...] = ()
+    missed: int = 0
+    """How many faults came to no point."""
+    wrong: str = ""
+    """What was wrong, as a report tells it."""
+    kind: str = ""
+    failure: Failure | None = None
+    """If it is the first of its kind."""
+    complete: int | None = None
+    lost: bool = False
+    """It could not be ended."""
+
+
 @attrs.define
-class _Search:
-    program: Program
-    limit: float
+class Tally:
+    """What came of all runs so far."""
+
     runs: int = 0
     failed: int = 0
+    missed: int = 0
     complete: int | None = None
     digests: set[str] = attrs.Factory(set[str])
     first: dict[str, Failure] = attrs.Factory(dict[str, Failure])
+    struck: Counter[str] = attrs.Factory(Counter[str])
 
-    def run(self, number: int, seed: int, start: Callable[[], Pick]) -> Run:
-        """Run the program under one schedule; its choices are begun by ``start``."""
-
-        def do() -> tuple[Run, object]:
-            return once(self.program, start(), seed=seed, limit=self.limit)
-
-        run, _ = do()
-        if self.runs % VERIFY == 0:
-            require_equal(run, do()[0], do)
+    def add(self, tried: Tried) -> None:
+        """Add a run."""
         self.runs += 1
-        self.digests.add(run.digest)
-        if wrong := wrong_in(run):
+        self.missed += tried.missed
+        self.complete = tried.complete
+        if not tried.lost:
+            self.digests.add(tried.digest)
+        self.struck.update(map(kind_of, tried.struck))
+        if tried.kind:
             self.failed += 1
-            kind = wrong[0].kind
-            if kind not in self.first and len(self.first) < KINDS:
-                tape = smaller(self.program, run, kind, self.limit)
-                text = "\n".join(it.text for it in wrong)
-                self.first[kind] = Failure(number, text, tape)
-        return run
+        if tried.failure is not None:
+            before = self.first.get(tried.kind)
+            if before is None or size(tried.failure.tape) < size(before.tape):
+                self.first[tried.kind] = tried.failure
 
-    def try_all(self, most: int) -> None:
-        """Run the program under each schedule of no deviation, of one, of two, ..."""
+    def campaign(self, what: str = "explore") -> Campaign:
+        """Return the report."""
+        return Campaign(
+            runs=self.runs,
+            distinct=len(self.digests),
+            failures=list(self.first.values())[:KINDS],
+            failed=self.failed,
+            complete=self.complete,
+            faults=dict(sorted(self.struck.items())),
+            never_fired=self.missed,
+            what=what,
+        )
+
+
+def tries(
+    search: Search,
+    numbers: Iterable[int],
+    jobs: int = 1,
+    patience: float | None = None,
+) -> Iterator[Tried]:
+    """Run a program under the schedules of seeds, in one process or in several."""
+    if search.policy == EXHAUSTIVE:
+        with session():
+            yield from search.all(iter(numbers))
+        return
+    if jobs == 1 and patience is None:
+        with session():
+            for number in numbers:
+                yield from search.seed(number)
+        return
+    from . import jobs as processes  # It needs much that most do not.
+
+    if not processes.can_fork():
+        raise ValueError("this system cannot fork: there is only one job")
+
+    def work(
+        number: int, done: int, beat: Callable[[str], object]
+    ) -> Iterator[list[Tried]]:
+        search.beat = beat
+        with session():
+            for seed in islice(numbers, number + jobs * done, None, jobs):
+                yield search.seed(seed)
+
+    patience = processes.PATIENCE if patience is None else patience
+    for result in processes.in_processes(jobs, work, patience=patience):
+        if isinstance(result, processes.Lost):
+            at = result.number + jobs * result.done
+            seed = numbers[at] if isinstance(numbers, Sequence) else at
+            yield search.lost(seed, result.doing, result.why)
+        else:
+            yield from result
+
+
+class Search:
+    """How a program is tried under the schedule of a seed."""
+
+    def __init__(
+        self,
+        program: Program,
+        policy: Policy | str,
+        faults: str | Iterable[str] | None = None,
+        targets: str | Iterable[str] | None = None,
+        limit: float = LIMIT,
+    ) -> None:
+        self.policy = policy
+        self.beat: Callable[[str], object] = _nobody
+        self._program = program
+        self._limit = limit
+        self._policy = policy_of(None if policy == EXHAUSTIVE else policy)
+        self._kinds = read_kinds(faults)
+        names = [targets] if isinstance(targets, str) else targets
+        self._targets = None if names is None else tuple(names)
+        self._tried = 0
+        self._told: set[str] = set()
+
+    def seed(self, seed: int) -> list[Tried]:
+        """Run the program under the schedule of a seed, and then with its faults."""
+        count = COUNT if self._kinds else ()
+        self.beat("")
+        start = partial(self._policy.start, seed)
+        run, points = self._twice(seed, start, count)
+        tried = [self._told_of(seed, run)]
+        if tried[0].kind or not self._kinds:
+            return tried
+        faults = drawn(filter(self._is_meant, points), self._kinds, seed)
+        if faults:
+            tape = attrs.evolve(run.tape, faults=faults)
+            self.beat(str(tape))
+            struck, _ = replayed(self._program, tape, limit=self._limit)
+            missed = len(faults) - len(struck.faults)
+            tried.append(attrs.evolve(self._told_of(seed, struck), missed=missed))
+        return tried
+
+    def all(self, numbers: Iterator[int]) -> Iterator[Tried]:
+        """Run the program under each schedule of no deviation, of one, of two, ..., as
+        long as there are numbers."""
         level: list[dict[int, int]] = [{}]
+        complete: int | None = None
         while level:
             below: list[dict[int, int]] = []
-            for places in level:
-                if self.runs >= most:
+            for nth, places in enumerate(level, 1):
+                number = next(numbers, None)
+                if number is None:
                     return
-                run = self.run(self.runs, 0, partial(Replay(places).start, 0))
+                start = partial(Replay(places).start, 0)
+                run, _ = self._twice(0, start)
                 last = max(places, default=-1)
                 below += [
                     {**places, step: place}
                     for step, count in run.choices
-                    if step > last and len(below) <= most
+                    if step > last and len(below) <= WIDE
                     for place in range(1, count)
                 ]
-            self.complete = 0 if self.complete is None else self.complete + 1
+                if nth == len(level):
+                    complete = 0 if complete is None else complete + 1
+                told = self._told_of(number, run)
+                yield attrs.evolve(told, complete=complete)
             level = below
+
+    def lost(self, seed: int, doing: str, why: str) -> Tried:
+        """Return what is told of a run that was lost with its process."""
+        text = f"Lost: {why}"
+        tape, line = Tape(seed=seed), f"simulate(program, seed={seed})"
+        if doing:
+            tape = Tape.parse(doing)
+            line = replay_line(self._program, tape)
+        place = place_of(self._program)
+        failure = Failure(seed, text, tape, replay=line, place=place)
+        return Tried(
+            seed, "", 0, 0.0, wrong=text, kind="Lost", failure=failure, lost=True
+        )
+
+    def require_points(self, tally: Tally) -> None:
+        """Raise NothingToStrike if faults were asked for and none was put in."""
+        armed = tally.struck or tally.missed or tally.failed
+        if self._kinds and tally.runs and not armed:
+            raise NothingToStrike(self._targets or ())
+
+    def _is_meant(self, point: Fault) -> bool:
+        if self._targets is None or point.kind == "fault":
+            return True
+        return any(fnmatchcase(point.target, it) for it in self._targets)
+
+    def _twice(
+        self,
+        seed: int,
+        start: Callable[[], Pick],
+        count: Collection[tuple[str, tuple[str, ...]]] = (),
+    ) -> tuple[Run, list[Fault]]:
+        """Run the program; each time in some twice, and compare both."""
+
+        def do() -> tuple[Run, list[Fault]]:
+            return once(
+                self._program, start(), seed=seed, limit=self._limit, count=count
+            )
+
+        run, points = do()
+        if self._tried % VERIFY == 0:
+            require_equal(run, do()[0], do)
+        self._tried += 1
+        return run, points
+
+    def _told_of(self, seed: int, run: Run) -> Tried:
+        struck = tuple(run.faults)
+        told = Tried(seed, run.digest, run.steps, run.seconds, struck)
+        wrong = wrong_in(run)
+        if not wrong:
+            return told
+        kind, text = wrong[0].kind, "\n".join(it.text for it in wrong)
+        told = attrs.evolve(told, wrong=text, kind=kind)
+        if kind in self._told or len(self._told) >= KINDS:
+            return told
+        self._told.add(kind)
+        program, limit = self._program, self._limit
+        tape = smaller(program, run, kind, limit, beat=self.beat)
+        self.beat(str(tape))
+        failure = Failure(
+            seed,
+            text,
+            tape,
+            replay=replay_line(program, tape),
+            parts=parting_line(program, run, tape, limit),
+            place=wrong[0].place or place_of(program),
+        )
+        return attrs.evolve(told, failure=failure)
+
+
+def _nobody(_: str) -> None:
+    """Hear of a run."""
 
 
 def smaller(
-    program: Program, run: Run, kind: str, limit: float, error: Errors | None = None
+    program: Program,
+    run: Run,
+    kind: str,
+    limit: float,
+    error: Errors | None = None,
+    beat: Callable[[str], object] = _nobody,
 ) -> Tape:
     """Return the smallest tape found that fails as a run does, inside of a session."""
 
     def attempt(tape: Tape) -> Tape | None:
+        beat(str(tape))
         again, _ = replayed(program, tape, limit=limit, error=error)
         wrong = wrong_in(again)
         return again.tape if wrong and wrong[0].kind == kind else None
@@ -154,11 +361,17 @@ def _difference(one: Run, other: Run) -> str:
     pairs = zip(one.log, other.log, strict=False)
     for number, (left, right) in enumerate(pairs):
         if left != right:
-            text += f", at line {number} of their logs:\n  {left}\n  {right}"
-            break
-    else:
-        if len(one.log) != len(other.log):
-            text += f": their logs have {len(one.log)} and {len(other.log)} lines"
-        else:
-            text += " in who takes which step"
-    return text
+            return f"{text}, at line {number} of their logs:\n  {left}\n  {right}"
+    steps = zip(one.trail, other.trail, strict=False)
+    for number, (mine, its) in enumerate(steps):
+        if mine != its:
+            whose = one.called.get(mine, "trio"), other.called.get(its, "trio")
+            return f"{text}, in who takes step {number}:\n  {whose[0]}\n  {whose[1]}"
+    longer = max(one, other, key=lambda it: (len(it.log), len(it.trail)))
+    which = "first" if longer is one else "second"
+    return (
+        f"{text}, in how long they are:\n"
+        f"  {one.steps} steps and {len(one.log)} lines of log\n"
+        f"  {other.steps} steps and {len(other.log)} lines of log\n"
+        f"  the {which} ends with {longer.log[-1]}"
+    )

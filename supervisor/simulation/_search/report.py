@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import attrs
@@ -37,11 +37,12 @@ class Row:
     """How many strikes ended so."""
     tape: Tape
     """What replays the first of them, made as small as it was possible."""
-
-    @property
-    def replay(self) -> str:
-        """The call that replays it."""
-        return f'simulate(program, tape="{self.tape}")'
+    replay: str = ""
+    """The line that replays it: a command, or a call where none can name the program."""
+    parts: str = ""
+    """Where that run parts from the nearest one that passes, and who ran instead."""
+    place: str = ""
+    """The line of the user's at the site, as ``/path/file.py:12``."""
 
 
 @attrs.frozen
@@ -89,8 +90,7 @@ class SweepReport:
             after = f"; first after {first.after}" if first.after else ""
             lines.append(f"  {site}  ({arrivals}{after})")
             lines += [f"      {line}" for line in error.splitlines()]
-            lines.append(f"      shrunk: {first.tape.words()}")
-            lines.append(f"      replay: {first.replay}")
+            lines += _again(first)
         return "\n".join(lines)
 
 
@@ -104,11 +104,12 @@ class Failure:
     """What was wrong."""
     tape: Tape
     """What replays it, made as small as it was possible."""
-
-    @property
-    def replay(self) -> str:
-        """The call that replays it."""
-        return f'simulate(program, tape="{self.tape}")'
+    replay: str = ""
+    """The line that replays it: a command, or a call where none can name the program."""
+    parts: str = ""
+    """Where that run parts from the nearest one that passes, and who ran instead."""
+    place: str = ""
+    """The line of the user's that the error came through, as ``/path/file.py:12``."""
 
 
 @attrs.frozen
@@ -126,20 +127,38 @@ class Campaign:
     complete: int | None = None
     """All schedules with so many deviations from round robin, and with fewer, were
     tried; None if that is not known."""
+    faults: Mapping[str, int] = {}
+    """How many faults of each kind have struck."""
+    never_fired: int = 0
+    """How many faults were put in that found no point, since another one came first."""
+    what: str = "explore"
 
     def __str__(self) -> str:
         """Return the failures as text."""
         many = f"{self.failed} failed" if self.failed else "nothing is wrong"
-        lines = [f"explore: {self.runs} runs, {self.distinct} different: {many}"]
+        lines = [f"{self.what}: {self.runs} runs, {self.distinct} different: {many}"]
         if self.complete is not None:
             deviations = _many(self.complete, "deviation")
             lines.append(f"  these are all schedules with up to {deviations}")
+        if self.faults:
+            kinds = ", ".join(f"{kind} {it}" for kind, it in self.faults.items())
+            lines.append(f"  faults: {kinds}")
+        if self.never_fired:
+            lines.append(
+                f"  {self.never_fired} more came to no point: others struck first"
+            )
         for failure in self.failures:
             lines.append(f"  seed {failure.seed}")
             lines += [f"      {line}" for line in failure.error.splitlines()]
-            lines.append(f"      shrunk: {failure.tape.words()}")
-            lines.append(f"      replay: {failure.replay}")
+            lines += _again(failure)
         return "\n".join(lines)
+
+
+def _again(found: Row | Failure) -> list[str]:
+    lines = [f"      shrunk: {found.tape.words()}"]
+    if found.parts:
+        lines.append(f"      parts: {found.parts}")
+    return [*lines, f"      replay: {found.replay}"]
 
 
 @attrs.define(slots=False, repr=False)
@@ -164,6 +183,8 @@ class Wrong:
     """What a report tells."""
     kind: str
     """By what it is the same as that of another run, in which other words are told."""
+    place: str = ""
+    """The line of the user's that it came through; "" if that is not known."""
 
 
 def wrong_in(run: Run) -> list[Wrong]:
@@ -177,7 +198,8 @@ def wrong_in(run: Run) -> list[Wrong]:
 def _wrong(error: BaseException) -> Wrong:
     name, text = type(error).__name__, _ADDRESS.sub("", str(error))
     kind = name if isinstance(error, Stuck) else f"{name} {sites.raised_at(error)}"
-    return Wrong(f"{name}: {text}" if text else name, kind)
+    place = sites.place_raised(error)
+    return Wrong(f"{name}: {text}" if text else name, kind, place)
 
 
 def own_errors(

@@ -16,6 +16,7 @@ from .._steering.policies import policy_of
 from .._steering.run import LIMIT, Run, session
 from .._steering.simulate import Errors, Program, once
 from .._steering.tape import ARRIVALS, Arrival, Fault
+from .again import parting_line, place_of, replay_line
 from .explore import require_equal, smaller
 from .report import Row, SimulationFailed, SweepReport, wrong_in
 
@@ -182,7 +183,7 @@ class _Sweep:
             names = [self.targets] if isinstance(self.targets, str) else [*self.targets]
         found: list[tuple[int, Fault]] = []
         for seed in range(self.schedules):
-            run, faults = self._once(seed, count=(self.kind, tuple(self.arrivals)))
+            run, faults = self._once(seed, count=[(self.kind, tuple(self.arrivals))])
             _require_clean(run, seed)
             require_equal(run, self._once(seed)[0], partial(self._once, seed))
             found += [
@@ -208,12 +209,26 @@ class _Sweep:
         rows: list[Row] = []
         for key, run in self.found.items():
             site, arrival, kind = key
-            tape = run.tape
+            tape, parts = run.tape, ""
             if len(rows) < SHRUNK:
                 tape = smaller(self.program, run, kind, self.limit, self.error)
+                parts = parting_line(self.program, run, tape, self.limit, self.error)
             after = run.faults[0].after if run.faults else ""
             text = "\n".join(it.text for it in wrong_in(run))
-            rows.append(Row(site, arrival, after, text, self.times[key], tape))
+            place = run.faults[0].place if run.faults else ""
+            rows.append(
+                Row(
+                    site,
+                    arrival,
+                    after,
+                    text,
+                    self.times[key],
+                    tape,
+                    replay=replay_line(self.program, tape),
+                    parts=parts,
+                    place=place or place_of(self.program),
+                )
+            )
         return rows
 
 

@@ -156,7 +156,13 @@ class Strike:
         target.struck = sites.site(target.task)
         # The step that was taken last; `stepped` is told before it is counted.
         last = driver.steps - (fault.arrival == "woken" or after == CLOCK)
-        self.fired = attrs.evolve(fault, site=target.struck, after=after, step=last)
+        self.fired = attrs.evolve(
+            fault,
+            site=target.struck,
+            after=after,
+            step=last,
+            place=sites.place(target.task),
+        )
         driver.note("fault", str(fault), target.struck)
         if fault.kind == "cancel":
             target.scope.cancel()

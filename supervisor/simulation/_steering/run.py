@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from heapq import heappop, heappush
@@ -69,6 +69,10 @@ class Run:
     """The errors that were put in."""
     choices: Sequence[tuple[int, int]] = attrs.field(default=(), repr=False)
     """The steps that several could have taken, and how many."""
+    trail: Sequence[int] = attrs.field(default=(), repr=False)
+    """Who took each step, as the number of its birth."""
+    called: Mapping[int, str] = attrs.field(default={}, repr=False)
+    """The names of the program's tasks, by these numbers."""
 
     @property
     def schedule(self) -> Sequence[Deviation]:
@@ -128,7 +132,10 @@ class Driver(loop.Scheduler):
         self._pick = pick
         self._limit = limit
         self._most = steps
-        self._trail: list[int] = []
+        self.trail: list[int] = []
+        """Who took each step, as the number of its birth."""
+        self.called: dict[int, str] = {}
+        """The name of each task that the program has ever had, by that number."""
         self._now = 0.0
         self._held_for = 0
         self._births = 0
@@ -171,7 +178,7 @@ class Driver(loop.Scheduler):
         if self.is_system(task):
             return
         name = task.name.rpartition(".")[2] if self._used else "main"
-        self.names[task] = self.unused(name)
+        self.names[task] = self.called[self._known[task]] = self.unused(name)
         self.note("spawn", self.names[task])
         for heard in self.on_spawn:
             heard(task, _current_task())
@@ -228,7 +235,7 @@ class Driver(loop.Scheduler):
     def begins(self, task: Task) -> None:
         if task is self.held:
             self.held = None
-        self._trail.append(self._known[task])
+        self.trail.append(self._known[task])
         for heard in self.on_next:
             heard(task)
 
@@ -302,7 +309,7 @@ class Driver(loop.Scheduler):
         seen = blake2b(
             repr(self.log).encode("utf-8", "backslashreplace"), digest_size=8
         )
-        seen.update(repr(self._trail).encode())
+        seen.update(repr(self.trail).encode())
         return seen.hexdigest()
 
 
@@ -365,7 +372,10 @@ def _collect() -> None:
     global _runs
     _runs += 1
     if _runs % SWEPT == 0:
+        watching = sys.getprofile()
+        sys.setprofile(None)  # What the collector calls is nobody's culprit.
         gc.collect()
+        sys.setprofile(watching)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from .._errors import TapeDoesNotFit
@@ -63,13 +63,12 @@ def simulate(
 
 
 def replayed(
-    program: Program, tape: Tape, *, limit: float = LIMIT, error: Errors | None = None
+    program: Program, tape: Tape, *, limit: float = LIMIT, **options: Any
 ) -> tuple[Run, list[Fault]]:
-    """Run a program by a tape, inside of a `session`."""
+    """Run a program by a tape, inside of a `session`, with options of `once`."""
     pick = Replay({it.step: it.place for it in tape.deviations}).start(0)
-    return once(
-        program, pick, seed=tape.seed, faults=tape.faults, limit=limit, error=error
-    )
+    faults = tape.faults
+    return once(program, pick, seed=tape.seed, faults=faults, limit=limit, **options)
 
 
 def does_not_fit(tape: Tape, run: Run) -> str:
@@ -95,12 +94,14 @@ def once(
     faults: Sequence[Fault] = (),
     limit: float = LIMIT,
     error: Errors | None = None,
-    count: tuple[str, tuple[str, ...]] | None = None,
+    count: Collection[tuple[str, tuple[str, ...]]] = (),
+    listen: Callable[[Driver], object] | None = None,
 ) -> tuple[Run, list[Fault]]:
     """Run a program once, inside of a `session`.
 
     ``error`` makes what a fault raises; without it, its class is looked up. ``count``
-    asks for a fault for each point of a kind, and of some arrivals.
+    asks for a fault for each point of some kinds, each with arrivals. ``listen`` gets
+    the driver before the run.
     """
     driver = Driver(pick, limit)
     targets = Targets(driver, sites.own_files(file_of(program) or ""))
@@ -108,16 +109,16 @@ def once(
     ignored: set[str] = set()
     seams = Seams(driver, faults)
     sim = Sim(driver, targets, seams, seed, ignored)
-    counter: Count | None = None
-    if count and count[0] == "fault":
-        seams.counting = True
-    elif count:
-        counter = Count(driver, targets, *count)
+    counters = [Count(driver, targets, *it) for it in count if it[0] != "fault"]
+    seams.counting = any(kind == "fault" for kind, _ in count)
     strikes = [
         Strike(driver, targets, it, error or _named(it))
         for it in faults
         if it.kind != "fault"
     ]
+
+    if listen is not None:
+        listen(driver)
 
     async def main() -> Any:
         ended = False
@@ -145,8 +146,10 @@ def once(
         seconds=driver.clock.current_time(),
         thrown=tuple(driver.thrown),
         choices=driver.choices,
+        trail=driver.trail,
+        called=driver.called,
     )
-    return run, counter.faults() if counter else seams.points
+    return run, [*seams.points, *(it for each in counters for it in each.faults())]
 
 
 def _named(fault: Fault) -> Errors | None:

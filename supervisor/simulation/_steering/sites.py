@@ -40,6 +40,46 @@ def _shown(file: str) -> str | None:
     return os.path.basename(file)
 
 
+def is_installed(file: str) -> bool:
+    """Tell whether a file is a library's."""
+    return any(folder in file for folder in _INSTALLED)
+
+
+def own_line(lines: Iterable[tuple[str, int]]) -> str:
+    """Return the innermost line that a report shows and that is not a library's, as
+    ``/path/file.py:12``; "" if there is none. ``lines`` begin with the outermost one."""
+    found = ""
+    for file, line in lines:
+        if shown(file) is not None and not is_installed(file):
+            found = f"{file}:{line}"
+    return found
+
+
+def place(task: Task) -> str:
+    """Return the `own_line` of a suspended task."""
+    return own_line((it.f_code.co_filename, at) for it, at in task.iter_await_frames())
+
+
+def place_raised(error: BaseException) -> str:
+    """Return the `own_line` that an error has come through."""
+    lines: list[tuple[str, int]] = []
+    at = error.__traceback__
+    while at is not None:
+        lines.append((at.tb_frame.f_code.co_filename, at.tb_lineno))
+        at = at.tb_next
+    return own_line(lines)
+
+
+def place_here() -> str:
+    """Return the `own_line` that runs now."""
+    lines: list[tuple[str, int]] = []
+    frame = currentframe()
+    while frame is not None:
+        lines.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return own_line(reversed(lines))
+
+
 def site(task: Task) -> str:
     """Return the innermost place of a suspended task: ``file.py:12 function``; of one
     that is all trio's, ``trio function``."""

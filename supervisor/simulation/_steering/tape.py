@@ -54,6 +54,9 @@ class Fault:
     """Who had taken the step before; of a ``fault``, who has made the call."""
     step: int = attrs.field(default=-1, eq=False)
     """The number of that step."""
+    place: str = attrs.field(default="", eq=False, repr=False)
+    """The innermost line there that is not a library's, as ``/path/file.py:12``; not
+    kept in files."""
 
     def __str__(self) -> str:
         what = f"{self.kind} {self.target} {self.arrival} {self.point}"
@@ -68,6 +71,10 @@ class Fault:
             what = f"raise {self.error.rpartition(':')[2]} in {self.target}"
         when = f"after step {self.step}" if self.step >= 0 else f"at point {self.point}"
         return f"{what} {when} ({self.arrival})"
+
+
+def _is_kept(field: attrs.Attribute[Any], _: object) -> bool:
+    return field.name != "place"  # Other machines have other folders.
 
 
 _SEED = re.compile(r"seed (\d+)")
@@ -127,7 +134,7 @@ class Tape:
             "schema": SCHEMA,
             "seed": self.seed,
             "deviations": [attrs.asdict(it) for it in self.deviations],
-            "faults": [attrs.asdict(it) for it in self.faults],
+            "faults": [attrs.asdict(it, filter=_is_kept) for it in self.faults],
         }
 
     @classmethod

@@ -88,7 +88,7 @@ def test_an_async_test_is_run_under_many_schedules(tmp_path: Path) -> None:
         assert "1 failed, 1 passed" in shown
         assert "explore: 40 runs" in shown
         assert "shrunk: round robin but step" in shown
-        assert 'tape="' in shown
+        assert "replay: " in shown
 
 
 def test_options_say_which_schedules(tmp_path: Path) -> None:

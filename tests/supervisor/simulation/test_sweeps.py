@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -25,6 +26,11 @@ from supervisor.simulation import (
 Program = Callable[[Sim], Awaitable[Any]]
 
 
+def replayed_by(line: str) -> str:
+    """The tape of the line that replays it: of a command, or of a call."""
+    return shlex.split(line)[-1].removeprefix("tape=").removesuffix(")")
+
+
 def swept(program: Program, **options: Any) -> SweepReport:
     """The report of a sweep of which each row can be had again."""
     report = cancel_everywhere(program, check=False, **options)
@@ -32,7 +38,7 @@ def swept(program: Program, **options: Any) -> SweepReport:
     for row in report.rows:
         run = simulate(program, tape=row.tape)
         assert run.error is not None or run.findings, row
-        again = simulate(program, tape=row.replay.split('"')[1])
+        again = simulate(program, tape=replayed_by(row.replay))
         assert again.digest == run.digest
     return report
 
@@ -498,9 +504,10 @@ def test_what_is_wrong_is_raised_with_the_table() -> None:
     lines = str(raised.value).splitlines()
     assert lines[0].startswith("cancel: ")
     assert lines[0].endswith("1 site is wrong")
-    assert f'replay: simulate(program, tape="{report.rows[0].tape}")' in str(
-        raised.value
-    )
+    (row,) = report.rows[:1]
+    assert f"      replay: {row.replay}" in lines
+    assert row.replay.startswith("trio-supervisor sim replay ")
+    assert row.replay.endswith(f"test_sweeps.py:losing '{row.tape}'")
     assert "shrunk: round robin, cancel use#2 after step" in str(raised.value)
 
 

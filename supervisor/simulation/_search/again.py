@@ -1,0 +1,177 @@
+"""How a finding is had again: the line that replays it, and the nearest run in which
+nothing is wrong."""
+
+from __future__ import annotations
+
+import os.path
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+from trio.lowlevel import Task
+
+from .._errors import Hang
+from .._steering import sites
+from .._steering.run import Driver, Run
+from .._steering.simulate import Errors, Program, replayed
+from .._steering.tape import Deviation, Tape
+from .._steering.targets import file_of
+from .report import wrong_in
+
+NEAREST = 40
+"""So many tapes are tried to find a run that passes."""
+
+
+def replay_line(program: Program, tape: Tape | str) -> str:
+    """Return the line that replays a tape: a command if a command can name the program.
+
+    A program with the attribute ``replayed_by`` says itself how its command begins.
+    """
+    quoted = shlex.quote(str(tape))
+    named: Any = program
+    if begin := getattr(named, "replayed_by", ""):
+        return f"{begin}{quoted}"
+    file, name = file_of(program) or "", getattr(named, "__qualname__", "<>")
+    if os.path.isfile(file) and name.isidentifier():
+        place = shlex.quote(f"{shortest(file)}:{name}")
+        return f"trio-supervisor sim replay {place} {quoted}"
+    return f'simulate(program, tape="{tape}")'
+
+
+def shortest(file: str) -> str:
+    """Return a path as it is seen from here, if the file is below; else as it is."""
+    try:
+        here = os.path.relpath(file)
+    except ValueError:  # Another drive.
+        return file
+    return file if here.startswith("..") else here
+
+
+def place_of(program: Program) -> str:
+    """Return where a program begins, as ``/path/file.py:12``; "" if nobody knows."""
+    code = getattr(program, "__code__", None)
+    file = file_of(program)
+    if code is None or file is None or code.co_filename != file:
+        return ""
+    return f"{file}:{code.co_firstlineno}"
+
+
+# ---- The nearest run that passes ---------------------------------------------------------
+
+
+@attrs.frozen
+class Step:
+    """One step of a run."""
+
+    who: str
+    where: str
+    """From where it went on."""
+
+
+@attrs.frozen
+class Parting:
+    """A run that fails, beside the nearest one found that passes."""
+
+    step: int
+    """The first step that was another task's, or of which one run has none."""
+    fails: Sequence[Step]
+    """All steps of the run that fails."""
+    passes: Sequence[Step]
+    """All steps of the other one."""
+    tape: Tape
+    """What replays that one."""
+
+    def line(self) -> str:
+        """Return in one line who ran where they part, and who ran instead."""
+        mine, other = (_at(it, self.step) for it in (self.fails, self.passes))
+        ran = f"{mine.who} ran" if mine.who else "the run was over"
+        instead = f"{other.who} did" if other.who else "it was over"
+        return (
+            f"at step {self.step} {ran}; {instead} in a run that passes ({self.tape})"
+        )
+
+    def table(self, before: int = 3, after: int = 12) -> str:
+        """Return both runs side by side, from a few steps before they part."""
+        first = max(self.step - before, 0)
+        last = min(max(len(self.fails), len(self.passes)), self.step + after)
+        rows = [("step", "fails", f"passes: {self.tape}")]
+        for step in range(first, last):
+            both = [_at(it, step) for it in (self.fails, self.passes)]
+            left, right = (f"{it.who}  {it.where}".rstrip() for it in both)
+            mark = "" if both[0].who == both[1].who else " *"
+            rows.append((f"{step}{mark}", left, right))
+        widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+        return "\n".join(
+            f"{step:<{widths[0]}}  {left:<{widths[1]}}  {right}".rstrip()
+            for step, left, right in rows
+        )
+
+
+def _at(steps: Sequence[Step], number: int) -> Step:
+    return steps[number] if number < len(steps) else Step("", "")
+
+
+def parting(
+    program: Program, tape: Tape, limit: float, error: Errors | None = None
+) -> Parting | None:
+    """Return a run that fails beside the nearest one that passes, inside of a session;
+    None if no run near to it passes."""
+    _, fails = _steps(program, tape, limit, error)
+    for number, near in enumerate(_near(program, tape, limit, error)):
+        if number >= NEAREST:
+            return None
+        run, passes = _steps(program, near, limit, error)
+        if not wrong_in(run):
+            whose = zip(fails, passes, strict=False)
+            same = (at for at, (one, other) in enumerate(whose) if one.who != other.who)
+            step = next(same, min(len(fails), len(passes)))
+            return Parting(step, fails, passes, run.tape)
+    return None
+
+
+def parting_line(
+    program: Program, run: Run, tape: Tape, limit: float, error: Errors | None = None
+) -> str:
+    """Return the line of a `Parting` for a run that has failed and its smallest tape, ""
+    if there is none or it would take too long."""
+    if isinstance(run.error, Hang):
+        return ""
+    found = parting(program, tape, limit, error)
+    return "" if found is None else found.line()
+
+
+def _steps(
+    program: Program, tape: Tape, limit: float, error: Errors | None
+) -> tuple[Run, list[Step]]:
+    steps: list[Step] = []
+
+    def listen(driver: Driver) -> None:
+        def begins(task: Task) -> None:
+            where = sites.site(task) or "at its start"
+            steps.append(Step(driver.name(task) or "trio", where))
+
+        driver.on_next.append(begins)
+
+    run, _ = replayed(program, tape, limit=limit, error=error, listen=listen)
+    return run, steps
+
+
+def _near(
+    program: Program, tape: Tape, limit: float, error: Errors | None
+) -> Iterator[Tape]:
+    """Yield tapes with one decision less, and then with one deviation more."""
+    for fault in reversed(tape.faults):
+        yield attrs.evolve(tape, faults=tuple(it for it in tape.faults if it != fault))
+    for left_out in reversed(tape.deviations):
+        kept = tuple(it for it in tape.deviations if it != left_out)
+        yield attrs.evolve(tape, deviations=kept)
+    run, _ = replayed(program, tape, limit=limit, error=error)
+    for step, _ in reversed(run.choices):
+        if all(it.step != step for it in tape.deviations):
+            more = (*tape.deviations, Deviation(step, 1))
+            yield attrs.evolve(tape, deviations=tuple(sorted(more, key=_step)))
+
+
+def _step(deviation: Deviation) -> int:
+    return deviation.step

@@ -1,0 +1,158 @@
+"""Work in several processes, of which any may be lost.
+
+The processes are forked, so they have the program as it is: its closures, and the
+fixtures of a test. A process that dies, or is silent for too long, costs what it was
+doing, and another one goes on behind that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, Protocol, TypeVar
+
+import attrs
+
+PATIENCE = 60.0
+"""Seconds of real time for which a process may be silent."""
+
+Result = TypeVar("Result")
+Yields = TypeVar("Yields", covariant=True)
+Beat = Callable[[str], object]
+"""Called before each run with what it is, so that a silence can be told from work."""
+
+
+class Work(Protocol[Yields]):
+    """What one process does."""
+
+    def __call__(self, number: int, done: int, beat: Beat) -> Iterable[Yields]:
+        """Yield the results of a process by its number, but for the first ``done``."""
+        ...
+
+
+@attrs.frozen
+class Lost:
+    """A process that did not come to its end."""
+
+    number: int
+    done: int
+    """How many results it had given."""
+    doing: str
+    why: str
+
+
+@attrs.define(eq=False)
+class _Worker:
+    number: int
+    process: Any
+    since: float
+    doing: str = ""
+
+
+def can_fork() -> bool:
+    """Tell whether this system has what `in_processes` needs."""
+    return hasattr(os, "fork")
+
+
+def in_processes(
+    jobs: int, work: Work[Result], *, patience: float = PATIENCE
+) -> Generator[Result | Lost]:
+    """Do work in processes with the numbers from 0 to ``jobs`` - 1, and yield what they
+    yield, as it comes.
+
+    What one of them raises is raised. All have ended when this ends.
+    """
+    from multiprocessing import get_context
+    from multiprocessing.connection import wait
+
+    context: Any = get_context("fork")
+    running: dict[Any, _Worker] = {}
+    done = [0] * jobs
+
+    def start(number: int) -> None:
+        here, there = context.Pipe(duplex=False)
+        options = (there, work, number, done[number], os.getpid())
+        process = context.Process(target=_serve, args=options, daemon=True)
+        with warnings.catch_warnings():
+            # Other threads: the child uses nothing that they may hold.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+        there.close()
+        running[here] = _Worker(number, process, time.monotonic())
+
+    def end(here: Any) -> None:
+        worker = running.pop(here)
+        worker.process.kill()
+        worker.process.join()
+        here.close()
+
+    def lose(here: Any, why: str) -> Lost:
+        worker = running[here]
+        end(here)
+        lost = Lost(worker.number, done[worker.number], worker.doing, why)
+        done[worker.number] += 1
+        start(worker.number)
+        return lost
+
+    try:
+        for number in range(jobs):
+            start(number)
+        while running:
+            heard: Any = wait([*running], timeout=min(patience / 4, 1.0))
+            for here in heard:
+                worker = running[here]
+                worker.since = time.monotonic()
+                try:
+                    kind, it = here.recv()
+                except EOFError:
+                    worker.process.join()
+                    yield lose(
+                        here, f"its process has died ({worker.process.exitcode})"
+                    )
+                    continue
+                if kind == "doing":
+                    worker.doing = it
+                elif kind == "result":
+                    done[worker.number] += 1
+                    yield it
+                else:
+                    end(here)
+                    if kind == "raised":
+                        raise it
+            for here, worker in [*running.items()]:
+                if time.monotonic() - worker.since > patience:
+                    why = f"no end in {patience:g} seconds of real time; it was killed"
+                    yield lose(here, why)
+    finally:
+        for here in [*running]:
+            end(here)
+
+
+def _serve(there: Any, work: Work[Any], number: int, done: int, parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Who has started us ends us.
+    os.dup2(2, 1)  # What a program prints must not get into what a command prints.
+
+    def beat(doing: str) -> None:
+        if os.getppid() != parent:
+            os._exit(1)
+        there.send(("doing", doing))
+
+    try:
+        for result in work(number, done, beat):
+            there.send(("result", result))
+        there.send(("ended", None))
+    except BaseException as error:  # noqa: ASYNC103 (no trio runs here; it is raised there)
+        there.send(("raised", _portable(error)))
+
+
+def _portable(error: BaseException) -> BaseException:
+    import pickle
+
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

@@ -1,0 +1,288 @@
+"""Many runs: with faults by chance, in several processes, beside one that passes."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shlex
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from supervisor.simulation import (
+    Campaign,
+    NotDeterministic,
+    NothingToStrike,
+    Row,
+    Run,
+    Sim,
+    SimulationFailed,
+    SweepReport,
+    cancel_everywhere,
+    explore,
+    fault_everywhere,
+    raise_everywhere,
+    simulate,
+)
+from supervisor.simulation._search.again import parting, replay_line
+from supervisor.simulation._search.explore import Search, tries
+from supervisor.simulation._search.swarm import drawn, is_meant, kind_of, read_kinds
+from supervisor.simulation._steering.run import LIMIT, session
+from supervisor.simulation._steering.tape import Fault
+
+
+def arguments(fn: Callable[..., Any]) -> dict[str, Any]:
+    return {
+        name: ... if it.default is inspect.Parameter.empty else it.default
+        for name, it in inspect.signature(fn).parameters.items()
+    }
+
+
+def test_what_users_may_call_is_called_so() -> None:
+    """The words that were promised; what came later stands behind them."""
+    sweep = {
+        "program": ...,
+        "targets": None,
+        "arrivals": ("blocked", "woken", "elsewhere", "late"),
+        "schedules": 3,
+        "max_points": None,
+        "limit": 3600.0,
+        "check": True,
+    }
+    assert arguments(cancel_everywhere).items() >= sweep.items()
+    # An operation that is done is never turned into one that has failed.
+    raised = {**sweep, "error": ..., "arrivals": ("blocked", "elsewhere", "late")}
+    assert arguments(raise_everywhere).items() >= raised.items()
+    assert [*arguments(raise_everywhere)][:2] == ["program", "error"]
+    of_calls = {name: sweep[name] for name in sweep.keys() - {"targets", "arrivals"}}
+    assert arguments(fault_everywhere).items() >= {**of_calls, "seams": None}.items()
+    once = {"program": ..., "seed": 0, "policy": None, "tape": None}
+    assert arguments(simulate).items() >= once.items()
+    many = {"program": ..., "seeds": ..., "policy": "portfolio"}
+    assert arguments(explore).items() >= many.items()
+    for kind, names in {
+        Run: "value error log digest schedule faults steps seconds",
+        Campaign: "runs distinct failures",
+        SweepReport: "rows points runs skipped never_fired",
+        Row: "site arrival after error count replay",
+    }.items():
+        fields = {it.name for it in attrs.fields(kind)}
+        assert all(it in fields or hasattr(kind, it) for it in names.split())
+    assert issubclass(SimulationFailed, AssertionError)
+
+
+async def leak(lock: trio.Lock) -> None:
+    await lock.acquire()
+    await trio.sleep(1)
+    lock.release()
+
+
+async def leaking(sim: Sim) -> None:
+    """It keeps its lock where it is cancelled in its sleep."""
+    lock = trio.Lock()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leak, lock)
+        nursery.start_soon(leak, lock)
+
+
+async def race(sim: Sim) -> None:
+    seen: list[str] = []
+
+    async def put(name: str) -> None:
+        await trio.lowlevel.checkpoint()
+        seen.append(name)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(put, "first")
+        nursery.start_soon(put, "second")
+    assert seen == ["first", "second"], seen
+
+
+# ---- Faults by chance ------------------------------------------------------------------
+
+
+def test_a_few_faults_find_what_no_schedule_shows() -> None:
+    assert not explore(leaking, seeds=20).failures
+    campaign = explore(leaking, seeds=20, faults="swarm", check=False)
+    assert 20 < campaign.runs <= 40
+    assert sum(campaign.faults.values()) >= campaign.runs - 20
+    assert {"cancel late", "raise OSError"} <= campaign.faults.keys()
+    (failure,) = campaign.failures
+    assert "held: a Lock is held by leak" in failure.error
+    assert len(failure.tape.faults) == 1
+    assert simulate(leaking, tape=failure.tape).findings
+    assert f"faults: {next(iter(campaign.faults))} " in str(campaign)
+
+
+def test_only_the_kinds_that_are_asked_for_strike() -> None:
+    campaign = explore(leaking, seeds=20, faults=["cancel late"], check=False)
+    assert [*campaign.faults] == ["cancel late"]
+    campaign = explore(leaking, seeds=9, faults="cancel", targets="leak#2", check=False)
+    assert {it.target for one in campaign.failures for it in one.tape.faults} == {
+        "leak#2"
+    }
+    for targets, faults in (("nobody", "cancel"), (None, "network.*")):
+        with pytest.raises(NothingToStrike):
+            explore(leaking, seeds=3, faults=faults, targets=targets)
+    with pytest.raises(ValueError, match="'cancle' is no kind of fault; write swarm"):
+        explore(leaking, seeds=3, faults="cancle")
+
+
+def test_a_seed_has_the_same_faults_wherever_it_is_run() -> None:
+    points = [
+        Fault("cancel", "get", "late", number)
+        if number % 3
+        else Fault("raise", "get", "blocked", number)
+        for number in range(1, 40)
+    ]
+    subsets: set[frozenset[str]] = set()
+    for seed in range(200):
+        faults = drawn(points, ("*",), seed)
+        assert faults == drawn(points, ("*",), seed)
+        assert 1 <= len(faults) <= 3
+        subsets.add(frozenset(map(kind_of, faults)))
+    assert len(subsets) == 7  # Each subset of three kinds, but for none of them.
+    assert drawn(points, read_kinds("none"), 1) == ()
+
+
+def test_a_kind_is_meant_by_its_name_or_its_first_word() -> None:
+    assert is_meant("cancel late", ("cancel",))
+    assert is_meant("network.send cut", ("network.*",))
+    assert is_meant("network.send cut", ("network.send",))
+    assert not is_meant("cancel late", ("cancel woken",))
+
+
+# ---- Several processes -----------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_processes_find_what_one_finds() -> None:
+    one = explore(leaking, seeds=30, faults="swarm", check=False)
+    two = explore(leaking, seeds=30, faults="swarm", jobs=3, check=False)
+    assert (two.runs, two.distinct, two.failed) == (one.runs, one.distinct, one.failed)
+    assert two.faults == one.faults
+    assert [it.error for it in two.failures] == [it.error for it in one.failures]
+    with pytest.raises(ValueError, match="exhaustive has one job"):
+        explore(leaking, seeds=3, policy="exhaustive", jobs=2)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_run_that_cannot_be_ended_costs_one_process() -> None:
+    async def stuck(sim: Sim) -> None:
+        await race(sim)
+
+    async def program(sim: Sim) -> None:
+        try:
+            await race(sim)
+        except AssertionError:
+            while True:  # It never awaits, so nothing in the process can end it.
+                time.monotonic()
+
+    async def dies(sim: Sim) -> None:
+        try:
+            await race(sim)
+        except AssertionError:
+            os._exit(3)
+
+    wrong = explore(stuck, seeds=12, check=False).failed
+    assert wrong
+    for ends, why in ((program, "no end in 0.5 seconds"), (dies, "has died (3)")):
+        search = Search(ends, "portfolio")
+        tried = list(tries(search, range(12), 2, patience=0.5))
+        assert sorted(it.seed for it in tried) == [*range(12)]
+        lost = [it for it in tried if it.lost]
+        assert len(lost) == wrong
+        assert why in lost[0].wrong
+        assert lost[0].failure is not None
+        assert lost[0].failure.replay == f"simulate(program, seed={lost[0].seed})"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_what_a_process_raises_is_raised() -> None:
+    runs: list[None] = []
+
+    async def changes(sim: Sim) -> None:
+        runs.append(None)
+        sim.log(len(runs))
+
+    with pytest.raises(NotDeterministic, match="at line 1 of their logs"):
+        explore(changes, seeds=4, jobs=2)
+
+
+# ---- What is told of it ------------------------------------------------------------------
+
+
+def test_a_run_that_fails_is_told_beside_one_that_passes() -> None:
+    (failure,) = explore(race, seeds=30, check=False).failures
+    assert failure.parts.startswith("at step ")
+    assert failure.parts.endswith(" did in a run that passes (round robin)")
+    (deviation,) = failure.tape.deviations
+    assert f"at step {deviation.step} {deviation.task} ran" in failure.parts
+    assert f"parts: {failure.parts}" in str(SimulationFailed(Campaign(1, 1, [failure])))
+    with session():
+        found = parting(race, failure.tape, LIMIT)
+    assert found is not None
+    table = found.table().splitlines()
+    assert table[0].split() == ["step", "fails", "passes:", "round", "robin"]
+    marked = [line for line in table if " * " in line]
+    assert marked[0].startswith(f"{deviation.step} *")
+    assert "at its start" in marked[0]
+    assert "test_explore.py:" in found.table(before=0, after=99)
+    assert simulate(race, tape=found.tape).error is None
+
+
+def test_where_nothing_fails_or_passes_nearby_there_is_no_such_line() -> None:
+    async def wrong(sim: Sim) -> None:
+        raise ValueError("always")
+
+    (failure,) = explore(wrong, seeds=3, check=False).failures
+    assert failure.parts == ""
+
+
+def test_two_runs_that_differ_are_shown_from_both_sides() -> None:
+    runs: list[None] = []
+
+    async def changes(sim: Sim) -> None:
+        runs.append(None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, 1)
+            if len(runs) % 2:
+                await trio.lowlevel.checkpoint()
+
+    with pytest.raises(NotDeterministic) as raised:
+        explore(changes, seeds=1)
+    first, left, right, *_ = str(raised.value).splitlines()
+    assert first.startswith("two runs of one tape differ, in who takes step ")
+    assert {left.strip(), right.strip()} == {"main", "sleep"}
+
+
+def test_the_line_that_replays_names_the_program_if_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = Path(__file__)
+    monkeypatch.chdir(here.parent)
+    assert (
+        replay_line(race, "3:1, cancel get late 2")
+        == "trio-supervisor sim replay test_explore.py:race '3:1, cancel get late 2'"
+    )
+    monkeypatch.chdir(here.parents[1] / "cli")
+    assert f"{here}:race" in shlex.split(replay_line(race, "3:1"))
+
+    async def local(sim: Sim) -> None: ...
+
+    assert replay_line(local, "3:1") == 'simulate(program, tape="3:1")'
+
+
+def test_what_is_found_names_the_users_line() -> None:
+    (failure,) = explore(race, seeds=30, check=False).failures
+    line = inspect.getsourcelines(race)[1] + 10
+    assert failure.place == f"{__file__}:{line}"
+    (row, *_) = cancel_everywhere(leaking, check=False).rows
+    file, _, number = row.place.rpartition(":")
+    assert file == __file__
+    assert row.site == f"test_explore.py:{number} leak"
