@@ -9,6 +9,7 @@ Besides the actors themselves, which are here:
 - `actors.output`: where what a task prints is kept.
 - `actors.env`: the seam to the operating system.
 - `actors.testing`: a world in memory, for tests.
+- `actors.probe`: what production code tells a simulator.
 - `actors.transcript`: what a directory keeps of agents.
 - `actors.lowlevel`: what only a supervisor needs.
 
@@ -19,6 +20,7 @@ theirs is promised.
 
 # General layout, from below to above:
 #
+# probe          almost nothing, but in a simulation; it loads nothing
 # _kernel        an async function becomes an actor with a mailbox, a reference and
 #                exactly one exit an incarnation; this module and lowlevel are its faces
 # text           every rule of text

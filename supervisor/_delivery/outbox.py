@@ -27,6 +27,7 @@ from actors import TaskStatus
 from actors.envelope import Envelope
 from actors.house import check_one_of
 from actors.notifier import write_envelopes
+from actors.probe import reachable
 from actors.text import one_line
 
 Notify: TypeAlias = Literal["wake", "defer", "silent"]
@@ -324,6 +325,7 @@ class Outbox:
             facts = note._facts
             if note._place != _UNSENT or facts is None:
                 # Acknowledged meanwhile, or the notifier crashed just here.
+                reachable("a record is gone before its envelope is written")
                 del self._unsent[note.id]
             elif isinstance(facts, Envelope):
                 note._summary = facts.summary

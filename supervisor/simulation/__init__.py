@@ -23,6 +23,7 @@ It needs nothing of this package but trio: any trio program will do.
 #   targets points watch
 #                    whom to strike, when, and what is wrong without any assert
 #   seams            which operations on the world can go wrong, and how
+#   probes           what `actors.probe` tells: loaded where a program has probes
 #   sim simulate     what a program sees, and one run of it
 #   culprits         what in a program no tape decides
 # _search        many runs
@@ -30,6 +31,7 @@ It needs nothing of this package but trio: any trio program will do.
 #   swarm jobs       faults by chance: pure; work in several processes
 #   again            what replays a finding, and the nearest run that passes
 #   shrink report    how what was found is made smaller, and told: pure
+#   reached          which probes many runs came by: loaded likewise
 #   corpus           tapes as files
 # _public        the names say that they are from here
 # network        streams and listeners in memory

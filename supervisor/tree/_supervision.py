@@ -22,6 +22,7 @@ from trio.lowlevel import checkpoint, enable_ki_protection
 from actors import ActorRef, Exit, Failed, Stopped
 from actors.env import Env
 from actors.lowlevel import Incarnation
+from actors.probe import reachable, sometimes
 
 from ._children import Child, Children, Intent
 from ._errors import (
@@ -103,6 +104,7 @@ class Supervision(Children):
             self._follow_now(child, exit)
         else:
             child.await_restart()
+            reachable("a child fails while a group is restarted")
             # Its group is decided now: siblings may be terminated, or forgotten,
             # before its turn comes.
             group.defer(Failure(child, incarnation, exit, self.group_of(child)))
@@ -256,7 +258,9 @@ class Supervision(Children):
             await trio.sleep(delay)
             # Whoever ends the child in the tick in which this wakes comes too late to
             # cancel it. By now the child may also wait for another restart.
-            if child.retry is retry and not self.closing:
+            late = child.retry is not retry
+            sometimes("a child is ended in the tick in which its restart is due", late)
+            if not late and not self.closing:
                 child.retry = None
                 child.begin_next(self.nursery, child.incarnation.number + 1)
 

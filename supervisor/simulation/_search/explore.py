@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import attrs
 
 from .._errors import Hang, NotDeterministic, NothingToStrike
 from .._steering.policies import Pick, Policy, Replay, policy_of
 from .._steering.run import LIMIT, Run, session
-from .._steering.simulate import Errors, Program, once, replayed
+from .._steering.simulate import PROBES, Errors, Program, once, replayed
 from .._steering.tape import Fault, Tape
 from .again import parting_line, place_of, replay_line
 from .report import Campaign, Failure, SimulationFailed, wrong_in
 from .shrink import BUDGET, shrink, size
 from .swarm import COUNT, drawn, kind_of, read_kinds
+
+if TYPE_CHECKING:
+    from .._steering.probes import Met
+    from .reached import Reached
 
 VERIFY = 20
 """Each run of such a number is done twice, and both are compared."""
@@ -74,7 +80,7 @@ def explore(
     if policy == EXHAUSTIVE and (jobs > 1 or faults):
         raise ValueError("exhaustive has one job, and no faults")
     search = Search(program, policy, faults, targets, limit)
-    tally = Tally()
+    tally = Tally(program)
     for tried in tries(search, numbers, jobs):
         tally.add(tried)
     search.require_points(tally)
@@ -103,12 +109,23 @@ class Tried:
     complete: int | None = None
     lost: bool = False
     """It could not be ended."""
+    probes: tuple[Met, ...] = ()
+    """What the probes of the program have told."""
+
+
+def _reached() -> Reached | None:
+    if PROBES not in sys.modules:
+        return None
+    from .reached import Reached
+
+    return Reached()
 
 
 @attrs.define
 class Tally:
     """What came of all runs so far."""
 
+    program: Program
     runs: int = 0
     failed: int = 0
     missed: int = 0
@@ -116,6 +133,7 @@ class Tally:
     digests: set[str] = attrs.Factory(set[str])
     first: dict[str, Failure] = attrs.Factory(dict[str, Failure])
     struck: Counter[str] = attrs.Factory(Counter[str])
+    reached: Reached | None = attrs.Factory(_reached)
 
     def add(self, tried: Tried) -> None:
         """Add a run."""
@@ -125,6 +143,8 @@ class Tally:
         if not tried.lost:
             self.digests.add(tried.digest)
         self.struck.update(map(kind_of, tried.struck))
+        if self.reached is not None:
+            self.reached.add(tried.probes, tried.seed)
         if tried.kind:
             self.failed += 1
         if tried.failure is not None:
@@ -143,6 +163,7 @@ class Tally:
             faults=dict(sorted(self.struck.items())),
             never_fired=self.missed,
             what=what,
+            probes=() if self.reached is None else self.reached.table(self.program),
         )
 
 
@@ -216,12 +237,14 @@ class Search:
         tried = [self._told_of(seed, run)]
         if tried[0].kind or not self._kinds:
             return tried
-        faults = drawn(filter(self._is_meant, points), self._kinds, seed)
+        points = [it for it in points if self._is_meant(it) and it not in run.faults]
+        faults = drawn(points, self._kinds, seed)
         if faults:
-            tape = attrs.evolve(run.tape, faults=faults)
+            # What a buggify has done by chance belongs to the run that they are added to.
+            tape = attrs.evolve(run.tape, faults=(*run.tape.faults, *faults))
             self.beat(str(tape))
             struck, _ = replayed(self._program, tape, limit=self._limit)
-            missed = len(faults) - len(struck.faults)
+            missed = len(tape.faults) - len(struck.faults)
             tried.append(attrs.evolve(self._told_of(seed, struck), missed=missed))
         return tried
 
@@ -285,7 +308,12 @@ class Search:
 
         def do() -> tuple[Run, list[Fault]]:
             return once(
-                self._program, start(), seed=seed, limit=self._limit, count=count
+                self._program,
+                start(),
+                seed=seed,
+                limit=self._limit,
+                count=count,
+                chance=True,
             )
 
         run, points = do()
@@ -296,7 +324,14 @@ class Search:
 
     def _told_of(self, seed: int, run: Run) -> Tried:
         struck = tuple(run.faults)
-        told = Tried(seed, run.digest, run.steps, run.seconds, struck)
+        told = Tried(
+            seed,
+            run.digest,
+            run.steps,
+            run.seconds,
+            struck,
+            probes=tuple(run.probes),
+        )
         wrong = wrong_in(run)
         if not wrong:
             return told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
@@ -13,8 +13,12 @@ from .._steering import sites
 from .._steering.run import Run
 from .._steering.tape import Fault, Tape
 
+if TYPE_CHECKING:
+    from .reached import Reach
 
-def _many(count: int, what: str) -> str:
+
+def counted(count: int, what: str) -> str:
+    """Return a number of things in words."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
@@ -71,11 +75,11 @@ class SweepReport:
         sites = len({row.site for row in self.rows})
         verb = "is" if sites == 1 else "are"
         verdict = (
-            f"{_many(sites, 'site')} {verb} wrong" if sites else "nothing is wrong"
+            f"{counted(sites, 'site')} {verb} wrong" if sites else "nothing is wrong"
         )
-        how = f"{', '.join(self.arrivals)}; {_many(self.schedules, 'schedule')}"
-        head = f"{self.kind}: {_many(self.points, 'point')} ({how})"
-        lines = [f"{head}, {_many(self.runs, 'run')}: {verdict}"]
+        how = f"{', '.join(self.arrivals)}; {counted(self.schedules, 'schedule')}"
+        head = f"{self.kind}: {counted(self.points, 'point')} ({how})"
+        lines = [f"{head}, {counted(self.runs, 'run')}: {verdict}"]
         if self.skipped:
             lines.append(f"  {self.skipped} points were left out: max_points")
         if self.never_fired:
@@ -132,13 +136,16 @@ class Campaign:
     never_fired: int = 0
     """How many faults were put in that found no point, since another one came first."""
     what: str = "explore"
+    probes: Sequence[Reach] = ()
+    """What the probes of the program have told; first those that tell that something
+    has never happened."""
 
     def __str__(self) -> str:
         """Return the failures as text."""
         many = f"{self.failed} failed" if self.failed else "nothing is wrong"
         lines = [f"{self.what}: {self.runs} runs, {self.distinct} different: {many}"]
         if self.complete is not None:
-            deviations = _many(self.complete, "deviation")
+            deviations = counted(self.complete, "deviation")
             lines.append(f"  these are all schedules with up to {deviations}")
         if self.faults:
             kinds = ", ".join(f"{kind} {it}" for kind, it in self.faults.items())
@@ -151,6 +158,7 @@ class Campaign:
             lines.append(f"  seed {failure.seed}")
             lines += [f"      {line}" for line in failure.error.splitlines()]
             lines += _again(failure)
+        lines += [f"  {it}" for it in self.probes]
         return "\n".join(lines)
 
 

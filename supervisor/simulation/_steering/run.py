@@ -15,7 +15,7 @@ from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import trio
@@ -25,6 +25,9 @@ from .._errors import Deadlock, Hang, Stuck
 from . import loop, patches, sites
 from .policies import Pick
 from .tape import Deviation, Fault, Tape
+
+if TYPE_CHECKING:
+    from .probes import Met
 
 LIMIT = 3600.0
 """Virtual seconds that a run may take."""
@@ -73,6 +76,8 @@ class Run:
     """Who took each step, as the number of its birth."""
     called: Mapping[int, str] = attrs.field(default={}, repr=False)
     """The names of the program's tasks, by these numbers."""
+    probes: Sequence[Met] = attrs.field(default=(), repr=False)
+    """What the probes of the program have told (`actors.probe`)."""
 
     @property
     def schedule(self) -> Sequence[Deviation]:
@@ -181,7 +186,7 @@ class Driver(loop.Scheduler):
         self.names[task] = self.called[self._known[task]] = self.unused(name)
         self.note("spawn", self.names[task])
         for heard in self.on_spawn:
-            heard(task, _current_task())
+            heard(task, current_task())
 
     def exited(self, task: Task) -> None:
         del self._known[task], self._waits_since[task]
@@ -313,7 +318,8 @@ class Driver(loop.Scheduler):
         return seen.hexdigest()
 
 
-def _current_task() -> Task | None:
+def current_task() -> Task | None:
+    """Return the task that runs; None in a callback."""
     try:
         return trio.lowlevel.current_task()
     except RuntimeError:

@@ -85,6 +85,11 @@ class Seams:
         driver.note("fault", str(fault), site)
         return fault.arrival
 
+    def arm(self, operation: str, way: str) -> None:
+        """Let the next call of an operation go wrong."""
+        number = self._calls[operation] + 1
+        self._armed[operation, number] = Fault("fault", operation, way, number)
+
     def put_in(self, error: E) -> E:
         """Return an error that is ours, so that it is not wrong if it leaves."""
         self._driver.thrown.append(error)

@@ -88,8 +88,8 @@ class Sim:
         self._driver.note("log", task, *(repr(field) for field in fields))
 
     def ignore(self, *invariants: str) -> None:
-        """Do not look for these: ``left``, ``held``, ``streams``, ``swallowed`` or
-        ``generators``."""
+        """Do not look for these: ``left``, ``held``, ``streams``, ``swallowed``,
+        ``generators`` or ``always``."""
         for name in invariants:
             if name not in KINDS:
                 raise ValueError(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from .._errors import TapeDoesNotFit
 from . import patches, sites
@@ -17,10 +18,16 @@ from .tape import Fault, Tape
 from .targets import Targets, file_of
 from .watch import Watch
 
+if TYPE_CHECKING:
+    from .probes import Met
+
 Program = Callable[[Sim], Awaitable[Any]]
 """An async function that gets a `Sim`."""
 
 Errors = Callable[[], BaseException]
+
+PROBES = "actors.probe"
+"""A program with probes has loaded it. Who has none need not: it takes long to load."""
 
 
 def simulate(
@@ -55,7 +62,7 @@ def simulate(
     with session():
         if tape is None:
             pick = policy_of(policy).start(seed)
-            return once(program, pick, seed=seed, limit=limit)[0]
+            return once(program, pick, seed=seed, limit=limit, chance=True)[0]
         run, _ = replayed(program, tape, limit=limit)
     if misfit := does_not_fit(tape, run):
         raise TapeDoesNotFit(misfit)
@@ -96,12 +103,14 @@ def once(
     error: Errors | None = None,
     count: Collection[tuple[str, tuple[str, ...]]] = (),
     listen: Callable[[Driver], object] | None = None,
+    chance: bool = False,
 ) -> tuple[Run, list[Fault]]:
     """Run a program once, inside of a `session`.
 
     ``error`` makes what a fault raises; without it, its class is looked up. ``count``
     asks for a fault for each point of some kinds, each with arrivals. ``listen`` gets
-    the driver before the run.
+    the driver before the run. With ``chance``, and a seed that is not 0, a `buggify` may
+    fire; else only where a fault says so.
     """
     driver = Driver(pick, limit)
     targets = Targets(driver, sites.own_files(file_of(program) or ""))
@@ -111,6 +120,11 @@ def once(
     sim = Sim(driver, targets, seams, seed, ignored)
     counters = [Count(driver, targets, *it) for it in count if it[0] != "fault"]
     seams.counting = any(kind == "fault" for kind, _ in count)
+    heard: AbstractContextManager[Mapping[Any, Met]] = nullcontext({})
+    if PROBES in sys.modules:
+        from .probes import listening
+
+        heard = listening(driver, seams, seed if chance else 0)
     strikes = [
         Strike(driver, targets, it, error or _named(it))
         for it in faults
@@ -131,7 +145,7 @@ def once(
                 watch.finish(sim.open_streams())
         return value
 
-    with patches.listening(watch):
+    with patches.listening(watch), heard as met:
         value, raised = steer(driver, main)
     fired = [it.fired for it in strikes if it.fired is not None] + seams.fired
     run = Run(
@@ -148,6 +162,7 @@ def once(
         choices=driver.choices,
         trail=driver.trail,
         called=driver.called,
+        probes=list(met.values()),
     )
     return run, [*seams.points, *(it for each in counters for it in each.faults())]
 

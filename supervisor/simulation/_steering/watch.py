@@ -19,7 +19,7 @@ from .targets import Target, Targets
 if TYPE_CHECKING:
     from ..network import Stream
 
-KINDS = ("left", "held", "streams", "swallowed", "generators")
+KINDS = ("left", "held", "streams", "swallowed", "generators", "always")
 
 PATIENCE = 1.0
 """Virtual seconds after which what a dead target has left is looked at."""
