@@ -22,6 +22,9 @@ That is a test for pytest with pytest-trio. It runs if pytest's configuration sa
 ``trio_mode = true``, or under ``@pytest.mark.trio``. An error in a script, such as an
 assertion that fails, comes out of the runtime's block.
 
+`FaultPlan` lets the n-th call of an operation go wrong: a process that cannot be
+started, a disk that is full, a clock that jumps.
+
 `run_agent` runs an `actors.agent.Agent` with tools of the test and without a runtime,
 and returns its result.
 
@@ -33,8 +36,9 @@ event of a kind.
 #
 # _processes is the fake `Processes`, _commands what a test says of them, _program what
 # a script sees of itself, _pipe what connects the two; _files is the fake `Files`; _env
-# puts them together with a clock and names; _probe looks at actors and events;
-# _agents runs an agent.
+# puts them together with a clock and names; _faults is whom each of them asks what goes
+# wrong, _plan the answer of a test; _probe looks at actors and events; _agents runs an
+# agent.
 # The same tests run against these and against the real ones, so that they agree.
 
 from __future__ import annotations
@@ -43,7 +47,9 @@ from .._kernel.public import publish as _publish
 from ._agents import run_agent
 from ._commands import Unscripted
 from ._env import FakeEnv, fake_env
+from ._faults import Faults
 from ._files import FakeFiles
+from ._plan import FaultPlan
 from ._probe import Probe, wait_event
 from ._program import Program
 
@@ -51,6 +57,8 @@ from ._program import Program
 __all__ = [
     "FakeEnv",
     "FakeFiles",
+    "FaultPlan",
+    "Faults",
     "Probe",
     "Program",
     "Unscripted",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, unwrap
 from typing import TypeAlias, cast
 
 import trio
@@ -66,7 +66,10 @@ def check_answer(line: str, answer: object) -> None:
                 f"{what} must have an errno, as OSError(errno.ENOENT, 'not found')"
                 f" has, not {answer!r}"
             )
-    elif not iscoroutinefunction(answer) and not iscoroutinefunction(
+    # What `sim.target` returns is no async function, but it wraps one.
+    elif not iscoroutinefunction(
+        unwrap(cast("Script", answer))
+    ) and not iscoroutinefunction(
         getattr(answer, "__call__", None)  # noqa: B004 - whether that is async
     ):
         raise TypeError(

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 import attrs
 import trio
 
 from ..env import Clock, Env, Ids
 from ._commands import Commands
-from ._faults import Faults
+from ._faults import Faults, Ways, goes_wrong
 from ._files import SEAMS as FILES
 from ._files import FakeFiles
 from ._processes import SEAMS as PROCESSES
 from ._processes import FakeProcesses
 
 EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+_HOUR = 3600.0
+_JUMPS = {"back": -_HOUR, "ahead": _HOUR}
+_EXTREMES = {"least": 0.0, "most": 1.0 - 2.0**-53}
+
+SEAMS: Mapping[str, Ways] = {
+    "clock.now": {
+        "back": "the wall clock is set back by an hour",
+        "ahead": "it is set ahead by an hour",
+    },
+    "clock.suspend": {"suspend": "the machine has slept for an hour"},
+    "ids.hex": {"again": "it is the name that was given before"},
+    "ids.uniform": {"least": "it is 0.0", "most": "it is just below 1.0"},
+}
+"""What can go wrong by itself with each operation of the clock and of ids."""
 
 
 class FakeClock(Clock):
@@ -26,24 +41,43 @@ class FakeClock(Clock):
     Under `trio.testing.MockClock` each run of a test sees the same times.
     """
 
+    def __init__(self) -> None:
+        self.faults: Faults | None = None
+        """Who decides which calls go wrong; None for nobody."""
+        self.ahead = 0.0
+        """Seconds that it is ahead of trio's, for a test to set."""
+
     def now(self) -> datetime:
-        return EPOCH + timedelta(seconds=trio.current_time())
+        if self.faults is not None:
+            self._meet(self.faults)
+        return EPOCH + timedelta(seconds=trio.current_time() + self.ahead)
+
+    def _meet(self, faults: Faults) -> None:
+        self.ahead += _JUMPS.get(goes_wrong(faults, "clock.now"), 0.0)
+        if goes_wrong(faults, "clock.suspend"):
+            faults.suspend(_HOUR)
 
 
 class FakeIds(Ids):
     """Names that count up from 1, and the middle for a random number."""
 
     def __init__(self) -> None:
+        self.faults: Faults | None = None
+        """Who decides which calls go wrong; None for nobody."""
         self._given = 0
+        self._last: dict[int, str] = {}
 
     def hex(self, digits: int) -> str:
         """Return the next number in ``digits`` hexadecimal digits."""
+        if digits in self._last and goes_wrong(self.faults, "ids.hex"):
+            return self._last[digits]
         self._given += 1
-        return f"{self._given % 16**digits:0{digits}x}"
+        name = self._last[digits] = f"{self._given % 16**digits:0{digits}x}"
+        return name
 
     def uniform(self) -> float:
         """Return 0.5."""
-        return 0.5
+        return _EXTREMES.get(goes_wrong(self.faults, "ids.uniform"), 0.5)
 
 
 @attrs.frozen(kw_only=True)
@@ -51,6 +85,7 @@ class FakeEnv(Env):
     """An `Env` in memory, as `fake_env` makes it."""
 
     seams: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        **SEAMS,
         **PROCESSES,
         **FILES,
     }
@@ -62,6 +97,18 @@ class FakeEnv(Env):
     """Its ``started`` lists what was started, and how."""
     files: FakeFiles
     """`FakeFiles.contents` returns what was written."""
+
+    async def __aenter__(self) -> Self:
+        """Let the scripts run in a nursery of this task, until the block ends.
+
+        Nobody has to enter it. In a block, the scripts that are left are ended and
+        waited for at its end, and one that was wrong is raised there.
+        """
+        await self.processes.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.processes.__aexit__(*raised)  # noqa: ASYNC102 - shields itself
 
 
 def fake_env(
@@ -100,5 +147,6 @@ def fake_env(
         processes=FakeProcesses(commands, environment=environment),
         files=FakeFiles(),
     )
-    env.processes.faults = env.files.faults = faults
+    for part in (env.clock, env.ids, env.processes, env.files):
+        part.faults = faults
     return env

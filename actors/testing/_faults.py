@@ -32,6 +32,10 @@ class Faults(Protocol):
         """Return an error that is about to be raised because of a fault."""
         ...
 
+    def suspend(self, seconds: float) -> None:
+        """Let time go on at once, as if the machine had slept."""
+        ...
+
 
 def goes_wrong(faults: Faults | None, operation: str, what: str = "") -> str:
     """Return how a call goes wrong that is being made; "" if it does not.

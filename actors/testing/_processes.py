@@ -8,8 +8,9 @@ import os
 import shlex
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Self, cast
 
 import attrs
 import trio
@@ -25,13 +26,34 @@ _FIRST_PID = 1_000
 _PATIENCE = 5.0
 """Seconds that closing waits for a script that shields itself."""
 
+_SLOW_SPAWN = 1.0
+_SLOW_KILL = 2 * _PATIENCE
+
+_TAKEN = "somebody else has taken its exit code"
+
 _LIMITS = frozenset(
     "as core cpu data fsize memlock nofile nproc rss stack"
     " msgqueue nice ofile rtprio rttime sigpending".split()
 )
 
 SEAMS: Mapping[str, Ways] = {
-    "processes.spawn": errors("ENOENT", "EACCES", "EAGAIN", "ENOMEM", "EMFILE"),
+    "processes.directory": errors("ENOENT"),
+    "processes.spawn": {
+        **errors("ENOENT", "EACCES", "EAGAIN", "ENOMEM", "EMFILE"),
+        "slow": "it takes a virtual second",
+        "reused": "it has the process id of one that has ended",
+    },
+    "process.receive": {
+        "byte": "one byte comes alone",
+        "killed": "somebody else has killed the whole tree",
+    },
+    "process.receive_stderr": {"byte": "one byte comes alone"},
+    "process.send": {"broken": "its input is closed, by the program"},
+    "process.send_eof": {"broken": "its input is closed, by the program"},
+    "process.usage": {"unknown": "it cannot be read"},
+    "process.wait_exit": {"lost": "somebody else has taken the exit code"},
+    "process.terminate": {"deaf": "no program heeds it"},
+    "process.kill": {"slow": "they end ten virtual seconds later"},
 }
 """What can go wrong by itself with each operation."""
 
@@ -39,9 +61,10 @@ SEAMS: Mapping[str, Ways] = {
 class FakeProcesses(Processes):
     """`Processes` in memory. It needs a running trio, and no clean-up.
 
-    Scripts run as system tasks of trio, so they belong to no nursery, as real
-    processes do; `aclose` ends those that are left. A command is known by its
-    line: what follows ``-c``, or else the whole of ``argv`` quoted for a shell.
+    The scripts of a tree run in a nursery of its own. That belongs to the task that
+    has entered this by ``async with``, or to no task of the test where nobody has.
+    `aclose` ends those that are left. A command is known by its line: what follows
+    ``-c``, or else the whole of ``argv`` quoted for a shell.
 
     Raises:
         TypeError, ValueError: naming a key of ``commands`` and its value, if that
@@ -64,9 +87,28 @@ class FakeProcesses(Processes):
         self._environment = dict(environment or {})
         self._pids = itertools.count(_FIRST_PID)
         self._mistakes: list[BaseException] = []
+        self._entered: AbstractAsyncContextManager[trio.Nursery] | None = None
+        self._nursery: trio.Nursery | None = None
+
+    async def __aenter__(self) -> Self:
+        self._entered = trio.open_nursery()
+        self._nursery = await self._entered.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End every process left, as `aclose` does, and wait for their scripts."""
+        assert self._entered is not None
+        try:
+            await self.aclose()
+        finally:
+            self._nursery = None
+            # No script raises there, and an error of the block is to come out alone.
+            # It waits for nothing but scripts that have shielded themselves.
+            await self._entered.__aexit__(None, None, None)  # noqa: ASYNC102
 
     def directory(self) -> str:
         """Return the root: there is no other directory."""
+        goes_wrong(self.faults, "processes.directory", "/")
         return "/"
 
     def environment(self) -> dict[str, str]:
@@ -105,14 +147,15 @@ class FakeProcesses(Processes):
         command = argv[2] if has_line else shlex.join(argv)
         answer = answer_for(self._commands, command)
         await trio.lowlevel.checkpoint()
-        goes_wrong(self.faults, "processes.spawn", argv[0])
+        way = goes_wrong(self.faults, "processes.spawn", argv[0])
+        if way == "slow":
+            await trio.sleep(_SLOW_SPAWN)
         if isinstance(answer, OSError):
             number = answer.errno or errno.EIO
             reason = answer.strerror or os.strerror(number)
             raise OSError(number, reason, answer.filename or argv[0])
         tree = FakeProcess(
-            pids=self._pids,
-            mistakes=self._mistakes,
+            world=self,
             command=command,
             argv=tuple(argv),
             cwd=cwd,
@@ -124,7 +167,8 @@ class FakeProcesses(Processes):
             nice=nice,
             rlimits=dict(rlimits or {}),
         )
-        tree.leader = tree.start(as_script(answer), prints=True)
+        pid = self._pid_of_ended() if way == "reused" else None
+        tree.leader = tree.start(as_script(answer), prints=True, pid=pid)
         self.started.append(tree)
         return tree
 
@@ -148,13 +192,38 @@ class FakeProcesses(Processes):
         if mistakes:
             raise mistakes[0]
 
+    # For its trees
+
+    def next_pid(self) -> int:
+        """Return a process id that nobody has had."""
+        return next(self._pids)
+
+    def _pid_of_ended(self) -> int | None:
+        ended = [tree.pid for tree in self.started if not tree.has_living]
+        return ended[-1] if ended else None
+
+    def start_task(self, fn: Callable[..., Awaitable[None]], *, name: str) -> None:
+        """Start a task that outlives the one that calls."""
+        if self._nursery is None:
+            trio.lowlevel.spawn_system_task(fn, name=name)
+        else:
+            self._nursery.start_soon(fn, name=name)
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether somebody waits for its scripts."""
+        return self._nursery is not None
+
+    def add_mistake(self, error: BaseException) -> None:
+        """Raise this when everything is closed."""
+        self._mistakes.append(error)
+
 
 @attrs.define(eq=False, repr=False, slots=False, kw_only=True)
 class FakeProcess(Process):
     """A process tree in memory; see `actors.env.Process`."""
 
-    _pids: Iterator[int] = attrs.field(alias="pids")
-    _mistakes: list[BaseException] = attrs.field(alias="mistakes")
+    _world: FakeProcesses = attrs.field(alias="world")
     command: str
     """The command line."""
     argv: tuple[str, ...]
@@ -172,20 +241,32 @@ class FakeProcess(Process):
 
     def __attrs_post_init__(self) -> None:
         self._living: dict[int, Program] = {}
+        self._nursery: trio.Nursery | None = None
+        self._unborn: list[tuple[Program, Script]] = []
+        # Those that the nursery will start when it is open.
         self._cpu_of_ended = 0.0
         self._stopped = False
         self._killed = False
+        self._dies_slowly = False
+        self._exit_lost = False
         self._closed = False
         self._exit: ProcessExit | None = None
         self._news = trio.lowlevel.ParkingLot()
         self._has_input = self.stdin == "pipe" or self.terminal is not None
         self._input_open = self._has_input
+        self._input_broken = False
         self._end_was_read = False
         self._input = Pipe(
-            has_reader=lambda: self._exit is None and not self._closed,
+            has_reader=lambda: (
+                self._exit is None and not self._closed and not self._input_broken
+            ),
             # A terminal tells its end once; whoever reads on waits for ever.
             has_writer=lambda: (
-                self._input_open or (self.terminal is not None and self._end_was_read)
+                not self._input_broken
+                and (
+                    self._input_open
+                    or (self.terminal is not None and self._end_was_read)
+                )
             ),
         )
         self._output = self._errors = self._output_pipe()
@@ -205,15 +286,25 @@ class FakeProcess(Process):
     def pid(self) -> int:
         return self.leader.pid
 
+    @property
+    def has_living(self) -> bool:
+        """Whether a process of it lives."""
+        return bool(self._living)
+
     # What users of the protocol see
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
-        return await self._read(self._output, max_bytes)
+        way = self._goes_wrong("process.receive")
+        if way == "killed":
+            for program in self._living.values():
+                program.end_by(9)
+        return await self._read(self._output, 1 if way == "byte" else max_bytes)
 
     async def receive_stderr(self, max_bytes: int = 65_536) -> bytes:
         if self._errors is self._output:
             raise trio.ClosedResourceError("stderr is not a stream of its own")
-        return await self._read(self._errors, max_bytes)
+        way = self._goes_wrong("process.receive_stderr")
+        return await self._read(self._errors, 1 if way == "byte" else max_bytes)
 
     async def _read(self, pipe: Pipe, max_bytes: int) -> bytes:
         data = await pipe.read(max_bytes)
@@ -225,6 +316,7 @@ class FakeProcess(Process):
         await trio.lowlevel.checkpoint()
         if self._closed or not self._input_open:
             raise trio.ClosedResourceError
+        self._meet_broken_input("process.send")
         await self._write(data)
 
     async def send_eof(self) -> None:
@@ -232,6 +324,7 @@ class FakeProcess(Process):
         if self._closed or not self._has_input:
             raise trio.ClosedResourceError
         if self._input_open:
+            self._meet_broken_input("process.send_eof")
             await self._write(b"")
             self._input_open = False
             self._input.changed()
@@ -244,8 +337,15 @@ class FakeProcess(Process):
                 raise trio.ClosedResourceError from None
             raise
 
+    def _meet_broken_input(self, operation: str) -> None:
+        if self._goes_wrong(operation):
+            self._input_broken = True
+            self._input.changed()
+
     def usage(self) -> ProcessUsage | None:
         """Return what the scripts say of themselves."""
+        if self._goes_wrong("process.usage"):
+            return None
         living = self._living.values()
         return ProcessUsage(
             cpu_seconds=self._cpu_of_ended + sum(p.cpu_seconds for p in living),
@@ -254,6 +354,8 @@ class FakeProcess(Process):
         )
 
     async def wait_exit(self) -> ProcessExit:
+        if self._goes_wrong("process.wait_exit"):
+            self._lose_exit()
         await self._wait_until(lambda: self._exit is not None)
         assert self._exit is not None
         return self._exit
@@ -262,14 +364,29 @@ class FakeProcess(Process):
         await self._wait_until(lambda: not self._living)
 
     def terminate(self) -> None:
-        if self._living:
-            self._stopped = True
+        if not self._living:
+            return
+        self._stopped = True
+        if self._goes_wrong("process.terminate"):
+            return
         for program in self._living.values():
             program.receive_sigterm()
 
     def kill(self) -> None:
-        if self._living:
-            self._stopped = self._killed = True
+        if not self._living or self._dies_slowly:
+            return
+        self._stopped = self._killed = True
+        if self._goes_wrong("process.kill") and self._nursery is not None:
+            self._dies_slowly = True
+            self._nursery.start_soon(self._die_slowly)
+        else:
+            self._die()
+
+    async def _die_slowly(self) -> None:
+        await trio.sleep(_SLOW_KILL)
+        self._die()
+
+    def _die(self) -> None:
         for program in self._living.values():
             program.end_by(9)
 
@@ -292,20 +409,47 @@ class FakeProcess(Process):
 
     # What its programs do
 
-    def start(self, script: Script, *, prints: bool) -> Program:
+    def start(self, script: Script, *, prints: bool, pid: int | None = None) -> Program:
         """Start a process of this tree."""
-        program = Program(self, next(self._pids), prints=prints)
+        program = Program(self, pid or self._world.next_pid(), prints=prints)
         self._living[program.pid] = program
-        if self._killed:
+        if self._killed and not self._dies_slowly:
             program.end_by(9)
-        trio.lowlevel.spawn_system_task(self._run, program, script)
+        if self._nursery is not None:
+            self._play(self._nursery, program, script)
+        else:
+            self._unborn.append((program, script))
+            if len(self._unborn) == 1:
+                self._world.start_task(self._keep, name=f"tree {program.pid}")
         return program
+
+    async def _keep(self) -> None:
+        """Hold the nursery of its scripts, until all have ended."""
+        async with trio.open_nursery() as self._nursery:
+            # What cancels the test ends no script: the runtime does, by signals.
+            self._nursery.cancel_scope.shield = self._world.is_entered
+            for program, script in self._unborn:
+                self._play(self._nursery, program, script)
+            self._unborn.clear()
+
+    def _play(self, nursery: trio.Nursery, program: Program, script: Script) -> None:
+        nursery.start_soon(self._run, program, script, name=f"program {program.pid}")
+
+    def _lose_exit(self) -> None:
+        self._exit_lost = True
+        if self._exit is not None:
+            self._exit = attrs.evolve(self._exit, code=None, signal=None, lost=_TAKEN)
 
     async def print(self, data: bytes, *, to_stderr: bool = False) -> None:
         """Write to the output."""
         if self.terminal is not None:
             data = data.replace(b"\n", b"\r\n")
         await (self._errors if to_stderr else self._output).write(data)
+
+    def output_changed(self) -> None:
+        """Look again who holds the output."""
+        self._output.changed()
+        self._errors.changed()
 
     async def read_input(self, max_bytes: int) -> bytes:
         """Read what was sent."""
@@ -314,27 +458,30 @@ class FakeProcess(Process):
             self._end_was_read = True
         return data
 
+    # A real Ctrl+C is for the test, and not for the script that happens to run.
+    @trio.lowlevel.enable_ki_protection
     async def _run(self, program: Program, script: Script) -> None:
         code = 1
         mistake = None
         try:
             code = await program.run(script)
-        except Exception as error:
-            # The boundary: it is the test that is wrong, and not the command.
-            # `FakeProcesses.aclose` raises it.
-            self._mistakes.append(error)
-            mistake = f"its script raised {type(error).__name__}: {error}"
-            self._output.put(traceback.format_exc().encode(errors="replace"))
         except SystemExit as error:
             # As in a real program.
             code = self._code_of(error)
-        except trio.Cancelled:
-            raise
-        except BaseException as error:  # noqa: ASYNC103 - `aclose` raises it
-            # An interrupt, for one, is for whoever runs the test. Out of a system
-            # task it would be an internal error of trio.
-            self._mistakes.append(error)
-            code = -signal.SIGINT
+        except BaseException as error:  # noqa: ASYNC103 - `aclose` raises the rest
+            cancelled, wrong = _without_cancelled(error)
+            if wrong is not None:
+                # The boundary: it is the test that is wrong, and not the command.
+                # `FakeProcesses.aclose` raises it. An interrupt, for one, is for
+                # whoever runs the test.
+                self._world.add_mistake(wrong)
+            if isinstance(wrong, KeyboardInterrupt):
+                code = -signal.SIGINT
+            elif wrong is not None:
+                mistake = f"its script raised {type(wrong).__name__}: {wrong}"
+                self._output.put(traceback.format_exc().encode(errors="replace"))
+            if cancelled is not None:
+                raise cancelled from None  # noqa: ASYNC104
         finally:
             self._end(program, code, mistake)
 
@@ -349,19 +496,25 @@ class FakeProcess(Process):
     def _end(self, program: Program, code: int, mistake: str | None) -> None:
         del self._living[program.pid]
         self._cpu_of_ended += program.cpu_seconds
+        if not self._living:
+            self._nursery = None  # It ends now. What is forked later gets another one.
         if program is self.leader:
             number = program.signal or (-code if code < 0 else None)
+            lost = mistake or (_TAKEN if self._exit_lost else None)
             self._exit = ProcessExit(
-                code=None if number or mistake else code,
-                signal=None if mistake else number,
-                lost=mistake,
+                code=None if number or lost else code,
+                signal=None if lost else number,
+                lost=lost,
                 after_stop=self._stopped,
                 cpu_seconds=program.cpu_seconds,
             )
             self._input.changed()
-        self._output.changed()
-        self._errors.changed()
+        self.output_changed()
         self._news.unpark_all()
+
+    def _goes_wrong(self, operation: str) -> str:
+        faults = self._world.faults
+        return "" if faults is None else goes_wrong(faults, operation, self.command)
 
     async def _wait_until(self, happened: Callable[[], bool]) -> None:
         await trio.lowlevel.checkpoint()
@@ -369,6 +522,18 @@ class FakeProcess(Process):
             if self._closed:
                 raise trio.ClosedResourceError
             await self._news.park()
+
+
+def _without_cancelled(
+    error: BaseException,
+) -> tuple[BaseException | None, BaseException | None]:
+    """Return what of an error is trio's own, and the rest."""
+    if isinstance(error, trio.Cancelled):
+        return error, None
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return group.split(trio.Cancelled)
+    return None, error
 
 
 def _check(argv: Sequence[str], env: Mapping[str, str]) -> None:

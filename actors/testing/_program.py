@@ -97,6 +97,11 @@ class Program:
         """Ignore SIGTERM from now on. It only sets `sigterm`."""
         self._ignores_sigterm = True
 
+    def close_output(self) -> None:
+        """Close stdout and stderr, and go on. What it prints from now on is lost."""
+        self._prints = False
+        self._tree.output_changed()
+
     def fork(self, script: Script, *, prints: bool = True) -> Program:
         """Start another process of this tree. It goes on when this one ends.
 

@@ -107,8 +107,10 @@ def fault_everywhere(
 
     The operations are those of ``sim.network()``: ``network.connect`` (refused,
     unreachable), ``network.send`` (reset, or cut in the middle) and ``network.receive``
-    (reset, the end in the middle, or one byte alone). ``seams`` are the names of those
-    that are to be tried, with ``*``; all if there are none.
+    (reset, the end in the middle, or one byte alone), and those of ``sim.env()``, which
+    `actors.testing.FakeEnv.seams` lists: ``processes.spawn``, ``process.kill``,
+    ``clock.now`` and so on. ``seams`` are the names of those that are to be tried, with
+    ``*``; all if there are none.
 
     What a call that goes wrong raises is no fault of the program, nor what was raised
     from it; a failed assert is. The other arguments and errors are those of

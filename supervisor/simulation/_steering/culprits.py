@@ -33,8 +33,12 @@ def watched() -> Generator[list[str]]:
     """Write down each culprit that this thread meets in the block, once for a place."""
     found: dict[str, str] = {}
     listed: list[str] = []
+    # What the collector calls, at any place, is none of the program's.
+    callbacks = {getattr(it, "__code__", None) for it in gc.callbacks}
 
     def watch(frame: FrameType, event: str, called: Any) -> None:
+        if frame.f_code in callbacks:
+            return
         if event == "c_call":
             what = _BUILTINS.get(_key(called))
             place = sites.caller_of(frame) if what else ""

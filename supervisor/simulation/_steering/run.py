@@ -125,6 +125,8 @@ class Driver(loop.Scheduler):
         """Who is told of each step before it is taken."""
         self.on_step: list[Callable[[Task], object]] = []
         """Who is told of each step that was taken."""
+        self.on_suspend: list[Callable[[float], object]] = []
+        """Who is told that the machine has slept, for how many seconds."""
         self.deviations: list[Deviation] = []
         self.choices: list[tuple[int, int]] = []
         self.thrown: list[BaseException] = []
@@ -161,6 +163,13 @@ class Driver(loop.Scheduler):
         timer = Timer(time, next(self._numbers), fn)
         heappush(self._timers, timer)
         return timer
+
+    def suspend(self, seconds: float) -> None:
+        """Let time go on at once; it does not count as time that the run takes."""
+        self._limit += seconds
+        self.go_to(self.clock.current_time() + seconds)
+        for heard in self.on_suspend:
+            heard(seconds)
 
     def tree(self) -> str:
         """Return each task of the program with the line where it is."""

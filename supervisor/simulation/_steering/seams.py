@@ -62,7 +62,22 @@ class Seams:
         """What can go wrong with each operation of this run."""
         self._driver = driver
         self._calls: Counter[str] = Counter()
+        self._by_hand: dict[tuple[str, int], str] = {}
         self._armed = {(it.target, it.point): it for it in faults if it.kind == "fault"}
+
+    def set(self, operation: str, way: str, call: int) -> None:
+        """Let a call go wrong because the program says so."""
+        ways = self.ways.get(operation)
+        if ways is None:
+            text = f"no operation is called {operation!r}; there are"
+            raise ValueError(f"{text} {', '.join(sorted(self.ways))}")
+        if way not in ways:
+            text = f"{operation} does not go wrong by {way!r}, but by"
+            raise ValueError(f"{text} {', '.join(ways)}")
+        made = self._calls[operation]
+        if call <= made:
+            raise ValueError(f"call must be above {made}, which were made, not {call}")
+        self._by_hand[operation, call] = way
 
     def next(self, operation: str, what: str = "") -> str:
         """Return how the call that is being made goes wrong; "" if it does not.
@@ -77,7 +92,10 @@ class Seams:
                 self.points.append(Fault("fault", operation, way, number, site=site))
         fault = self._armed.get((operation, number))
         if fault is None:
-            return ""
+            way = self._by_hand.get((operation, number), "")
+            if way:
+                self._driver.note("fault by hand", f"{operation} {way} {number}")
+            return way
         driver, site = self._driver, sites.caller()
         by = driver.name(trio.lowlevel.current_task())
         fault = attrs.evolve(fault, site=site, after=by, step=driver.steps)
@@ -89,6 +107,10 @@ class Seams:
         """Let the next call of an operation go wrong."""
         number = self._calls[operation] + 1
         self._armed[operation, number] = Fault("fault", operation, way, number)
+
+    def suspend(self, seconds: float) -> None:
+        """Let the machine sleep: time goes on at once, which nobody is blamed for."""
+        self._driver.suspend(seconds)
 
     def put_in(self, error: E) -> E:
         """Return an error that is ours, so that it is not wrong if it leaves."""

@@ -57,15 +57,25 @@ class Sim:
     def within(self, seconds: float) -> Generator[None]:
         """Raise AssertionError if the block takes more virtual seconds than that.
 
-        The text has each task with the line where it was at that time.
+        The text has each task with the line where it was at that time. Time in which
+        the machine sleeps does not count.
         """
         trees: list[str] = []
         driver = self._driver
         with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
             timer = driver.at(scope.deadline, lambda: trees.append(driver.tree()))
+
+            def slept(more: float) -> None:
+                nonlocal timer
+                timer.cancel()
+                scope.deadline += more
+                timer = driver.at(scope.deadline, lambda: trees.append(driver.tree()))
+
+            driver.on_suspend.append(slept)
             try:
                 yield
             finally:
+                driver.on_suspend.remove(slept)
                 timer.cancel()
         if scope.cancelled_caught:
             text = f"it took more than {seconds:g} virtual seconds"
@@ -78,6 +88,11 @@ class Sim:
         simulation.
         """
         self._driver.at(self._driver.clock.current_time() + seconds, fn)
+
+    def suspend(self, seconds: float) -> None:
+        """Let virtual time go on at once, as if the machine had slept: everything that
+        was due in that time is due now."""
+        self._driver.suspend(seconds)
 
     def log(self, *fields: object) -> None:
         """Write a line into the log of the run, and so into its digest.
@@ -121,8 +136,8 @@ class Sim:
         *,
         environment: Mapping[str, str] | None = None,
     ) -> FakeEnv:
-        """Return a new `actors.testing.fake_env` of these commands, with seams of this
-        run: its processes and files, its clock and its ids can go wrong.
+        """Return a new `actors.testing.fake_env` of these commands, with the seams of
+        this run: its processes and files, its clock and its ids can go wrong.
 
         Raises TypeError and ValueError as that does.
         """
@@ -131,6 +146,15 @@ class Sim:
         env = fake_env(commands, environment=environment, faults=self._seams)
         self._seams.ways.update(env.seams)
         return env
+
+    def fault(self, operation: str, way: str, *, call: int = 1) -> None:
+        """Let a call of an operation on the network or the world go wrong, in this way,
+        in every run of the program. Calls are counted from 1 on, in the whole run. Those
+        of the world are known when `env` was called.
+
+        Raises ValueError if there is no such operation or way, with those there are.
+        """
+        self._seams.set(operation, way, call)
 
     def open_streams(self) -> list[Stream]:
         """Return the streams of the network that somebody has got and nobody closed."""

@@ -1,18 +1,20 @@
 """The fakes of `actors.testing` do what the real ones do.
 
 Each test runs against both, in real time, so that they cannot drift apart: a
-command here is a line for bash and the script that plays it.
+command here is a line for bash and the script that plays it. It also runs against a
+fake that is entered and has a plan of faults: what the plan does not name goes well.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -22,14 +24,15 @@ from hypothesis import strategies as st
 
 from actors.env import Clock, Files, Ids, Processes, Terminal, real_env
 from actors.hosting import Process
-from actors.testing import FakeFiles, Program
+from actors.testing import FakeFiles, FaultPlan, Program
 from actors.testing._env import FakeClock, FakeIds
 from actors.testing._processes import FakeProcesses
 from actors.testing._program import Script
-from tests.actors.process_trees import nicer
+from tests.actors.process_trees import PosixProcesses, guardian_of, nicer
 
 KINDS = [
     "fake",
+    "planned",
     pytest.param(
         "real",
         marks=pytest.mark.skipif(sys.platform != "linux", reason="Linux is tested"),
@@ -96,6 +99,20 @@ async def CLEANS_UP(program: Program) -> int:
     await program.sigterm.wait()
     await program.print("cleaning\n")
     return 9
+
+
+@command("exec <&-; echo ready; exec sleep 1000")
+async def CLOSES_ITS_INPUT(program: Program) -> None:
+    await program.print("ready\n")
+    await trio.sleep(1000)
+
+
+@command("echo out; exec >&- 2>&-; sleep 1000")
+async def CLOSES_ITS_OUTPUT(program: Program) -> None:
+    await program.print("out\n")
+    program.close_output()
+    await program.print("lost\n")
+    await trio.sleep(1000)
 
 
 async def sleeps_long(program: Program) -> None:
@@ -168,14 +185,18 @@ async def TELLS_APART(program: Program) -> None:
 
 
 @asynccontextmanager
-async def open_processes(kind: str) -> AsyncGenerator[Processes, None]:
-    path = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
-    processes: Processes
-    if kind == "fake":
-        processes = FakeProcesses(COMMANDS, environment=path)
-    else:
-        processes = real_env().processes
+async def open_processes(
+    kind: str, faults: FaultPlan | None = None
+) -> AsyncGenerator[Processes, None]:
+    fake = FakeProcesses(COMMANDS, environment={"PATH": "/usr/local/bin:/usr/bin:/bin"})
+    fake.faults = faults
     with trio.fail_after(60):
+        if kind == "planned":
+            fake.faults = faults or FaultPlan()
+            async with fake:
+                yield fake
+            return
+        processes = fake if kind == "fake" else real_env().processes
         try:
             yield processes
         finally:
@@ -552,6 +573,79 @@ async def test_a_failed_start_is_an_error_that_names_the_program(kind: str) -> N
 
 
 @both
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES])
+async def test_a_start_that_fails_by_itself_is_an_error_with_its_number(
+    kind: str, number: int, tmp_path: Path
+) -> None:
+    """SH11: the fake one fails by a fault."""
+    path = tmp_path / "program"
+    if number == errno.EACCES:
+        path.write_bytes(b"")
+    plan = FaultPlan()
+    plan.set("processes.spawn", errno.errorcode[number])
+    COMMANDS[str(path)] = 0
+    async with open_processes(kind, plan) as processes:
+        with pytest.raises(OSError, match="program") as caught:
+            await processes.spawn([str(path)], cwd=None, env={}, marker="x")
+        assert (caught.value.errno, caught.value.filename) == (number, str(path))
+        assert (await (await shell(processes, "exit 17")).wait_exit()).code == 17
+
+
+@both
+async def test_a_tree_that_somebody_else_has_killed_was_not_stopped(kind: str) -> None:
+    plan = FaultPlan()
+    plan.set("process.receive", "killed", call=2)
+    async with open_processes(kind, plan) as processes:
+        tree = await shell(processes, SLEEPS)
+        assert await tree.receive() == b"ready\n"
+        if kind == "real":
+            os.killpg(tree.pid, signal.SIGKILL)
+        assert await tree.receive() == b""
+        exit = await tree.wait_exit()
+        assert (exit.code, exit.signal, exit.after_stop) == (None, 9, False)
+        await tree.wait_gone()
+
+
+@both
+async def test_an_exit_code_that_is_lost_is_told_as_lost(kind: str) -> None:
+    """It never reads as 0."""
+    plan = FaultPlan()
+    plan.set("process.wait_exit", "lost")
+    async with open_processes(kind, plan) as processes:
+        tree = await shell(processes, SLEEPS)
+        await read_until(tree, b"ready\n")
+        if kind == "real":
+            os.kill(guardian_of(cast("PosixProcesses", processes)), signal.SIGKILL)
+        else:
+            tree.kill()
+        exit = await tree.wait_exit()
+        assert (exit.code, exit.signal) == (None, None)
+        assert exit.lost
+        assert await tree.wait_exit() == exit
+
+
+@both
+async def test_a_program_that_closes_its_input_can_be_sent_nothing(kind: str) -> None:
+    plan = FaultPlan()
+    plan.set("process.send", "broken")
+    async with open_processes(kind, plan) as processes:
+        tree = await shell(processes, CLOSES_ITS_INPUT, stdin="pipe")
+        await read_until(tree, b"ready\n")
+        for _ in range(2):
+            with pytest.raises(trio.BrokenResourceError):
+                await tree.send(b"x")
+        assert await hangs(tree.wait_exit)
+
+
+@both
+async def test_a_program_may_close_its_output_and_go_on(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, CLOSES_ITS_OUTPUT)
+        assert await read_all(tree) == b"out\n"
+        assert await hangs(tree.wait_exit)
+
+
+@both
 @pytest.mark.parametrize(
     ("argv", "env", "how"),
     [
@@ -634,10 +728,15 @@ async def test_closing_everything_ends_every_tree_and_allows_others(kind: str) -
 
 
 def make_files(kind: str) -> Files:
-    return FakeFiles() if kind == "fake" else real_env().files
+    if kind == "real":
+        return real_env().files
+    files = FakeFiles()
+    if kind == "planned":
+        files.faults = FaultPlan()
+    return files
 
 
-both_files = pytest.mark.parametrize("kind", ["fake", "real"])
+both_files = pytest.mark.parametrize("kind", ["fake", "planned", "real"])
 
 
 def error_of(fn: Callable[..., object], *args: object) -> tuple[type, str | None]:
