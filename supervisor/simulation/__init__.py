@@ -25,7 +25,8 @@ It needs nothing of this package but trio: any trio program will do.
 #   seams            which operations on the world can go wrong, and how
 #   probes           what `actors.probe` tells: loaded where a program has probes
 #   sim simulate     what a program sees, and one run of it
-#   culprits         what in a program no tape decides
+#   culprits addresses
+#                    what in a program no tape decides
 # _search        many runs
 #   explore sweeps   many schedules, and one fault at every point
 #   swarm jobs       faults by chance: pure; work in several processes

@@ -1,8 +1,8 @@
 """What in a program no tape decides: found by watching one run of it.
 
 The profiler of the interpreter tells of each call, also of a function that was imported
-by another name. What cannot be seen so is the order of a set of objects, and an address
-in a text.
+by another name. It does not tell what goes by the addresses of objects, so each line is
+looked at before it runs. An address that is seen in no line is at least seen in the log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from datetime import date, datetime
 from types import FrameType
@@ -26,6 +26,8 @@ from typing import Any
 import trio
 
 from . import sites
+from .addresses import goes_by_address, is_only_a_key, shows_address
+from .sim import Sim
 
 
 @contextmanager
@@ -36,27 +38,51 @@ def watched() -> Generator[list[str]]:
     # What the collector calls, at any place, is none of the program's.
     callbacks = {getattr(it, "__code__", None) for it in gc.callbacks}
 
+    def add(what: str, place: str) -> None:
+        if what and place:
+            # The rest is how that one does its work, also in a comprehension.
+            found.setdefault(place.partition(" ")[0], f"{what} at {place}")
+
     def watch(frame: FrameType, event: str, called: Any) -> None:
         if frame.f_code in callbacks:
             return
         if event == "c_call":
             what = _BUILTINS.get(_key(called))
-            place = sites.caller_of(frame) if what else ""
+            if what and not (called is builtins.id and is_only_a_key(frame)):
+                add(what, sites.caller_of(frame))
         elif event == "call":
             what = _FUNCTIONS.get(frame.f_code)
-            place = sites.nearest(frame.f_back) if what else ""
-        else:
-            return
-        if what and place:
-            found.setdefault(place, what)  # The rest is how that one does its work.
+            if what:
+                add(what, sites.nearest(frame.f_back))
+            elif frame.f_code is _LOG and any(shows_address(it) for it in _said(frame)):
+                add("an address in a text", sites.nearest(frame.f_back))
 
-    before = sys.getprofile()
+    def enter(frame: FrameType, _event: str, _: Any) -> Any:
+        return line if sites.shown(frame.f_code.co_filename) else None
+
+    def line(frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line":
+            what = goes_by_address(frame)
+            if gc.isenabled() and "the collector" not in "".join(found.values()):
+                what = "the collector"  # Somebody has turned it on.
+            if what:
+                add(what, sites.nearest(frame))
+        return line
+
+    before, traced = sys.getprofile(), sys.gettrace()
+    sys.settrace(enter)
     sys.setprofile(watch)
     try:
         yield listed
     finally:
         sys.setprofile(before)
-        listed += [f"{what} at {place}" for place, what in found.items()]
+        sys.settrace(traced)
+        listed += found.values()
+
+
+def _said(frame: FrameType) -> Iterable[object]:
+    fields: tuple[object, ...] = frame.f_locals.get("fields", ())
+    return fields
 
 
 def _key(called: Any) -> object:
@@ -85,8 +111,11 @@ _BUILTINS: dict[object, str] = {
     (datetime, "utcnow"): "the wall clock",
     (date, "today"): "the wall clock",
     gc.collect: "the collector",
+    gc.enable: "the collector",
     builtins.id: "an address (id)",
 }
+
+_LOG = Sim.log.__code__
 
 _FUNCTIONS: dict[object, str] = {
     uuid.uuid1.__code__: "chance (uuid)",

@@ -417,3 +417,16 @@ def session() -> Generator[None]:
                 gc.unfreeze()
             if was_on:
                 gc.enable()
+
+
+@contextmanager
+def scattered() -> Generator[None]:
+    """Let objects that are made in the block have other addresses, in another order.
+
+    What goes by addresses is the same in two runs more often than not, since both are
+    given the same ones.
+    """
+    held: list[bytes | None] = [bytes(size) for size in range(480) for _ in range(40)]
+    for turn in range(len(held) // 2):
+        held[turn * 7_919 % len(held)] = None  # No two are neighbours.
+    yield
