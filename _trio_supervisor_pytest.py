@@ -3,7 +3,10 @@
 It is a module of its own, beside the packages: pytest imports it in every run of an
 environment, so it needs pytest and the standard library only, and imports no trio. The
 import name ``supervisor`` may be somebody else's there; that is told when a test first
-asks for the simulator.
+asks for the simulator. What tests do with it is in `supervisor.simulation._plugin`.
+
+A test with the mark `sim` is replaced by a synchronous one when it is collected, before
+plugins that run async tests look at it. Nothing is done with other tests.
 """
 
 from __future__ import annotations
@@ -11,35 +14,82 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import inspect
+import os
+import warnings
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
+MARK = "seeds policy faults targets limit".split()
+OPTIONS = "seeds seed policy replay faults time jobs".split()
+FUNCTIONS = (
+    "cancel_everywhere raise_everywhere fault_everywhere explore simulate".split()
+)
+
+REFUSED = pytest.StashKey[str]()
+"""Why a test cannot be run under schedules."""
+
+
+def _positive(kind: type) -> Any:
+    def read(text: str) -> Any:
+        number = kind(text)
+        if not number > 0:
+            raise ValueError(text)
+        return number
+
+    read.__name__ = f"positive {kind.__name__}"  # as the error calls it
+    return read
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("sim", "simulation of trio programs")
-    group.addoption("--sim-seeds", type=int, help="how many schedules a `sim` test has")
-    group.addoption("--sim-seed", type=int, help="the one seed that they are run with")
-    group.addoption("--sim-policy", help="what makes schedules of seeds")
-    group.addoption(
-        "--sim-replay", metavar="FILE", help="the one tape that they replay"
+    add = parser.getgroup("sim", "simulation of trio programs").addoption
+    add(
+        "--sim-seeds",
+        metavar="N",
+        type=_positive(int),
+        help="schedules of each `sim` test",
+    )
+    add("--sim-seed", metavar="N", type=int, help="the one seed that they are run with")
+    add("--sim-policy", metavar="NAME", help="what makes schedules of seeds")
+    add(
+        "--sim-faults",
+        metavar="KINDS",
+        help="put faults into them: swarm, none, or kinds, as cancel,network.*",
+    )
+    add(
+        "--sim-time",
+        metavar="SECONDS",
+        type=_positive(float),
+        help="for how long each is tried with ever new seeds",
+    )
+    add(
+        "--sim-jobs",
+        metavar="N",
+        type=_positive(int),
+        help="in how many processes each is tried",
+    )
+    add(
+        "--sim-replay",
+        metavar="TAPE",
+        help="the one tape that tests replay: a file, or its text",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "sim(seeds=20, policy='portfolio', limit=3600.0): run an async test under many "
-        "schedules, each in a simulation of its own",
+        "sim(seeds=20, policy='portfolio', faults=None, targets=None, limit=3600.0): run "
+        "an async test under many schedules, each in a simulation of its own",
     )
 
 
 @functools.cache
-def _simulation() -> Any:
+def _plugin() -> Any:
     try:
-        import supervisor.simulation
+        import supervisor.simulation._plugin as plugin
 
-        return supervisor.simulation
+        return plugin
     except ImportError as error:
         owners = importlib.metadata.packages_distributions().get("supervisor", [])
         raise pytest.UsageError(
@@ -48,34 +98,31 @@ def _simulation() -> Any:
         ) from error
 
 
-@pytest.fixture
-def cancel_everywhere() -> Any:
-    """`supervisor.simulation.cancel_everywhere`."""
-    return _simulation().cancel_everywhere
+def _asked(item: Any) -> Any:
+    config, plugin = item.config, _plugin()
+    given = {name: config.getoption(f"--sim-{name}") for name in OPTIONS}
+    part = _part(item)[2]
+    name = item.nodeid.partition("::")[2]
+    for shown in (f"[{part}]", f"-{part}", f"{part}-") if part else ():
+        name = name.replace(shown, "")
+    return plugin.Asked(plugin.Options(**given), item.path, name, item.user_properties)
 
 
-@pytest.fixture
-def raise_everywhere() -> Any:
-    """`supervisor.simulation.raise_everywhere`."""
-    return _simulation().raise_everywhere
+def _function(name: str) -> Any:
+    def fixture(request: pytest.FixtureRequest) -> Any:
+        if name == "simulate":
+            return _plugin().simulate
+        return _asked(request.node).function(name)
+
+    fixture.__doc__ = (
+        f"`supervisor.simulation.{name}`; what it finds is kept in ``.sim``."
+    )
+    return pytest.fixture(fixture, name=name)
 
 
-@pytest.fixture
-def fault_everywhere() -> Any:
-    """`supervisor.simulation.fault_everywhere`."""
-    return _simulation().fault_everywhere
-
-
-@pytest.fixture
-def explore() -> Any:
-    """`supervisor.simulation.explore`."""
-    return _simulation().explore
-
-
-@pytest.fixture
-def simulate() -> Any:
-    """`supervisor.simulation.simulate`."""
-    return _simulation().simulate
+cancel_everywhere, raise_everywhere, fault_everywhere, explore, simulate = map(
+    _function, FUNCTIONS
+)
 
 
 @pytest.fixture
@@ -84,43 +131,120 @@ def sim() -> None:
     All other fixtures are made once for all seeds."""
 
 
+# ---- Tests with the mark ---------------------------------------------------------------
+
+
+@pytest.fixture
+def _sim_part(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let xdist split the seeds of a test over its workers."""
+    workers = getattr(metafunc.config, "workerinput", {}).get("workercount", 1)
+    if workers == 1 or metafunc.definition.get_closest_marker("sim") is None:
+        return
+    one = [metafunc.config.getoption(f"--sim-{it}") for it in ("seed", "replay")]
+    if one == [None, None]:
+        metafunc.fixturenames.append("_sim_part")
+        parts = [(it, workers, f"{it + 1}of{workers}") for it in range(workers)]
+        ids = [it[2] for it in parts]
+        metafunc.parametrize("_sim_part", parts, indirect=True, ids=ids)
+
+
+def _part(item: Any) -> tuple[int, int, str]:
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    found: tuple[int, int, str] = params.get("_sim_part", (0, 1, ""))
+    return found
+
+
 @pytest.hookimpl(tryfirst=True)  # before any plugin that runs async tests
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         mark = item.get_closest_marker("sim")
         if mark is None or not isinstance(item, pytest.Function):
             continue
-        if not inspect.iscoroutinefunction(item.obj):
-            raise pytest.UsageError(f"{item.nodeid}: `sim` is for async functions")
-        others = [name for name in ("trio", "anyio") if item.get_closest_marker(name)]
-        if others:
-            raise pytest.UsageError(
-                f"{item.nodeid} has the marks `sim` and `{others[0]}`"
+        if why := _refused(item, mark):
+            item.stash[REFUSED] = why
+        else:
+            item.obj = _under_schedules(item, item.obj, dict(mark.kwargs))
+
+
+@pytest.hookimpl(tryfirst=True)  # before any fixture
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if why := item.stash.get(REFUSED, ""):
+        pytest.fail(f"{item.nodeid}: {why}", pytrace=False)
+
+
+def _refused(item: Any, mark: pytest.Mark) -> str:
+    if not inspect.iscoroutinefunction(item.obj):
+        return "`sim` is for async functions"
+    for other in ("trio", "anyio", "asyncio"):
+        if item.get_closest_marker(other):
+            return f"it has the marks `sim` and `{other}`, and only one can run it"
+    if wrong := [*map(repr, mark.args), *sorted(mark.kwargs.keys() - {*MARK})]:
+        return f"`sim` has no {wrong[0]}; it has {', '.join(MARK)}, by name"
+    if "anyio_backend" in item.fixturenames:
+        return ""  # anyio's plugin makes them.
+    for name, found in item._fixtureinfo.name2fixturedefs.items():
+        made_by = found[-1].func
+        if (
+            inspect.iscoroutinefunction(made_by)
+            or inspect.isasyncgenfunction(made_by)
+            or hasattr(made_by, "_force_trio_fixture")
+        ):
+            return (
+                f"the fixture {name!r} is async, and a `sim` test runs in a simulation "
+                "of its own for each seed: make it in the test"
             )
-        item.obj = _under_schedules(item.obj, dict(mark.kwargs), config)
+    return ""
 
 
-def _under_schedules(test: Any, options: dict[str, Any], config: pytest.Config) -> Any:
-    limit = {"limit": options["limit"]} if "limit" in options else {}
-    seeds: Any = config.getoption("--sim-seeds") or options.get("seeds", 20)
-    if config.getoption("--sim-seed") is not None:
-        seeds = [config.getoption("--sim-seed")]
-    policy = config.getoption("--sim-policy") or options.get("policy", "portfolio")
+def _shared(item: Any) -> list[str]:
+    """Return the fixtures of a test that it might expect anew for each seed."""
+    found = item._fixtureinfo.name2fixturedefs
+    plain = {"sim", "_sim_part", "request", "tmp_path", *FUNCTIONS}
+    return [
+        name
+        for name in item._fixtureinfo.argnames
+        if name not in plain
+        and name in found
+        and found[name][-1].scope == "function"
+        and found[name][-1].func.__module__ != "_pytest.python"  # a parameter
+    ]
 
+
+def _under_schedules(item: Any, test: Any, options: dict[str, Any]) -> Any:
     @functools.wraps(test)
     def run(**fixtures: Any) -> None:
-        @functools.wraps(test)
-        async def program(sim: Any) -> None:
-            await test(**(fixtures | {"sim": sim} if "sim" in fixtures else fixtures))
-
-        simulation = _simulation()
-        if file := config.getoption("--sim-replay"):
-            again = simulation.replay(program, file, **limit)
-            if again.error is not None:
-                raise again.error
-            return
-        simulation.explore(program, seeds=seeds, policy=policy, **limit)
+        for name in _shared(item):
+            text = (
+                f"the fixture {name!r} has the scope of a function, and is made once for "
+                "all seeds: make it in the test, or give it a larger scope"
+            )
+            warnings.warn(pytest.PytestWarning(text), stacklevel=2)
+        _asked(item).run(test, fixtures, options, _part(item)[:2])
 
     return run
+
+
+# ---- What GitHub shows -----------------------------------------------------------------
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, Any]:
+    outcome = yield
+    if call.excinfo is None or os.environ.get("GITHUB_ACTIONS") != "true":
+        return
+    found = getattr(call.excinfo.value, "report", None)
+    if type(call.excinfo.value).__name__ == "SimulationFailed" and found is not None:
+        # An attribute of a report gets from a worker of xdist to who prints it.
+        outcome.get_result().sim_annotations = _plugin().github_lines(found)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for report in terminalreporter.stats.get("failed", ()):
+        for line in getattr(report, "sim_annotations", ()):
+            terminalreporter.write_line(line)

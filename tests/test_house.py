@@ -178,6 +178,7 @@ EXEMPT = {
     "supervisor/simulation/_steering/culprits.py": "names what it watches for",
     "supervisor/simulation/_search/swarm.py": "likewise",
     "supervisor/simulation/_search/jobs.py": "processes that simulate: outside of any run",
+    "supervisor/simulation/_plugin.py": "what pytest does with tapes, and how long",
     "supervisor/simulation/_search/again.py": "the path of a program, as a user writes it",
     "supervisor/simulation/_search/corpus.py": "tapes, which are files of the user's",
     "supervisor/simulation/network.py": "a network in memory, which trio's own loop serves",

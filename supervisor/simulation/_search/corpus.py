@@ -8,23 +8,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from hashlib import blake2b
-from os import PathLike, fspath, path
+from os import PathLike, fspath, listdir, path
 from typing import Any, cast
 
 import trio
 
 from .._errors import TapeDoesNotFit
-from .._steering.run import LIMIT, Run
-from .._steering.simulate import Program, simulate
+from .._steering.run import LIMIT, Run, session
+from .._steering.simulate import Errors, Program, does_not_fit, replayed
 from .._steering.tape import Tape
-from .report import Campaign, SweepReport
+from .again import place_of, replay_line
+from .report import Campaign, Failure, SweepReport, wrong_in
 
 
-def save(report: SweepReport | Campaign, folder: str | PathLike[str]) -> list[str]:
+def save(
+    report: SweepReport | Campaign, folder: str | PathLike[str], *, of: str = ""
+) -> list[str]:
     """Write a file for each thing that a report has found; return their paths.
 
     The folder must be there. A file that exists is written anew; its name is made of
-    its tape, so the same finding has the same file.
+    its tape and of ``of``, so the same finding has the same file. ``of`` says whose the
+    tapes are, where a folder has those of many tests or programs.
     """
     import json
 
@@ -35,8 +39,9 @@ def save(report: SweepReport | Campaign, folder: str | PathLike[str]) -> list[st
         found = [(it.site, it.error, it.tape) for it in report.rows]
     paths: list[str] = []
     for site, error, tape in found:
-        name = blake2b(str(tape).encode(), digest_size=4).hexdigest()
+        name = blake2b(f"{of}{tape}".encode(), digest_size=4).hexdigest()
         data: dict[str, Any] = {
+            **({"of": of} if of else {}),
             **tape.to_json(),
             "site": site,
             "error": error,
@@ -70,7 +75,83 @@ def replay(program: Program, file: str | PathLike[str], *, limit: float = LIMIT)
     It is mended if nothing is wrong in the run. Raises TapeDoesNotFit, which names the
     file, where the program has changed so much that this says nothing.
     """
+    return _again(program, file, limit, None)
+
+
+def _again(
+    program: Program, file: str | PathLike[str], limit: float, error: Errors | None
+) -> Run:
+    tape = load(file)
     try:
-        return simulate(program, tape=load(file), limit=limit)
-    except TapeDoesNotFit as error:
-        raise TapeDoesNotFit(f"{fspath(file)}: {error}") from error
+        with session():
+            run, _ = replayed(program, tape, limit=limit, error=error)
+        if misfit := does_not_fit(tape, run):
+            raise TapeDoesNotFit(misfit)
+        return run
+    except TapeDoesNotFit as raised:
+        raise TapeDoesNotFit(f"{fspath(file)}: {raised}") from raised
+
+
+def corpus(folder: str | PathLike[str], of: str) -> list[str]:
+    """Return the files of a folder that `save` has written for somebody, by name.
+
+    What is no tape, or cannot be read, is somebody else's.
+    """
+    import json
+
+    mine: list[str] = []
+    if not path.isdir(folder):
+        return mine
+    for name in sorted(listdir(folder)):
+        file = path.join(fspath(folder), name)
+        if name.endswith(".json"):
+            try:
+                with open(file, encoding="utf-8") as opened:
+                    data: Any = json.load(opened)
+            except (OSError, ValueError):
+                continue
+            if isinstance(data, dict) and cast("Any", data).get("of") == of:
+                mine.append(file)
+    return mine
+
+
+def try_corpus(
+    program: Program,
+    folder: str | PathLike[str],
+    of: str,
+    *,
+    limit: float = LIMIT,
+    error: Errors | None = None,
+) -> tuple[Campaign, list[str]]:
+    """Run a program by each tape of a folder that is its; return what came of it, and
+    why some say nothing any more."""
+    failures: list[Failure] = []
+    misfits: list[str] = []
+    digests: set[str] = set()
+    files = corpus(folder, of)
+    for file in files:
+        try:
+            run = _again(program, file, limit, error)
+        except TapeDoesNotFit as misfit:
+            misfits.append(
+                f"{misfit}. Nothing is known of it any more: delete the file"
+            )
+            continue
+        digests.add(run.digest)
+        if wrong := wrong_in(run):
+            text = "\n".join([*(it.text for it in wrong), f"(again, by {file})"])
+            line, place = replay_line(program, run.tape), wrong[0].place
+            failures.append(
+                Failure(
+                    run.tape.seed,
+                    text,
+                    run.tape,
+                    line,
+                    place=place or place_of(program),
+                )
+            )
+    runs = len(files) - len(misfits)
+    report = Campaign(
+        runs, len(digests), failures, failed=len(failures), what="tapes kept"
+    )
+    return report, misfits

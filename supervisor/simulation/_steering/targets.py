@@ -122,8 +122,9 @@ def _function(fn: Any) -> Any:
 def file_of(fn: Any) -> str | None:
     """Return the file in which a callable is written; None if it says none."""
     fn = _function(fn)
-    fn = getattr(fn, "__wrapped__", fn)
-    fn = getattr(fn, "__func__", fn)
+    while hasattr(fn, "__wrapped__"):
+        fn = fn.__wrapped__
+    fn = getattr(_function(fn), "__func__", fn)
     if not hasattr(fn, "__code__"):
         kind = cast("Any", type(fn))
         fn = getattr(kind, "__call__", fn)  # noqa: B004 (its code is wanted)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -63,7 +68,7 @@ def test_others(raise_everywhere, explore, simulate):
 PLUGINS = "-p _trio_supervisor_pytest -p pytest_trio.plugin -p no:cacheprovider".split()
 
 
-def run(tmp_path: Path, code: str, *options: str) -> str:
+def run(tmp_path: Path, code: str, *options: str, **environ: str) -> str:
     (tmp_path / "test_it.py").write_text(code)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *PLUGINS, *options],
@@ -72,6 +77,8 @@ def run(tmp_path: Path, code: str, *options: str) -> str:
         env={
             "PYTHONPATH": f"{tmp_path}:{ROOT}",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "COLUMNS": "200",
+            **environ,
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -81,40 +88,134 @@ def run(tmp_path: Path, code: str, *options: str) -> str:
     return done.stdout
 
 
+def kept(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / ".sim").glob("*.json"))
+
+
 def test_an_async_test_is_run_under_many_schedules(tmp_path: Path) -> None:
-    """Beside pytest-trio, which would have run it once."""
-    for options in ([], ["-o", "trio_mode=true"]):
-        shown = run(tmp_path, RACE, *options)
-        assert "1 failed, 1 passed" in shown
+    """Beside pytest-trio, which would have run it once, and anyio's plugin."""
+    shown = run(tmp_path, RACE)
+    assert "1 failed, 1 passed" in shown
+    assert "explore: 40 runs" in shown
+    assert "shrunk: round robin but step" in shown
+    assert "parts: at step" in shown
+    for options in (
+        ["trio_mode=true"],
+        ["anyio_mode=auto", "-p", "anyio.pytest_plugin"],
+    ):
+        folder = tmp_path / options[0]
+        folder.mkdir()
+        shown = run(folder, RACE, "-o", *options)
         assert "explore: 40 runs" in shown
-        assert "shrunk: round robin but step" in shown
-        assert "replay: " in shown
+        assert " passed" in shown
+
+
+def test_the_line_that_replays_can_be_pasted(tmp_path: Path) -> None:
+    shown = run(tmp_path, RACE)
+    (line,) = {it.strip() for it in shown.splitlines() if "replay: " in it}
+    words = shlex.split(line.removeprefix("E").strip())
+    assert words[:3] == ["replay:", "pytest", "test_it.py::test_order"]
+    shown = run(tmp_path, RACE, *words[2:])
+    assert "AssertionError: ['second', 'first']" in shown
+    assert "explore" not in shown
+    assert "1 failed, 1 warning in" in shown
+    shown = run(tmp_path, RACE, "-k", "order", "--sim-replay", str(kept(tmp_path)[0]))
+    assert "AssertionError: ['second', 'first']" in shown
+    shown = run(tmp_path, LEAK, "-k", "lock", "--sim-replay", "cancel leak blocked 1")
+    assert "replay: 1 runs" in shown
+    assert "held: a Lock is held by leak" in shown
 
 
 def test_options_say_which_schedules(tmp_path: Path) -> None:
     assert "2 passed" in run(tmp_path, RACE, "--sim-seed", "0")
     assert "2 passed" in run(tmp_path, RACE, "--sim-policy", "round robin")
     assert "explore: 70 runs" in run(tmp_path, RACE, "--sim-seeds", "70")
+    shutil.rmtree(tmp_path / ".sim")
+    assert "explore: 70 runs" in run(tmp_path, RACE, "--sim-seeds=70", "--sim-jobs=2")
+    shutil.rmtree(tmp_path / ".sim")
+    shown = run(tmp_path, RACE, "--sim-time", "0.3", "-k", "order")
+    runs = re.findall(r"explore: (\d+) runs", shown)
+    assert int(runs[0]) > 40
+    for wrong in ("--sim-seeds=0", "--sim-time=-1", "--sim-jobs=x"):
+        assert "invalid positive" in run(tmp_path, RACE, wrong)
 
 
-def test_a_tape_is_replayed(tmp_path: Path) -> None:
-    code = RACE + (
-        "from supervisor.simulation import explore, save\n"
-        "async def program(sim):\n    await test_order(sim, 3)\n"
-        "print(save(explore(program, seeds=40, check=False), '.'))\n"
+def test_faults_are_put_into_an_async_test(tmp_path: Path) -> None:
+    code = LEAK + (
+        "import pytest\n@pytest.mark.sim(seeds=30)\n"
+        "async def test_it(sim):\n    await program(sim)\n"
+        "@pytest.mark.sim(seeds=30, faults='raise')\n"
+        "async def test_raise(sim):\n    await program(sim)\n"
+        "@pytest.mark.sim(seeds=30, faults='cancel', targets='nobody')\n"
+        "async def test_nobody(sim):\n    await program(sim)\n"
     )
-    (tmp_path / "find.py").write_text(code)
-    subprocess.run(
-        [sys.executable, "find.py"],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        check=True,
+    shown = run(tmp_path, code, "-k", "it and not lock and not others and not nobody")
+    assert "1 failed, 1 passed" in shown
+    assert "raise OSError" in shown
+    shown = run(tmp_path, code, "-k", "test_it and not raise", "--sim-faults", "cancel")
+    assert "faults: cancel blocked" in shown
+    assert "no target has one of the names nobody" in run(
+        tmp_path, code, "-k", "nobody"
     )
-    (tape, *_) = [it.name for it in tmp_path.glob("*.json")]
-    shown = run(tmp_path, RACE, "-k", "order", "--sim-replay", tape)
-    assert "AssertionError: ['second', 'first']" in shown
-    assert "explore" not in shown
+
+
+def test_what_was_found_is_kept_and_tried_first(tmp_path: Path) -> None:
+    """Each test has its own, also where many share a folder."""
+    for code in (RACE, LEAK):
+        run(tmp_path, code)
+    count = len(kept(tmp_path))
+    assert {json.loads(it.read_text())["of"] for it in kept(tmp_path)} == {
+        "test_it.py::test_order",
+        "test_it.py::test_lock",
+    }
+    shown = run(tmp_path, RACE, "--sim-seed", "0")
+    assert "tapes kept: 1 runs, 1 different: 1 failed" in shown
+    assert "(again, by " in shown
+    assert "1 failed, 1 passed" in shown
+    # Mended, it stays as what must never be again.
+    assert "2 passed" in run(
+        tmp_path, RACE.replace("assert seen", "assert True or seen")
+    )
+    assert len(kept(tmp_path)) == count
+    shown = run(tmp_path, LEAK)
+    assert f"tapes kept: {count - 1} runs" in shown
+
+
+def test_a_tape_that_no_longer_fits_says_so(tmp_path: Path) -> None:
+    run(tmp_path, RACE)
+    other = RACE.replace('nursery.start_soon(pass_by, "second")', "pass")
+    shown = run(tmp_path, other.replace("== [", "!= ["))
+    assert "2 passed, 1 warning" in shown or "2 passed, 2 warnings" in shown
+    assert f"TapeWarning: {kept(tmp_path)[0]}: " in shown
+    assert "delete the file" in shown
+
+
+def test_a_folder_that_nobody_may_write_is_told(tmp_path: Path) -> None:
+    (tmp_path / ".sim").write_text("")
+    shown = run(tmp_path, LEAK)
+    assert "the tapes of test_it.py::test_lock cannot be kept" in shown
+    assert "1 failed, 1 passed" in shown
+
+
+def test_ci_is_told_in_its_own_words(tmp_path: Path) -> None:
+    """A property of JUnit, and an annotation of GitHub on the user's line."""
+    shown = run(tmp_path, LEAK, "--junit-xml=out.xml", GITHUB_ACTIONS="true")
+    lines = [it for it in shown.splitlines() if it.startswith("::error ")]
+    assert len(lines) == len(set(lines)) == shown.count("shrunk: ")
+    line = next(it for it in lines if "line=6" in it)
+    assert line.startswith(
+        "::error file=test_it.py,line=6,title=cancel at test_it.py%3A6 "
+    )
+    assert "::held: a Lock is held by leak" in line
+    assert "%0Areplay: pytest test_it.py::test_lock --sim-replay 'cancel leak" in line
+    properties = ElementTree.parse(tmp_path / "out.xml").iter("property")
+    replay, *_ = [
+        it.attrib["value"] for it in properties if it.get("name") == "sim_replay"
+    ]
+    assert replay.startswith("pytest test_it.py::test_lock --sim-replay 'cancel leak ")
+    assert "::error" not in run(tmp_path, LEAK)
+    shown = run(tmp_path, RACE, GITHUB_ACTIONS="true")
+    assert "::error file=test_it.py,line=20,title=seed " in shown
 
 
 def test_the_functions_are_fixtures(tmp_path: Path) -> None:
@@ -123,19 +224,50 @@ def test_the_functions_are_fixtures(tmp_path: Path) -> None:
     assert "held: a Lock is held by leak, which has ended" in shown
 
 
+MARKED = "@pytest.mark.sim\nasync def test({}): ...\n"
+
+
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        ("@pytest.mark.sim\ndef test(): ...", "test_it.py::test: `sim` is for async"),
+        ("@pytest.mark.sim\ndef test(): ...", "`sim` is for async functions"),
         (
-            "@pytest.mark.trio\n@pytest.mark.sim\nasync def test(): ...",
-            "test_it.py::test has the marks `sim` and `trio`",
+            f"@pytest.mark.trio\n{MARKED.format('')}",
+            "it has the marks `sim` and `trio`",
         ),
+        (f"@pytest.mark.anyio\n{MARKED.format('')}", "the marks `sim` and `anyio`"),
+        (
+            "@pytest.mark.sim(seed=3)\nasync def test(): ...",
+            "`sim` has no seed; it has seeds, policy, faults, targets, limit",
+        ),
+        ("@pytest.mark.sim(3)\nasync def test(): ...", "`sim` has no 3; it has seeds"),
+        (
+            f"@pytest.fixture\nasync def opened():\n    yield 1\n{MARKED.format('opened')}",
+            "the fixture 'opened' is async",
+        ),
+        (MARKED.format("nursery"), "the fixture 'nursery' is async"),
     ],
-    ids=["sync", "trio"],
+    ids="sync trio anyio argument positional fixture nursery".split(),
 )
-def test_what_cannot_be_meant_is_refused(code: str, told: str, tmp_path: Path) -> None:
-    assert told in run(tmp_path, f"import pytest\n{code}\n")
+def test_what_cannot_be_meant_is_an_error_of_that_test(
+    code: str, told: str, tmp_path: Path
+) -> None:
+    shown = run(tmp_path, f"import pytest\n{code}\ndef test_other(): ...\n")
+    assert "test_it.py::test: " in shown
+    assert told in shown
+    assert re.search("1 passed.*1 error", shown)
+
+
+def test_fixtures_that_are_shared_by_all_seeds_are_named(tmp_path: Path) -> None:
+    code = (
+        "import pytest\n@pytest.fixture\ndef plain(): return []\n"
+        "@pytest.fixture(scope='module')\ndef wide(): return []\n"
+        "@pytest.mark.sim\n@pytest.mark.parametrize('number', [1])\n"
+        "async def test(sim, plain, wide, tmp_path, number, request): ...\n"
+    )
+    shown = run(tmp_path, code)
+    assert "1 passed, 1 warning" in shown
+    assert "the fixture 'plain' has the scope of a function" in shown
 
 
 def test_somebody_elses_supervisor_is_named(tmp_path: Path) -> None:
