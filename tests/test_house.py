@@ -175,6 +175,7 @@ EXEMPT = {
     "supervisor/simulation/_steering/sim.py": "likewise",
     "supervisor/simulation/_steering/probes.py": "likewise",
     "supervisor/simulation/_search/sweeps.py": "likewise",
+    "supervisor/simulation/crash.py": "likewise",
     "supervisor/simulation/_steering/culprits.py": "names what it watches for",
     "supervisor/simulation/_search/swarm.py": "likewise",
     "supervisor/simulation/_search/jobs.py": "processes that simulate: outside of any run",

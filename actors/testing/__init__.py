@@ -35,10 +35,10 @@ event of a kind.
 # General layout:
 #
 # _processes is the fake `Processes`, _commands what a test says of them, _program what
-# a script sees of itself, _pipe what connects the two; _files is the fake `Files`; _env
-# puts them together with a clock and names; _faults is whom each of them asks what goes
-# wrong, _plan the answer of a test; _probe looks at actors and events; _agents runs an
-# agent.
+# a script sees of itself, _pipe what connects the two; _files is the fake `Files`, and
+# _disk what they are on; _env puts them together with a clock and names; _faults is whom
+# each of them asks what goes wrong, _plan the answer of a test; _probe looks at actors
+# and events; _agents runs an agent.
 # The same tests run against these and against the real ones, so that they agree.
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from __future__ import annotations
 from .._kernel.public import publish as _publish
 from ._agents import run_agent
 from ._commands import Unscripted
+from ._disk import DiskImage, DiskStep, FakeDisk
 from ._env import FakeEnv, fake_env
 from ._faults import Faults
 from ._files import FakeFiles
@@ -55,6 +56,9 @@ from ._program import Program
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
+    "DiskImage",
+    "DiskStep",
+    "FakeDisk",
     "FakeEnv",
     "FakeFiles",
     "FaultPlan",

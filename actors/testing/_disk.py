@@ -2,7 +2,7 @@
 
 It is changed in steps as small as system calls: a name is made, bytes are written, a
 file or a directory is synced, a file is renamed. A crash comes between two of them, or
-in the middle of a write. An `Image` is the disk at such a moment, and makes the disks
+in the middle of a write. A `DiskImage` is the disk at such a moment, and makes the disks
 that a program may find afterwards.
 """
 
@@ -30,7 +30,7 @@ Entry = Inode | str
 
 
 @attrs.frozen
-class Step:
+class DiskStep:
     """What is about to be done to a disk."""
 
     kind: Literal["create", "link", "write", "cut", "sync", "rename", "remove"]
@@ -42,7 +42,7 @@ class Step:
     """Of a ``write``, what is appended."""
 
 
-class Disk:
+class FakeDisk:
     """Directories, names and files. A directory is there for sure once it is made."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Disk:
         self.entries: dict[Path, Entry] = {}
         self.synced: dict[Path, Entry] = {}
         """The names that survive a loss of power for sure."""
-        self.on_step: Callable[[Step], object] | None = None
+        self.on_step: Callable[[DiskStep], object] | None = None
         """Called before each step."""
 
     def file(self, path: Path) -> Inode | None:
@@ -115,10 +115,10 @@ class Disk:
             self._step("remove", path)
             del self.entries[path]
 
-    def image(self) -> Image:
+    def image(self) -> DiskImage:
         """Return the disk as it is now. It shares what is written with the disk."""
         inodes = {*self.entries.values(), *self.synced.values()}
-        return Image(
+        return DiskImage(
             frozenset(self.directories),
             dict(self.entries),
             dict(self.synced),
@@ -137,11 +137,11 @@ class Disk:
         data: bytes = b"",
     ) -> None:
         if self.on_step is not None:
-            self.on_step(Step(kind, path, inode, data))
+            self.on_step(DiskStep(kind, path, inode, data))
 
 
 @attrs.frozen
-class Image:
+class DiskImage:
     """A disk at one moment."""
 
     directories: frozenset[Path]
@@ -158,11 +158,11 @@ class Image:
                 if written > synced:
                     yield path
 
-    def all_synced(self) -> bool:
+    def is_synced(self) -> bool:
         """Tell whether a loss of power takes nothing."""
         return self.entries == self.synced and not any(self.unsynced())
 
-    def killed(self, step: Step | None = None, written: int = 0) -> Disk:
+    def killed(self, step: DiskStep | None = None, written: int = 0) -> FakeDisk:
         """Return the disk after the death of the program alone.
 
         All that was written is there; of a ``write`` under way the first bytes.
@@ -171,7 +171,7 @@ class Image:
             inode: Inode(data[:size], synced)
             for inode, (data, size, synced) in self.files.items()
         }
-        disk = Disk()
+        disk = FakeDisk()
         disk.directories = {*self.directories}
         for mine, ours in ((disk.entries, self.entries), (disk.synced, self.synced)):
             for path, entry in ours.items():
@@ -180,7 +180,7 @@ class Image:
             copies[step.inode].data += step.data[:written]
         return disk
 
-    def unpowered(self, *, names: bool, kept: Collection[Path] = ()) -> Disk:
+    def unpowered(self, *, names: bool, kept: Collection[Path] = ()) -> FakeDisk:
         """Return the disk after a loss of power.
 
         What is synced is there, and whatever else the system had chosen to write.
@@ -189,7 +189,7 @@ class Image:
           names: whether the names are there that were not synced.
           kept: the files of which the bytes are there that were not synced.
         """
-        disk = Disk()
+        disk = FakeDisk()
         disk.directories = {*self.directories}
         copies: dict[Inode, Inode] = {}
         for path, entry in (self.entries if names else self.synced).items():

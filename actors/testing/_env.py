@@ -64,15 +64,17 @@ class FakeIds(Ids):
     def __init__(self) -> None:
         self.faults: Faults | None = None
         """Who decides which calls go wrong; None for nobody."""
-        self._given = 0
+        self.given = 0
+        """How many names were given. A program that comes after another one begins
+        with the number of that, or it gives the same names."""
         self._last: dict[int, str] = {}
 
     def hex(self, digits: int) -> str:
         """Return the next number in ``digits`` hexadecimal digits."""
         if digits in self._last and goes_wrong(self.faults, "ids.hex"):
             return self._last[digits]
-        self._given += 1
-        name = self._last[digits] = f"{self._given % 16**digits:0{digits}x}"
+        self.given += 1
+        name = self._last[digits] = f"{self.given % 16**digits:0{digits}x}"
         return name
 
     def uniform(self) -> float:

@@ -13,7 +13,7 @@ import trio
 
 from ..env import Files, OutputFile, Share
 from ..text import whole_characters
-from ._disk import Disk, Inode
+from ._disk import FakeDisk, Inode
 from ._faults import Faults, Ways, errors, goes_wrong
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class FakeFiles(Files):
     Each change is made in the steps in which the real files make it.
     """
 
-    def __init__(self, disk: Disk | None = None) -> None:
+    def __init__(self, disk: FakeDisk | None = None) -> None:
         self.faults: Faults | None = None
         """Who decides which calls go wrong; None for nobody."""
         self.write_error: OSError | None = None
@@ -58,7 +58,7 @@ class FakeFiles(Files):
         self.capacity: int | None = None
         """The bytes that all files together may have before the disk is full; None for
         any number."""
-        self.disk = disk or Disk()
+        self.disk = disk or FakeDisk()
         """What is written, and what of that survives a loss of power."""
         self._named: dict[Path, Inode] = {}  # {path: whose name is there for sure}
         self._shares: list[Path] = []

@@ -34,7 +34,9 @@ It needs nothing of this package but trio: any trio program will do.
 #   shrink report    how what was found is made smaller, and told: pure
 #   reached          which probes many runs came by: loaded likewise
 #   corpus           tapes as files
+#   losses           what a crash may leave of a disk: pure
 # _public        the names say that they are from here
+# crash          a crash at each change of the disk, and recovery; imported by its name
 # network        streams and listeners in memory
 # _sockets       its sockets, for who asks trio for one
 

@@ -80,8 +80,12 @@ class NothingToStrike(SimulationError):
 
     names: tuple[str, ...] = ()
     """The names that were asked for; empty if all were."""
+    what: str = ""
+    """What there is none of, if that is no target."""
 
     def __str__(self) -> str:
+        if self.what:
+            return self.what
         if self.names:
             return f"no target has one of the names {', '.join(self.names)}"
         return (

@@ -59,6 +59,9 @@ def simulate(
     """
     if isinstance(tape, str):
         tape = Tape.parse(tape)
+    if tape is not None and any(fault.kind == "crash" for fault in tape.faults):
+        text = "the tape has a crash: supervisor.simulation.crash.crash plays it"
+        raise TapeDoesNotFit(text)
     with session():
         if tape is None:
             pick = policy_of(policy).start(seed)

@@ -38,20 +38,23 @@ class Deviation:
 class Fault:
     """What is done to a target of a run, and when."""
 
-    kind: Literal["cancel", "raise", "fault"]
+    kind: Literal["cancel", "raise", "fault", "crash"]
     target: str
     """The call: the name of its function, with ``#2`` and so on from the second on. Of
-    a ``fault`` the operation that goes wrong, as ``network.send``."""
+    a ``fault`` the operation that goes wrong, as ``network.send``; of a ``crash`` the
+    change of the disk that it comes before, as ``write``, or ``end``."""
     arrival: str
-    """At what kind of point; of a ``fault``, how the operation goes wrong."""
+    """At what kind of point; of a ``fault``, how the operation goes wrong; of a
+    ``crash``, what it leaves."""
     point: int
-    """Which of the target's points of that kind, or which call, from 1."""
+    """Which of the target's points of that kind, or which call or change, from 1."""
     error: str = ""
     """Of a raise, the class of the error, as ``module:name``."""
     site: str = attrs.field(default="", eq=False)
     """Where the target was: ``file.py:12 function``."""
     after: str = attrs.field(default="", eq=False)
-    """Who had taken the step before; of a ``fault``, who has made the call."""
+    """Who had taken the step before; of a ``fault``, who has made the call; of a
+    ``crash``, the path."""
     step: int = attrs.field(default=-1, eq=False)
     """The number of that step."""
     place: str = attrs.field(default="", eq=False, repr=False)
@@ -66,6 +69,11 @@ class Fault:
         """Return what is done in words."""
         if self.kind == "fault":
             return f"call {self.point} of {self.target} goes wrong ({self.arrival})"
+        if self.kind == "crash":
+            change = f"{self.target} {self.after}".strip()
+            return (
+                f"crash at change {self.point} of the disk, {change} ({self.arrival})"
+            )
         what = f"cancel {self.target}"
         if self.kind == "raise":
             what = f"raise {self.error.rpartition(':')[2]} in {self.target}"
@@ -79,7 +87,7 @@ def _is_kept(field: attrs.Attribute[Any], _: object) -> bool:
 
 _SEED = re.compile(r"seed (\d+)")
 _DEVIATION = re.compile(r"(\d+):(\d+)")
-_FAULT = re.compile(r"(cancel|raise|fault) (\S+) (\S+) (\d+)(?: (\S+))?")
+_FAULT = re.compile(r"(cancel|raise|fault|crash) (\S+) (\S+) (\d+)(?: (\S+))?")
 
 
 @attrs.frozen

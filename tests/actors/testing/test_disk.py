@@ -13,9 +13,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.testing import FakeFiles
-from actors.testing._disk import Image, Step
-from actors.testing._faults import Faults
+from actors.testing import DiskImage, DiskStep, FakeFiles, FaultPlan
 from actors.testing._files import SEAMS
 
 E = TypeVar("E", bound=BaseException)
@@ -24,7 +22,7 @@ HERE = Path("/here")
 NAMES = ["a", "b"]
 
 
-def after_a_crash(image: Image) -> Iterator[FakeFiles]:
+def after_a_crash(image: DiskImage) -> Iterator[FakeFiles]:
     """All that may be found: the program alone has died, or the power went."""
     yield FakeFiles(image.killed())
     files = list(image.unsynced())
@@ -55,7 +53,7 @@ def test_a_crash_leaves_what_was_durable_and_nothing_that_was_not_written(
     files.make_directory(HERE)
     # {name: what it may have after a loss of power}; None is no file.
     may: dict[str, list[bytes | None]] = {name: [None] for name in NAMES}
-    images: list[tuple[Image, dict[str, list[bytes | None]]]] = []
+    images: list[tuple[DiskImage, dict[str, list[bytes | None]]]] = []
     files.disk.on_step = lambda _: images.append(
         (files.disk.image(), {name: [*it] for name, it in may.items()})
     )
@@ -99,7 +97,7 @@ def test_a_file_is_torn_where_a_write_was_under_way() -> None:
     torn: list[bytes] = []
     files.append_lines(Path("/a"), b"one\n")
 
-    def look(step: Step) -> None:
+    def look(step: DiskStep) -> None:
         image = files.disk.image()
         disks = [image.killed(step, written) for written in (0, 1, 3)]
         torn.extend(FakeFiles(disk).contents("/a") for disk in disks)
@@ -168,17 +166,13 @@ async def test_a_disk_that_fills_up_takes_a_part_of_an_append_and_no_part_of_lin
     assert files.contents("/out") == b"12345\nx"
 
 
-class Once(Faults):
-    """Lets one call go wrong."""
+class Once(FaultPlan):
+    """Lets the first call of an operation go wrong."""
 
     def __init__(self, operation: str, way: str) -> None:
-        self.operation, self.way = operation, way
+        super().__init__()
+        self.set(operation, way)
         self.errors: list[BaseException] = []
-        self.asked: list[str] = []
-
-    def next(self, operation: str, what: str = "") -> str:
-        self.asked.append(operation)
-        return self.way if operation == self.operation else ""
 
     def put_in(self, error: E) -> E:
         self.errors.append(error)
@@ -242,7 +236,7 @@ async def test_each_operation_goes_wrong_in_each_way_and_says_that_it_was_put_in
                 assert trio.current_time() > began
             else:
                 assert errors, (operation, way)
-            assert set(faults.asked) <= SEAMS.keys()
+            assert faults.waiting == []
 
 
 async def test_a_call_that_goes_wrong_leaves_what_was_there() -> None:

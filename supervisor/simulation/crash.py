@@ -1,0 +1,426 @@
+"""A crash at each change of the disk, and what a program makes of what it leaves.
+
+    from supervisor.simulation.crash import crash_everywhere
+
+    async def program(sim, disk):
+        store = Store(disk.files)
+        for number in range(3):
+            store.put(number)
+            disk.tell(number)              # from now on somebody relies on it
+
+    async def recover(sim, disk):          # a new program, on what is left of the disk
+        store = Store(disk.files)
+        assert {*disk.told} <= store.numbers()
+
+    crash_everywhere(program, recover)
+
+A crash runs no ``finally`` and no ``except``. So nothing is unwound: at each change of
+the disk the disk is kept as it is, with what others have been told by then, and the
+program goes on. Afterwards ``recover`` is run on each of these disks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial, wraps
+from hashlib import blake2b
+from random import Random
+from typing import Any, TypeAlias, cast
+
+import attrs
+
+from actors.testing import DiskImage, DiskStep, FakeDisk, FakeEnv, FakeFiles
+
+from ._errors import NothingToStrike, ProgramFailed, TapeDoesNotFit
+from ._public import publish as _publish
+from ._search.again import place_of
+from ._search.explore import require_equal
+from ._search.losses import CRASHES, Crash, left, ways
+from ._search.report import Row, SimulationFailed, SweepReport, wrong_in
+from ._search.shrink import shrink
+from ._steering import sites
+from ._steering.policies import Pick, Replay, policy_of
+from ._steering.run import LIMIT, Run, session
+from ._steering.sim import Sim
+from ._steering.simulate import once
+from ._steering.tape import Fault, Tape
+
+__all__ = ["Disk", "crash", "crash_everywhere"]
+
+DiskProgram: TypeAlias = "Callable[[Sim, Disk], Awaitable[Any]]"
+"""An async function that gets a `Sim` and a `Disk`."""
+
+
+@attrs.frozen
+class _Left:
+    """What there is after a crash."""
+
+    disk: FakeDisk
+    told: tuple[Any, ...] = ()
+    names: int = 0
+    """How many names were given by then."""
+
+
+@attrs.frozen
+class _Moment:
+    """The disk just before it is changed, or at the end of the program."""
+
+    image: DiskImage
+    step: DiskStep | None
+    """None at the end of the program."""
+    site: str
+    place: str
+    told: tuple[Any, ...]
+    names: int
+
+    def after(self, way: str) -> _Left:
+        """Return what there is after a crash that leaves the disk so."""
+        return _Left(left(self.image, self.step, way), self.told, self.names)
+
+
+class Disk:
+    """A disk in memory, and what others know of the program that writes to it.
+
+    A program and what recovers from it get one. For other sweeps than those of crashes,
+    ``Disk(sim)`` is a new one.
+
+    Attributes:
+        files: the `Files` on it.
+        told: what `tell` was given, in order. After a crash it is what others had been
+            told before, and `tell` adds to it.
+    """
+
+    def __init__(self, sim: Sim, before: _Left | None = None) -> None:
+        before = before or _Left(FakeDisk())
+        self.told: list[Any] = [*before.told]
+        self.moments: list[_Moment] = []
+        """What `keep` has kept."""
+        self._sim = sim
+        self._env = sim.env()
+        self._env.ids.given = before.names
+        self.files: FakeFiles = FakeFiles(before.disk)
+        self.files.faults = self._env.files.faults
+
+    def tell(self, what: Any) -> None:
+        """Note what somebody outside has learned just now, and will rely on: that a
+        call has returned, that a message was handed over or acknowledged."""
+        self.told.append(what)
+
+    def env(
+        self,
+        commands: Mapping[str, Any] | Callable[[str], Any] | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> FakeEnv:
+        """Return an `Env` of these commands on this disk, as `Sim.env` does.
+
+        The processes of a program that has crashed are gone. Names are not given again.
+        """
+        env = self._sim.env(commands, environment=environment)
+        return attrs.evolve(env, files=self.files, ids=self._env.ids)
+
+    def keep(self, step: DiskStep | None) -> None:
+        """Keep the disk as it is before a step."""
+        site, place = "the end", ""
+        if step is not None:
+            site, place = sites.caller(), sites.place_here()
+        image, told, names = self.files.disk.image(), (*self.told,), self._env.ids.given
+        self.moments.append(_Moment(image, step, site, place, told, names))
+
+
+def crash_everywhere(
+    program: DiskProgram,
+    recover: DiskProgram,
+    *,
+    crashes: Sequence[Crash] = CRASHES,
+    schedules: int = 1,
+    again: int = 50,
+    max_points: int | None = None,
+    limit: float = LIMIT,
+    check: bool = True,
+) -> SweepReport:
+    """Let a program crash at each change of its disk, recover from what each crash
+    leaves, and return what came of it.
+
+    A program that is correct recovers from any crash: what it has told others is there,
+    and what it finds is whole. The invariants are the asserts of ``recover``. Its run is
+    looked at as that of any program.
+
+    Args:
+      program: an async function that gets a `Sim` and a `Disk`. It may not fail.
+      recover: likewise; its disk is what a crash has left. It begins at time 0.
+      crashes: what happens. ``kill``: the program dies between two changes. ``torn``: it
+        dies in a write, of which there is a part. ``power``: the machine dies, and what
+        was not synced is there or not, each file and the names for themselves. A program
+        that does not promise to survive that is swept without it.
+      schedules: under how many schedules of the program; the first is round robin.
+        ``recover`` runs under round robin.
+      again: how many crashes of ``recover`` are tried, drawn from all of them. It is run
+        once more on what each leaves.
+      max_points: how many crashes of the program to try at most, drawn from all; the
+        same each time.
+      limit: virtual seconds after which a run is ended as a `Hang`.
+      check: raise SimulationFailed, which has the report, if something is wrong.
+
+    Of crashes that leave the same files, with as much told, the first is tried. In the
+    report a row has the line that was about to change the disk, and what was left.
+    Raises ProgramFailed if the program fails by itself, NothingToStrike if it changes
+    nothing, and NotDeterministic.
+    """
+    for it in crashes:
+        if it not in CRASHES:
+            raise ValueError(f"crashes are {', '.join(CRASHES)}; not {it!r}")
+    if schedules < 1:
+        raise ValueError(f"schedules must be at least 1, not {schedules}")
+    sweep = _Sweep(program, recover, crashes, limit)
+    with session():
+        report = sweep.done(schedules, again, max_points)
+    if check and report.rows:
+        raise SimulationFailed(report)
+    return report
+
+
+def crash(
+    program: DiskProgram,
+    recover: DiskProgram,
+    tape: Tape | str,
+    *,
+    limit: float = LIMIT,
+) -> Run:
+    """Let a program crash as a tape says, and return the run of ``recover`` on what is
+    left then.
+
+    Raises TapeDoesNotFit if the program does not change its disk so.
+    """
+    with session():
+        run, _ = _replayed(program, recover, _read(tape), limit)
+    return run
+
+
+def _read(tape: Tape | str) -> Tape:
+    return Tape.parse(tape) if isinstance(tape, str) else tape
+
+
+def _once(
+    program: DiskProgram,
+    before: _Left | None,
+    pick: Pick,
+    limit: float,
+    seed: int = 0,
+) -> tuple[Run, list[_Moment]]:
+    """Run a program on what there is; return its run, and each moment before a change of
+    the disk, and the last one."""
+    moments: list[_Moment] = []
+
+    @wraps(program.func if isinstance(program, partial) else program)
+    async def main(sim: Sim) -> Any:
+        disk = Disk(sim, before)
+        disk.moments = moments
+        disk.files.disk.on_step = disk.keep
+        value = await program(sim, disk)
+        disk.files.disk.on_step = None
+        disk.keep(None)
+        return value
+
+    return once(main, pick, seed=seed, limit=limit)[0], moments
+
+
+def _recovered(
+    recover: DiskProgram, there: _Left, limit: float
+) -> tuple[Run, list[_Moment]]:
+    return _once(recover, there, policy_of(None).start(0), limit)
+
+
+def _replayed(
+    program: DiskProgram, recover: DiskProgram, tape: Tape, limit: float
+) -> tuple[Run, Tape]:
+    """Return the last run of a tape with crashes, and the tape as it was played."""
+    pick = Replay({it.step: it.place for it in tape.deviations}).start(0)
+    run, moments = _once(program, None, pick, limit, tape.seed)
+    deviations, faults = run.tape.deviations, list[Fault]()
+    for fault in tape.faults:
+        moment = moments[fault.point - 1] if 0 < fault.point <= len(moments) else None
+        if moment is None or fault not in _faults(moment, fault.point, CRASHES):
+            raise TapeDoesNotFit(f"the program has no point at which to {fault}")
+        faults += [it for it in _faults(moment, fault.point, CRASHES) if it == fault]
+        run, moments = _recovered(recover, moment.after(fault.arrival), limit)
+    return run, Tape(deviations, tuple(faults), tape.seed)
+
+
+def _faults(moment: _Moment, number: int, crashes: Sequence[str]) -> list[Fault]:
+    """Return each way to crash at a moment, of that number."""
+    kind, path = "end", ""
+    if moment.step is not None:
+        kind, path = moment.step.kind, str(moment.step.path)
+    return [
+        Fault(
+            "crash",
+            kind,
+            way,
+            number,
+            site=moment.site,
+            after=path,
+            place=moment.place,
+        )
+        for way in ways(moment.image, moment.step, crashes)
+    ]
+
+
+_Point: TypeAlias = "tuple[_Moment, Fault]"
+
+
+@attrs.define
+class _Sweep:
+    program: DiskProgram
+    recover: DiskProgram
+    crashes: Sequence[str]
+    limit: float
+    runs: int = 0
+    points: int = 0
+    seen: set[bytes] = attrs.Factory(set[bytes])
+    """What was recovered from already."""
+    found: dict[tuple[str, str, str], Row] = attrs.Factory(
+        dict[tuple[str, str, str], Row]
+    )
+    times: Counter[tuple[str, str, str]] = attrs.Factory(Counter[tuple[str, str, str]])
+
+    def done(self, schedules: int, again: int, max_points: int | None) -> SweepReport:
+        """Do the sweep, inside of a session."""
+        clean: list[tuple[Tape, list[_Moment]]] = []
+        todo = [
+            (tape, point)
+            for seed in range(schedules)
+            for tape, moments in [self._whole(seed)]
+            for point in self._points(moments)
+        ]
+        if all(fault.target == "end" for _, (_, fault) in todo):
+            what = "the program never changes its disk: let it write to `disk.files`"
+            raise NothingToStrike(what=what)
+        chosen = _some(todo, max_points)
+        for before, (moment, fault) in chosen:
+            tape = attrs.evolve(before, faults=(fault,))
+            if moments := self._strike(tape, moment, fault):
+                clean.append((tape, moments))
+        self._again(clean, again)
+        return SweepReport(
+            kind="crash",
+            rows=[
+                attrs.evolve(row, count=self.times[key])
+                for key, row in self.found.items()
+            ],
+            points=self.points,
+            runs=self.runs,
+            skipped=len(todo) - len(chosen),
+            never_fired=[],
+            schedules=schedules,
+            arrivals=list(self.crashes),
+        )
+
+    def _whole(self, seed: int) -> tuple[Tape, list[_Moment]]:
+        """Run the program to its end; return its tape and its moments."""
+
+        def do() -> tuple[Run, list[_Moment]]:
+            pick = policy_of(None).start(seed)
+            return _once(self.program, None, pick, self.limit, seed)
+
+        self.runs += 2
+        run, moments = do()
+        if wrong := wrong_in(run):
+            text = f"the program fails without any crash: {wrong[0].text}"
+            raise ProgramFailed(text) from run.error
+        require_equal(run, do()[0], do)
+        return run.tape, moments
+
+    def _points(self, moments: Sequence[_Moment]) -> list[_Point]:
+        """Return the crashes at these moments that leave something new."""
+        found: list[_Point] = []
+        for number, moment in enumerate(moments, 1):
+            for fault in _faults(moment, number, self.crashes):
+                digest = _digest(moment.after(fault.arrival))
+                if digest not in self.seen:
+                    self.seen.add(digest)
+                    found.append((moment, fault))
+        return found
+
+    def _strike(self, tape: Tape, moment: _Moment, fault: Fault) -> list[_Moment]:
+        """Recover from one crash; return the moments of that, if nothing is wrong."""
+        self.runs += 1
+        self.points += 1
+        there = moment.after(fault.arrival)
+        run, moments = _recovered(self.recover, there, self.limit)
+        wrong = wrong_in(run)
+        if not wrong:
+            return moments
+        key = fault.site, fault.arrival.partition(":")[0], wrong[0].kind
+        self.times[key] += 1
+        if key not in self.found:
+            text = "\n".join(it.text for it in wrong)
+            smaller = self._smaller(tape, wrong[0].kind)
+            self.found[key] = Row(
+                *key[:2],
+                "",
+                text,
+                1,
+                smaller,
+                replay=f'crash(program, recover, "{smaller}")',
+                place=fault.place or place_of(cast("Any", self.program)),
+            )
+        return []
+
+    def _smaller(self, tape: Tape, kind: str) -> Tape:
+        if not tape.deviations:
+            return tape  # It is that of the first crash that is wrong.
+
+        def attempt(candidate: Tape) -> Tape | None:
+            if len(candidate.faults) < len(tape.faults):
+                return None
+            try:
+                run, played = _replayed(
+                    self.program, self.recover, candidate, self.limit
+                )
+            except TapeDoesNotFit:
+                return None
+            wrong = wrong_in(run)
+            return played if wrong and wrong[0].kind == kind else None
+
+        return shrink(tape, attempt)[0]
+
+    def _again(self, clean: list[tuple[Tape, list[_Moment]]], most: int) -> None:
+        """Let what recovers crash, too, at points that are drawn from all."""
+        random = Random("again")
+        random.shuffle(clean)
+        waiting = clean[:most]
+        points: dict[int, list[_Point]] = {}
+        while most > 0 and waiting:
+            # In turn, or a recovery that writes much would have them all.
+            tape, moments = waiting.pop(0)
+            if id(moments) not in points:
+                points[id(moments)] = self._points(moments)
+                random.shuffle(points[id(moments)])
+            if left_over := points[id(moments)]:
+                moment, fault = left_over.pop()
+                twice = attrs.evolve(tape, faults=(*tape.faults, fault))
+                self._strike(twice, moment, fault)
+                most -= 1
+                waiting.append((tape, moments))
+
+
+def _digest(there: _Left) -> bytes:
+    """Return what is the same for crashes that leave the same."""
+    found = blake2b(repr(there.told).encode(), digest_size=16)
+    for path, entry in sorted(there.disk.entries.items()):
+        data = entry.encode() if isinstance(entry, str) else bytes(entry.data)
+        found.update(repr((str(path), type(entry).__name__, len(data))).encode())
+        found.update(data)
+    return found.digest()
+
+
+def _some(todo: list[Any], most: int | None) -> list[Any]:
+    if most is None or len(todo) <= most:
+        return todo
+    places = sorted(Random("points").sample(range(len(todo)), most))
+    return [todo[place] for place in places]
+
+
+_publish(globals())

@@ -1,0 +1,211 @@
+"""Our own runtime, killed at each change of its directory, and what the next one finds."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from actors.agent import (
+    Agent,
+    AgentContext,
+    AgentEvent,
+    AssistantMessage,
+    FinalResult,
+)
+from actors.shell import Shell
+from actors.testing import Program
+from actors.transcript import AgentMeta, TranscriptStore
+from actors.transcript.hosting import transcript_writer
+from supervisor.agents import AgentPolicy
+from supervisor.runtime import open_runtime
+from supervisor.simulation import Sim
+from supervisor.simulation.crash import Disk, crash_everywhere
+from supervisor.tree import child, open_supervisor
+from tests.supervisor.talkers import answers, read, sent
+
+DIRECTORY = Path("/tasks")
+
+
+@pytest.fixture(autouse=True)
+def _silent(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "supervisor")
+
+
+async def works(context: AgentContext) -> AsyncIterator[AgentEvent]:
+    """Say something in each round, and answer with all it was told, once told to end."""
+    yield AssistantMessage("at work")
+    while "end" not in told_to(context):
+        await trio.sleep(1)
+        context.inbox.take()
+        yield AssistantMessage(f"heard {len(told_to(context))}")
+    yield FinalResult("done")
+
+
+def told_to(context: AgentContext) -> list[str]:
+    return each(sent(context.history))
+
+
+def each(texts: list[str]) -> list[str]:
+    """Of messages that came together a conversation makes one."""
+    return [one for text in texts for one in text.split("\n\n")]
+
+
+async def build(program: Program) -> int:
+    for number in range(3):
+        await program.print(f"line {number}\n")
+        await trio.sleep(1)
+    return 0
+
+
+COMMANDS: Any = {"build": build, "true": "done\n"}
+
+
+async def agents(sim: Sim, disk: Disk) -> None:
+    """Agents that are sent messages, end, are revived, and are stopped; and a shell."""
+    async with open_runtime(
+        DIRECTORY, env=disk.env(COMMANDS), agents=AgentPolicy(run=answers)
+    ) as runtime:
+
+        async def talk(texts: list[str]) -> None:
+            task = await runtime.launch(Agent(works, "go"))
+            for text in texts:
+                await trio.sleep(0.5)
+                await runtime.send(task.id, text)
+                disk.tell(("sent", task.id, text))
+            if "end" in texts:
+                await task.wait()
+                await runtime.transcripts.flush()
+                disk.tell(("ended", task.id, "completed"))
+                await trio.sleep(1)
+                disk.tell(("revived", task.id, ""))
+                await runtime.send(task.id, "again")
+                disk.tell(("sent", task.id, "again"))
+            else:
+                await task.stop()
+                await runtime.transcripts.flush()
+                disk.tell(("ended", task.id, "killed"))
+
+        async def shell() -> None:
+            task = await runtime.launch(Shell("build"))
+            await task.wait_output("line 1")
+            disk.tell(("output", str(task.snapshot().output_file), b"line 0\nline 1\n"))
+            await task.wait()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(talk, ["one", "two", "end"])
+            nursery.start_soon(talk, ["three"])
+            nursery.start_soon(shell)
+        await runtime.wait_idle()
+
+
+async def go_on(sim: Sim, disk: Disk) -> None:
+    """What was said to have been taken is there, once and in order; each agent that was
+    left unfinished goes on and ends once; and new work is done."""
+    taken: dict[str, list[str]] = {}
+    ended: dict[str, str] = {}
+    for kind, name, what in disk.told:
+        if kind == "sent":
+            taken.setdefault(name, []).append(what)
+        elif kind == "revived":
+            del ended[name]
+        elif kind == "ended":
+            ended[name] = what
+        else:
+            assert disk.files.contents(name).startswith(what)
+    async with open_runtime(
+        DIRECTORY, env=disk.env(COMMANDS), agents=AgentPolicy(run=answers)
+    ) as runtime:
+        found = [meta.agent_id for meta in runtime.unfinished_agents()]
+        assert len({*found}) == len(found)
+        for agent_id, status in ended.items():
+            meta = runtime.agent_meta(agent_id)
+            assert meta is not None
+            assert meta.status == status
+            assert agent_id not in found
+        with sim.within(60):
+            for agent_id in found:
+                await (await runtime.resume(agent_id)).wait()
+            for agent_id in taken.keys() - {*found}:
+                if ended.get(agent_id) != "killed":
+                    await (await runtime.resume(agent_id)).wait()
+            assert (await runtime.run(Shell("true"))).exit_code == 0
+        for agent_id, texts in taken.items():
+            has = each(await read(runtime, agent_id))
+            once = list(dict.fromkeys(has))
+            assert once[: len(texts)] == texts or ended.get(agent_id) == "killed"
+            assert len(once) <= len(texts) + 1
+        told = Counter(note.task_id for note in runtime.notifications.drain())
+        assert {*found} <= told.keys()
+        assert {*told.values()} <= {1}
+        assert runtime.unfinished_agents() == []
+
+
+def test_our_runtime_recovers_from_a_kill_at_each_change_of_its_directory() -> None:
+    report = crash_everywhere(agents, go_on, crashes=["kill", "torn"], check=False)
+    print(report)
+    assert report.rows == []
+    assert report.points > 60
+
+
+# ---- Transcripts that survive a loss of power ------------------------------------------
+
+
+@asynccontextmanager
+async def store(disk: Disk, warned: list[str]) -> AsyncGenerator[TranscriptStore]:
+    def warn(agent_id: str, text: str) -> None:
+        warned.append(text)
+
+    store = TranscriptStore(DIRECTORY, disk.env(), warn, durable=True)
+    disk.files.make_directory(DIRECTORY)
+    writer = child("transcripts", transcript_writer, store, drain=5.0)
+    async with open_supervisor([writer]):
+        yield store
+
+
+async def records(sim: Sim, disk: Disk) -> None:
+    """Two agents say something, and each says how far it is in its meta."""
+    async with store(disk, []) as kept, trio.open_nursery() as nursery:
+
+        async def one(agent_id: str) -> None:
+            log = kept.open_log(agent_id)
+            for number in range(3):
+                log.append(AssistantMessage(f"{number} of {agent_id}"))
+                await log.flush()
+                disk.tell((agent_id, "said", number))
+                meta = AgentMeta(
+                    agent_id=agent_id, run_id="r-1", status="running", resumes=number
+                )
+                kept.write_meta(meta)
+                await kept.flush_meta(agent_id)
+                disk.tell((agent_id, "meta", number))
+            log.close()
+
+        nursery.start_soon(one, "a")
+        nursery.start_soon(one, "b")
+
+
+async def recorded(sim: Sim, disk: Disk) -> None:
+    warned: list[str] = []
+    async with store(disk, warned) as kept:
+        for agent_id in ("a", "b"):
+            told = {what: n for name, what, n in disk.told if name == agent_id}
+            transcript = await kept.load(agent_id)
+            messages = [] if transcript is None else transcript.messages
+            texts = [it.text for it in messages if isinstance(it, AssistantMessage)]
+            assert texts == [f"{n} of {agent_id}" for n in range(3)][: len(texts)]
+            assert len(texts) > told.get("said", -1)
+            meta = kept.read_meta(agent_id)
+            assert (-1 if meta is None else meta.resumes) >= told.get("meta", -1)
+    assert all("lines of the transcript could not be read" in it for it in warned)
+
+
+def test_a_durable_store_has_what_it_has_said_after_a_loss_of_power() -> None:
+    report = crash_everywhere(records, recorded)
+    assert report.points > 60
