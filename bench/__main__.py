@@ -6,11 +6,21 @@ import argparse
 import json
 from pathlib import Path
 
-from . import agents, capture, idle, messages, shells, stops, tasks, transcripts
+from . import (
+    agents,
+    capture,
+    idle,
+    messages,
+    shells,
+    stops,
+    tasks,
+    transcripts,
+    watching,
+)
 from ._case import Case, Result, run_case
 from ._report import describe_machine, format_table, to_json
 
-_THEMES = (messages, tasks, idle, shells, stops, capture, transcripts, agents)
+_THEMES = (messages, tasks, idle, shells, stops, capture, transcripts, agents, watching)
 
 
 def all_cases(*, small: bool) -> list[Case]:

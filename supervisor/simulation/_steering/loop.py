@@ -13,6 +13,7 @@ What has changed is told by one error.
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ except ImportError as error:
     raise UnsupportedTrio(str(error)) from error
 
 _run: Any = _loop
+_log = logging.getLogger(__name__)
 
 STRETCH = 32
 """After so many steps trio looks for input, signals and deadlines."""
@@ -65,6 +67,8 @@ class Scheduler(trio.abc.Instrument):
         """One for each job that a thread of trio's does for the run."""
         self.jobs_begun = 0
         """How many of them there have been."""
+        self.beside: list[trio.abc.Instrument] = []
+        """Who else watches the run; they change nothing in it."""
         self._jobs_ended = 0
         self._others = {*threading.enumerate()}  # Threads that are none of the run's.
         self._waiting: list[Task] = []
@@ -292,6 +296,84 @@ def lift_shields(tasks: Iterable[Task]) -> None:
             status = status._parent
 
 
+def is_entered(scope: trio.CancelScope) -> bool:
+    """Tell whether a task is inside of a scope."""
+    return scope._cancel_status is not None
+
+
+def is_told(task: Task) -> bool:
+    """Tell whether a task is cancelled and no shield stands before it."""
+    status: Any = task._cancel_status  # None of trio's first task, and after the end.
+    return status is not None and bool(status.effectively_cancelled)
+
+
+def tasks_in(scope: trio.CancelScope) -> list[tuple[Task, bool]]:
+    """Return all tasks inside of a scope that is entered, also behind shields; each with
+    whether it is inside as a whole, or itself has entered the scope, or one in it."""
+    found: list[tuple[Task, bool]] = []
+    inside: list[Any] = [scope._cancel_status]
+    for status in inside:
+        inside.extend(status._children)
+    if len(inside) == 1 and any(map(_sleeps, inside[0]._tasks)):
+        return []  # So `trio.sleep` ends, by a scope of its own.
+    statuses = {*map(id, inside)}
+    for status in inside:
+        for task in status._tasks:
+            nursery = task.parent_nursery
+            above = None if nursery is None else nursery.cancel_scope._cancel_status
+            found.append((task, id(above) in statuses))
+    return found
+
+
+def _sleeps(task: Task) -> bool:
+    code = trio.sleep_until.__code__
+    return any(frame.f_code is code for frame, _ in task.iter_await_frames())
+
+
+_hearing: dict[Any, list[Callable[[trio.CancelScope], object]]] = {}  # {runner: ...}
+_changing = threading.Lock()
+
+
+def on_cancel(hear: Callable[[trio.CancelScope], object]) -> Callable[[], None]:
+    """Call a function with each scope of the current run that is cancelled while it is
+    entered, but for those that are cancelled from outside already.
+
+    Returns what ends that.
+    """
+    runner = _run.GLOBAL_RUN_CONTEXT.runner
+    with _changing:
+        if not _hearing:
+            _run.CancelScope._cancel = _heard
+        _hearing.setdefault(runner, []).append(hear)
+
+    def stop() -> None:
+        with _changing:
+            _hearing[runner].remove(hear)
+            if not _hearing[runner]:
+                del _hearing[runner]
+            if not _hearing:
+                _run.CancelScope._cancel = _real_cancel
+
+    return stop
+
+
+_real_cancel: Any = getattr(_run.CancelScope, "_cancel", None)
+
+
+@trio.lowlevel.enable_ki_protection
+def _heard(scope: Any, *reason: Any) -> None:
+    status = scope._cancel_status
+    new = not (scope._cancel_called or status is None or status.effectively_cancelled)
+    _real_cancel(scope, *reason)
+    if new:
+        runner = getattr(_run.GLOBAL_RUN_CONTEXT, "runner", None)
+        for hear in _hearing.get(runner, ()):
+            try:
+                hear(scope)
+            except Exception:
+                _log.exception("a cancel could not be traced")
+
+
 def _waits_outside(runner: Any) -> bool:
     found = runner.io_manager.statistics()
     read = getattr(found, "tasks_waiting_read", 1)
@@ -421,7 +503,7 @@ def run(scheduler: Scheduler, fn: Any) -> None:
 def _steer(place: _Place, scheduler: Scheduler, fn: Any) -> None:
     place.scheduler = scheduler
     try:
-        trio.run(fn, clock=scheduler.clock, instruments=[scheduler])
+        trio.run(fn, clock=scheduler.clock, instruments=[scheduler, *scheduler.beside])
     except trio.TrioInternalError as error:
         if isinstance(error.__cause__, Abandoned):
             raise error.__cause__ from None
@@ -436,8 +518,8 @@ _USED = {
     "trio._core._run": "_r _ALLOW_DETERMINISTIC_SCHEDULING GLOBAL_RUN_CONTEXT",
     "Runner": "runq deadlines clock_autojump_threshold init_task main_task io_manager",
     "Task": "_abort_func _next_send _next_send_fn _attempt_abort _cancel_status _schedule_points",
-    "CancelStatus": "_scope _parent effectively_cancelled",
-    "CancelScope": "_cancel_status",
+    "CancelStatus": "_scope _parent _children _tasks effectively_cancelled",
+    "CancelScope": "_cancel_status _cancel_called _cancel",
 }
 
 _tested = False
@@ -451,6 +533,13 @@ def require_trio() -> None:
     global _tested
     if _tested:
         return
+    require_names()
+    _try()
+    _tested = True
+
+
+def require_names() -> None:
+    """Raise `UnsupportedTrio` if a private name is not there any more."""
     for holder, names in _USED.items():
         held = _run if "." in holder else getattr(_run, holder, None)
         fields = {it.name for it in getattr(held, "__attrs_attrs__", ())}
@@ -459,8 +548,6 @@ def require_trio() -> None:
                 raise UnsupportedTrio(f"{holder} has no {name}")
     if not hasattr(_MockClock(), "_virtual_base"):
         raise UnsupportedTrio("MockClock has no _virtual_base")
-    _try()
-    _tested = True
 
 
 class _Backwards(Scheduler):

@@ -119,6 +119,8 @@ class Driver(loop.Scheduler):
         self.steps = 0
         self.on_spawn: list[Callable[[Task, Task | None], object]] = []
         """Who is told of each new task, and of who has started it."""
+        self.on_note: list[Callable[[Entry], object]] = []
+        """Who is told of each line of the log."""
         self.on_time: list[Callable[[], object]] = []
         """Who is told that virtual time has gone on, before the first step then."""
         self.on_next: list[Callable[[Task], object]] = []
@@ -156,7 +158,10 @@ class Driver(loop.Scheduler):
 
     def note(self, kind: str, *fields: object) -> None:
         """Write a line of the log."""
-        self.log.append((self.clock.current_time(), kind, *fields))
+        entry = (self.clock.current_time(), kind, *fields)
+        self.log.append(entry)
+        for heard in self.on_note:
+            heard(entry)
 
     def at(self, time: float, fn: Callable[[], object]) -> Timer:
         """Call a function when virtual time has come to a point, and nobody can run."""

@@ -1,0 +1,342 @@
+"""Traces of simulated and of real runs, against what can be computed by hand."""
+
+from __future__ import annotations
+
+import csv
+import gc
+import io
+import json
+import threading
+import weakref
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import trio
+
+from actors import Context
+from supervisor.simulation import Sim, cancel_everywhere, simulate
+from supervisor.simulation.trace import (
+    Node,
+    Trace,
+    csv_text,
+    dot,
+    manifest,
+    mermaid,
+    supervision,
+    traced,
+    tree,
+)
+from supervisor.tree import child, open_supervisor
+
+
+async def deaf() -> None:
+    with trio.CancelScope(shield=True):
+        await trio.sleep(2)
+    await trio.sleep(9)
+
+
+async def quick() -> None:
+    await trio.sleep(99)
+
+
+async def tidy() -> None:
+    try:
+        await trio.sleep(99)
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.5)
+
+
+async def program(sim: Sim | None = None) -> None:
+    """After a second three tasks are cancelled; each ends in its own way."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(deaf)
+        nursery.start_soon(quick)
+        nursery.start_soon(tidy)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    if sim is not None:
+        sim.log("all have ended")
+
+
+def test_the_metrics_are_those_that_a_hand_computes() -> None:
+    """deaf is cancelled at 1 and told at 2, tidy is told at 1 and ends at 1.5."""
+    run, trace = traced(program)
+    assert run.error is None
+    assert trace.seconds == 2.0
+    tasks = {it.name: it for it in trace.tasks()}
+    # Begun and asleep; told; each that sleeps in a shield wakes once more.
+    assert {name: tasks[name].steps for name in ("main", "deaf", "quick", "tidy")} == {
+        "main": 3,
+        "deaf": 3,
+        "quick": 2,
+        "tidy": 3,
+    }
+    assert all(it.wake_ups == it.steps for it in tasks.values())
+    found = {
+        name: (it.requested, it.ended, it.latency, it.shielded, it.own_steps, it.whole)
+        for name, task in tasks.items()
+        for it in task.cancels
+    }
+    assert found == {
+        "quick": (1.0, 1.0, 0.0, 0.0, 1, True),
+        "tidy": (1.0, 1.5, 0.5, 0.5, 2, True),
+        "deaf": (1.0, 2.0, 1.0, 1.0, 2, True),
+        "main": (1.0, 2.0, 1.0, 0.0, 1, False),
+    }
+    # quick and tidy are told, tidy ends, deaf wakes, is told and ends, and main goes on.
+    assert [it.steps for it in trace.cancels()][-1] == 6
+    assert trace.row()["cancel_latency"] == 1.0
+    assert trace.row()["shielded"] == 1.5
+
+
+def test_the_trace_of_a_simulated_run_is_the_same_each_time() -> None:
+    texts = {traced(program, seed=3)[1].text("perfetto", {}) for _ in range(5)}
+    assert len(texts) == 1
+    assert traced(program, seed=3)[0].digest == simulate(program, seed=3).digest
+
+
+def require_format(told: dict[str, Any]) -> None:
+    """What the format of trace events asks for, and that spans nest."""
+    assert set(told) == {"traceEvents", "displayTimeUnit", "otherData"}
+    assert told["displayTimeUnit"] in ("ms", "ns")
+    spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    open_spans: dict[tuple[str, int], float] = {}
+    tracks = {it["tid"] for it in told["traceEvents"] if it["ph"] == "M"}
+    for event in told["traceEvents"]:
+        assert isinstance(event["name"], str) and event["pid"] == 1
+        assert event["tid"] in tracks
+        if event["ph"] == "M":
+            assert event["name"] in ("process_name", "thread_name")
+            assert isinstance(event["args"]["name"], str)
+            continue
+        assert event["ts"] >= 0
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+            spans[0].append((event["ts"], event["ts"] + event["dur"]))
+        elif event["ph"] == "i":
+            assert event["s"] in ("t", "p", "g")
+        else:
+            assert event["ph"] in ("b", "e") and event["cat"]
+            key = event["cat"], event["id"]
+            if event["ph"] == "b":
+                assert key not in open_spans
+                open_spans[key] = event["ts"]
+            else:
+                assert open_spans.pop(key) <= event["ts"]
+    assert open_spans == {}
+    # One task runs at a time, so no two steps of a run overlap.
+    ordered = sorted(spans[0])
+    for (_, ended), (begun, _) in pairwise(ordered):
+        assert ended <= begun
+
+
+@pytest.mark.parametrize("is_real", [False, True])
+def test_the_json_follows_the_rules_of_the_format(is_real: bool) -> None:
+    async def main() -> None:
+        with trio.move_on_after(0.02):
+            await program()
+
+    if is_real:
+        trace = Trace()
+        trio.run(main, instruments=[trace])
+    else:
+        _, trace = traced(program, seed=5)
+    told = json.loads(trace.text("perfetto"))
+    require_format(told)
+    assert told["otherData"]["trio"] == trio.__version__
+    names = [it["name"] for it in told["traceEvents"] if it["ph"] in "iX"]
+    assert {"spawn", "exit", "wake", "step", "cancel"} <= {*names}
+
+
+def test_the_faults_and_the_log_of_a_run_are_instants() -> None:
+    async def struck(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(quick)
+            sim.log("here")
+
+    report = cancel_everywhere(struck, schedules=1, max_points=1)
+    assert report.points == 1
+    run, trace = traced(struck, tape="cancel quick blocked 1")
+    assert len(run.faults) == 1
+    events = json.loads(trace.text("perfetto"))["traceEvents"]
+    told = {it["name"]: it["args"]["fields"] for it in events if "fields" in str(it)}
+    assert told["fault"][0] == "cancel quick blocked 1"
+    assert told["log"] == ["main", "'here'"]
+    (cancelling,) = trace.cancels()
+    assert (cancelling.own_steps, cancelling.whole) == (1, False)
+
+
+def test_a_real_run_is_measured() -> None:
+    async def spin() -> None:
+        deadline = trio.current_time() + 0.02
+        while trio.current_time() < deadline:
+            pass
+        await trio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spin)
+            nursery.start_soon(trio.lowlevel.checkpoint)
+
+    trace = Trace()
+    trio.run(main, instruments=[trace])
+    tasks = {it.name: it for it in trace.tasks()}
+    assert 0.02 <= tasks["spin"].longest <= tasks["spin"].busy
+    assert tasks["spin"].steps == 2
+    assert trace.seconds >= tasks["spin"].busy
+    assert trace.cancels() == []
+
+
+def test_no_task_is_kept_after_its_end() -> None:
+    trace = Trace()
+    ended: list[weakref.ref[Any]] = []
+
+    async def short() -> None:
+        ended.append(weakref.ref(trio.lowlevel.current_task()))
+        with trio.move_on_after(0):
+            await trio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(short)
+            nursery.start_soon(trio.sleep_forever)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        gc.collect()
+        assert [it() for it in ended] == [None, None, None]
+
+    trio.run(main, instruments=[trace])
+    assert len(trace.tasks()) >= 5
+
+
+def test_a_trace_may_begin_in_the_middle_of_a_run() -> None:
+    trace = Trace()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(quick)
+            await trio.testing.wait_all_tasks_blocked()
+            trio.lowlevel.add_instrument(trace)
+            await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    tasks = {it.name: it for it in trace.tasks()}
+    assert tasks["main"].steps == 2 and tasks["quick"].steps == 1
+    assert [it.task for it in trace.cancels()] == [
+        tasks["quick"].number,
+        tasks["main"].number,
+    ]
+    require_format(trace.perfetto())
+
+
+def test_runs_of_other_threads_are_not_heard() -> None:
+    inside, go = threading.Event(), threading.Event()
+    traces = [Trace(), Trace()]
+
+    async def waits() -> None:
+        with trio.CancelScope() as scope:
+            inside.set()
+            await trio.to_thread.run_sync(go.wait)
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+
+    other = threading.Thread(
+        target=lambda: trio.run(waits, instruments=[traces[0]]), daemon=True
+    )
+    other.start()
+    assert inside.wait(10)
+
+    async def cancels() -> None:
+        for _ in range(3):
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+
+    trio.run(cancels, instruments=[traces[1]])
+    go.set()
+    other.join(10)
+    assert [len(it.cancels()) for it in traces] == [1, 3]
+    # Nothing of it is left in trio.
+    assert trio.CancelScope._cancel.__module__ == "trio"
+
+
+def test_a_task_that_is_born_cancelled_is_so_from_its_birth() -> None:
+    async def late(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.cancel_scope.cancel()
+            nursery.start_soon(quick)
+
+    _, trace = traced(late)
+    (quick_task,) = (it for it in trace.tasks() if it.name == "quick")
+    (cancelling,) = quick_task.cancels
+    assert (cancelling.latency, cancelling.own_steps) == (0.0, 2)
+
+
+def test_the_tree_of_tasks_is_told_in_three_ways() -> None:
+    nodes = traced(program)[1].nodes()
+    (root,) = tree(nodes)
+    (main,) = (it for it in root["children"] if it["name"] == "main")
+    assert [it["name"] for it in main["children"]] == ["deaf", "quick", "tidy"]
+    ids = {it.name: it.id for it in nodes}
+    drawn = mermaid(nodes).splitlines()
+    assert drawn[0] == "graph TD"
+    assert f"  {ids['main']} --> {ids['deaf']}" in drawn
+    assert f'  "{ids["main"]}" -> "{ids["tidy"]}";' in dot(nodes).splitlines()
+
+
+def test_a_name_cannot_break_out_of_a_drawing() -> None:
+    nodes = [Node(id="a", name='x"]; end & "')]
+    assert '"x#quot;]; end #amp; #quot;"' in mermaid(nodes)
+    assert r'[label="x\"]; end & \""]' in dot(nodes)
+
+
+def test_the_tree_of_supervisors_is_read_from_their_events() -> None:
+    async def fails(ctx: Context[None]) -> None:
+        await trio.sleep(1)
+        raise LookupError
+
+    async def above(ctx: Context[None]) -> None:
+        async with open_supervisor([child("worker", fails)], name="pool"):
+            ctx.started()
+            await trio.sleep_forever()
+
+    async def main(sim: Sim) -> list[Any]:
+        told: list[Any] = []
+        async with open_supervisor([], name="top") as sup:
+            with sup.events.subscribe() as events:
+                spec = child("above", above, shutdown="infinity", kind="supervisor")
+                await sup.start_child(spec)
+                await trio.sleep(1.5)
+                told = events.drain()
+        return told
+
+    nodes = supervision(simulate(main).value)
+    (top,) = tree(nodes)
+    names = {it["name"]: it["children"] for it in top["children"]}
+    assert top["name"] == "top" and {*names} == {"above", "pool"}
+    assert [
+        (it["name"], it["began"], it["ended"], it["exit"]) for it in names["pool"]
+    ] == [("worker", 0.0, 1.0, "failed"), ("worker (2)", 1.0, None, "")]
+
+
+def test_a_row_has_the_manifest_and_is_csv() -> None:
+    rows = [
+        {**traced(program, seed=seed)[1].row(), **manifest(seed=seed)}
+        for seed in range(2)
+    ]
+    read = list(csv.DictReader(io.StringIO(csv_text(rows))))
+    assert [it["seed"] for it in read] == ["0", "1"]
+    assert {"python", "trio", "trio_supervisor", "command", "tasks"} <= {*read[0]}
+    assert csv_text([{"a": 1}, {"b": "x,y"}]) == 'a,b\n1,\n,"x,y"'
+
+
+def test_a_format_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(
+        ValueError, match="perfetto, mermaid, dot, json, csv; not 'svg'"
+    ):
+        traced(program)[1].text("svg")  # type: ignore[arg-type]
