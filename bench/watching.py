@@ -85,7 +85,11 @@ def _probe(calls: int) -> float:
 
 
 def _function(calls: int) -> float:
-    return _nanoseconds(calls, "call('a name', True)", lambda name, holds: None)
+    return _nanoseconds(calls, "call('a name', True)", _do_nothing)
+
+
+def _do_nothing(name: str, holds: object) -> None:
+    pass
 
 
 def _nanoseconds(calls: int, statement: str, call: object) -> float:

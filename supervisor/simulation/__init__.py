@@ -37,6 +37,7 @@ It needs nothing of this package but trio: any trio program will do.
 #   losses           what a crash may leave of a disk: pure
 # _public        the names say that they are from here
 # crash          a crash at each change of the disk, and recovery; imported by its name
+# trace          what the tasks of any run did, for Perfetto, as trees and as rows
 # network        streams and listeners in memory
 # _sockets       its sockets, for who asks trio for one
 
