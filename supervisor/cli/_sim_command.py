@@ -151,6 +151,29 @@ def replay(place: str, tape: str) -> int:
     return do(program, tape)
 
 
+@sim.command(short_help="Write down what its tasks do.")
+@_program
+@click.option("-o", "--output", metavar="FILE", help="Write it there, not to stdout.")
+@click.option(
+    "--format",
+    type=click.Choice(["perfetto", "mermaid", "dot", "json", "csv", "table"]),
+    default="perfetto",
+    show_default=True,
+    help="A timeline for ui.perfetto.dev, the tree of tasks, or what each task took.",
+)
+@click.option("--seed", metavar="N", type=int, default=0, help="Of the schedule.")
+@click.option("--tape", metavar="TAPE", help="A file of --save or its text, instead.")
+def trace(place: str, **options: Any) -> int:
+    """Run the program once, and write down when each task took its steps, who was
+    cancelled, and how long that took, in virtual time."""
+    from .sim import read_program
+    from .sim import trace as do
+
+    with refusing(ValueError):
+        program = read_program(place)
+    return do(program, **options)
+
+
 def _swept(sweep: Any, place: str, folder: str | None, options: dict[str, Any]) -> int:
     from .sim import read_program, tell
 

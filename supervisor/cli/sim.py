@@ -91,7 +91,7 @@ def tell(
 def replay(program: Program, tape: str) -> int:
     """Run a program by a tape, or a file that has one, and return the exit code."""
     try:
-        read = load(tape) if Path(tape).is_file() else Tape.parse(tape)
+        read = _read_tape(tape)
         run = simulate(program, tape=read)
     except (SimulationError, ValueError) as error:
         print(error, file=sys.stderr)
@@ -102,3 +102,30 @@ def replay(program: Program, tape: str) -> int:
     if run.error is not None:
         print(f"  {type(run.error).__name__}: {run.error}")
     return WRONG if run.error is not None or run.findings else CLEAN
+
+
+def trace(
+    program: Program, output: str | None, format: str, seed: int, tape: str | None
+) -> int:
+    """Run a program once, write its trace, and return the exit code."""
+    from ..simulation.trace import manifest, traced
+
+    try:
+        read = None if tape is None else _read_tape(tape)
+        run, trace = traced(program, seed=seed, tape=read)
+        about = manifest(seed=seed, tape=str(run.tape))
+        text = trace.table() if format == "table" else trace.text(format, about)
+        if output is None:
+            print(text)
+        else:
+            Path(output).write_text(text + "\n", encoding="utf-8")
+    except (SimulationError, ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    if run.error is not None:
+        print(f"{type(run.error).__name__}: {run.error}", file=sys.stderr)
+    return CLEAN if run.error is None else WRONG
+
+
+def _read_tape(tape: str) -> Tape:
+    return load(tape) if Path(tape).is_file() else Tape.parse(tape)

@@ -31,11 +31,12 @@ import attrs
 import trio
 from trio.lowlevel import Task
 
+from ._errors import TapeDoesNotFit
 from ._public import publish
 from ._steering import loop
 from ._steering.policies import Policy, policy_of
 from ._steering.run import Driver, Entry, Run, session
-from ._steering.simulate import Program, once, replayed
+from ._steering.simulate import Program, does_not_fit, once, replayed
 from ._steering.tape import Tape
 
 Format = Literal["perfetto", "mermaid", "dot", "json", "csv"]
@@ -383,10 +384,13 @@ class Trace(trio.abc.Instrument):
         }
 
     def table(self) -> str:
-        """Return what each task did as text, with times in seconds."""
+        """Return what each task did as text, with times in seconds, but for trio's own
+        tasks."""
         head = f"{'task':28} {'steps':>7} {'busy':>10} {'longest':>10} {'queued':>10}"
         lines = [f"{head} {'cancel':>10} {'steps':>6} {'shielded':>10}"]
         for it in self.tasks():
+            if it.name.startswith("<"):
+                continue
             worst = max(it.cancels, key=lambda one: one.latency, default=None)
             line = f"{it.name:28} {it.steps:7} {it.busy:10.6f} {it.longest:10.6f}"
             line += f" {it.queued:10.6f}"
@@ -445,7 +449,7 @@ class Trace(trio.abc.Instrument):
         at = self._steps[min(steps, len(self._steps)) - 1][3] if steps else self._start
         return self._micro(at)
 
-    def text(self, format: Format, about: Mapping[str, Any] | None = None) -> str:
+    def text(self, format: Format | str, about: Mapping[str, Any] | None = None) -> str:
         """Return the trace in a format: ``perfetto``, the tree of tasks as ``mermaid``,
         ``dot`` or ``json``, or the run as a row of ``csv``.
 
@@ -499,7 +503,7 @@ def traced(
     of it with its trace.
 
     The trace is in virtual time, and the same each time. The faults that struck and the
-    lines of `Sim.log` are instants in it.
+    lines of `Sim.log` are instants in it. Raises what `simulate` raises.
     """
     trace = Trace(virtual=True)
 
@@ -519,6 +523,8 @@ def traced(
         else:
             read = Tape.parse(tape) if isinstance(tape, str) else tape
             run, _ = replayed(program, read, listen=listen)
+            if misfit := does_not_fit(read, run):
+                raise TapeDoesNotFit(misfit)
     return run, trace
 
 

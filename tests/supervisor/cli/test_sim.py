@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -91,3 +92,34 @@ def test_the_exit_code_says_what_came_of_it(
     shown = capsys.readouterr()
     assert "Traceback" not in shown.out + shown.err
     assert shown.out + shown.err
+
+
+def test_a_trace_is_written_in_the_format_that_is_asked_for(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = f"{file}:program"
+    assert command(["sim", "trace", place, "-o", "trace.json", "--seed", "3"]) == 0
+    told = json.loads((tmp_path / "trace.json").read_text())
+    assert told["otherData"]["seed"] == 3
+    assert any(it["ph"] == "X" for it in told["traceEvents"])
+    capsys.readouterr()
+    for format, begin in (
+        ("mermaid", "graph TD"),
+        ("dot", "digraph"),
+        ("json", "["),
+        ("csv", "tasks,"),
+        ("table", "task "),
+    ):
+        assert command(["sim", "trace", place, "--format", format]) == 0
+        assert capsys.readouterr().out.startswith(begin)
+
+
+def test_a_trace_that_cannot_be_made_is_refused(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = f"{file}:program"
+    assert command(["sim", "trace", place, "-o", "no/such/trace.json"]) == 2
+    assert command(["sim", "trace", place, "--tape", "cancel nobody blocked 1"]) == 2
+    shown = capsys.readouterr().err
+    assert "no/such" in shown and "no point at which to cancel nobody" in shown
+    assert command(["sim", "trace", place, "--format", "svg"]) == 2
