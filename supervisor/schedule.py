@@ -36,7 +36,12 @@ from actors.text import clean_text, escape, escaped_line, one_line
 from ._delivery.outbox import Notification, Words
 from ._life.telling import Delivery
 from ._tasks.errors import RuntimeStopping
-from .tree._errors import ChildNotFound, SupervisorError, SupervisorStopping
+from .tree._errors import (
+    AlreadyStarted,
+    ChildNotFound,
+    SupervisorError,
+    SupervisorStopping,
+)
 from .tree._spec import child
 from .tree._supervisor import Supervisor
 
@@ -58,6 +63,8 @@ _LOOK_EVERY: Final = 60.0
 # A clock that is set back by less is waited for, so that no time comes twice; one
 # that is set back by more was wrong, as it is for cron.
 _CORRECTED: Final = timedelta(hours=3)
+
+_ID_ATTEMPTS: Final = 100
 
 
 @attrs.define(eq=False, repr=False)
@@ -177,18 +184,22 @@ async def start_schedule(
 ) -> Schedule:
     """See `Runtime.schedule`."""
     check_schedule(expression, prompt, zone, env.clock.now())
-    schedule = Schedule(root, f"c{env.ids.hex(8)}", expression, prompt, owner, zone)
-    # It belongs to one schedule: its failure is no reason to end anything else.
-    spec = child(
-        schedule.id, tell_times, schedule, env.clock, delivery, restart="temporary"
-    )
-    try:
-        await root.start_child(spec)
-    except SupervisorStopping as error:
-        raise RuntimeStopping(
-            "the runtime is stopping and starts no schedule"
-        ) from error
-    return schedule
+    for _ in range(_ID_ATTEMPTS):
+        schedule = Schedule(root, f"c{env.ids.hex(8)}", expression, prompt, owner, zone)
+        # It belongs to one schedule: its failure is no reason to end anything else.
+        spec = child(
+            schedule.id, tell_times, schedule, env.clock, delivery, restart="temporary"
+        )
+        try:
+            await root.start_child(spec)
+        except AlreadyStarted:
+            continue  # Another schedule has this id.
+        except SupervisorStopping as error:
+            raise RuntimeStopping(
+                "the runtime is stopping and starts no schedule"
+            ) from error
+        return schedule
+    raise SupervisorError(f"no free id was found in {_ID_ATTEMPTS} attempts")
 
 
 _publish(globals())

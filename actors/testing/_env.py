@@ -21,6 +21,7 @@ EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 _HOUR = 3600.0
 _JUMPS = {"back": -_HOUR, "ahead": _HOUR}
+_SHORT = 8  # Longer names come again in no lifetime.
 _EXTREMES = {"least": 0.0, "most": 1.0 - 2.0**-53}
 
 SEAMS: Mapping[str, Ways] = {
@@ -29,7 +30,7 @@ SEAMS: Mapping[str, Ways] = {
         "ahead": "it is set ahead by an hour",
     },
     "clock.suspend": {"suspend": "the machine has slept for an hour"},
-    "ids.hex": {"again": "it is the name that was given before"},
+    "ids.hex": {"again": "it is the short name that was given before"},
     "ids.uniform": {"least": "it is 0.0", "most": "it is just below 1.0"},
 }
 """What can go wrong by itself with each operation of the clock and of ids."""
@@ -71,7 +72,8 @@ class FakeIds(Ids):
 
     def hex(self, digits: int) -> str:
         """Return the next number in ``digits`` hexadecimal digits."""
-        if digits in self._last and goes_wrong(self.faults, "ids.hex"):
+        may_come_again = digits <= _SHORT and digits in self._last
+        if may_come_again and goes_wrong(self.faults, "ids.hex"):
             return self._last[digits]
         self.given += 1
         name = self._last[digits] = f"{self.given % 16**digits:0{digits}x}"

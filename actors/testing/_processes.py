@@ -287,6 +287,11 @@ class FakeProcess(Process):
         return self.leader.pid
 
     @property
+    def is_closed(self) -> bool:
+        """Whether its descriptors were given back."""
+        return self._closed
+
+    @property
     def has_living(self) -> bool:
         """Whether a process of it lives."""
         return bool(self._living)
