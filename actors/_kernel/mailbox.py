@@ -75,17 +75,22 @@ class _Next(Generic[T]):
     task is woken with the message itself.
     """
 
-    __slots__ = ("_mailbox",)
+    __slots__ = ("_begun", "_mailbox")
 
     def __init__(self, mailbox: Mailbox[T]) -> None:
         self._mailbox = mailbox
+        # `anext` with a default asks for it anew at each step.
+        self._begun: Generator[Any, Any, T] | None = None
 
     @enable_ki_protection
     def __await__(self) -> Generator[Any, Any, T]:
-        mailbox = self._mailbox
-        if mailbox._can_go_on():
-            return mailbox._take_next().__await__()
-        return mailbox._park(iterates=True).__await__()
+        if self._begun is None:
+            mailbox = self._mailbox
+            if mailbox._can_go_on():
+                self._begun = mailbox._take_next().__await__()
+            else:
+                self._begun = mailbox._park(iterates=True).__await__()
+        return self._begun
 
 
 class Mailbox(Generic[T]):

@@ -207,9 +207,12 @@ class Approvals:
 
     def _park(self, agent: _Asker, request: ToolRequest) -> _Parked:
         use = request.tool_use
+        approval_id = self._ids.hex(_ID_DIGITS)
+        while approval_id in self._parked:  # Or the other would wait for ever.
+            approval_id = self._ids.hex(_ID_DIGITS)
         parked = _Parked(
             Approval(
-                self._ids.hex(_ID_DIGITS),
+                approval_id,
                 request.agent_id,
                 request.agent_type,
                 use,
