@@ -220,7 +220,7 @@ class Search:
         limit: float = LIMIT,
     ) -> None:
         self.policy = policy
-        self.beat: Callable[[str], object] = _nobody
+        self.beat: Callable[[str], object] = nobody
         self._program = program
         self._limit = limit
         self._policy = policy_of(None if policy == EXHAUSTIVE else policy)
@@ -358,7 +358,7 @@ class Search:
         return attrs.evolve(told, failure=failure)
 
 
-def _nobody(_: str) -> None:
+def nobody(_: str) -> None:
     """Hear of a run."""
 
 
@@ -368,7 +368,7 @@ def smaller(
     kind: str,
     limit: float,
     error: Errors | None = None,
-    beat: Callable[[str], object] = _nobody,
+    beat: Callable[[str], object] = nobody,
 ) -> Tape:
     """Return the smallest tape found that fails as a run does, inside of a session."""
 

@@ -69,6 +69,10 @@ class SweepReport:
     """Under how many schedules."""
     arrivals: Sequence[str] = ()
     """How the faults arrived."""
+    again: int = 0
+    """In how many runs the shield of a target was ended that had been cancelled."""
+    pairs: Sequence[tuple[Fault, Fault]] = ()
+    """Which two faults were put into one run, the first and the second."""
 
     def __str__(self) -> str:
         """Return the table."""
@@ -82,6 +86,11 @@ class SweepReport:
         lines = [f"{head}, {counted(self.runs, 'run')}: {verdict}"]
         if self.skipped:
             lines.append(f"  {self.skipped} points were left out: max_points")
+        if self.again:
+            lines.append(f"  {counted(self.again, 'second cancel')} of a target")
+        if self.pairs:
+            one, other = self.pairs[0]
+            lines.append(f"  {counted(len(self.pairs), 'pair')}, as {one}, {other}")
         if self.never_fired:
             unfired = self.never_fired[0]
             lines.append(f"  {len(self.never_fired)} faults never fired, as {unfired}")

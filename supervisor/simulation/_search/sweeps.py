@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import attrs
 
@@ -15,9 +15,9 @@ from .._errors import NothingToStrike, ProgramFailed
 from .._steering.policies import policy_of
 from .._steering.run import LIMIT, Run, scattered, session
 from .._steering.simulate import Errors, Program, once
-from .._steering.tape import ARRIVALS, Arrival, Fault
+from .._steering.tape import ARRIVALS, Arrival, Fault, Tape
 from .again import parting_line, place_of, replay_line
-from .explore import require_equal, smaller
+from .explore import nobody, require_equal, smaller
 from .report import Row, SimulationFailed, SweepReport, wrong_in
 
 SHRUNK = 8
@@ -32,6 +32,9 @@ def cancel_everywhere(
     schedules: int = 3,
     max_points: int | None = None,
     limit: float = LIMIT,
+    twice: bool = False,
+    pairs: int = 0,
+    jobs: int = 1,
     check: bool = True,
 ) -> SweepReport:
     """Cancel each target at every point of a run, one in each run, and return what came
@@ -50,13 +53,20 @@ def cancel_everywhere(
       schedules: under how many schedules; the first is round robin.
       max_points: how many points to strike at most, drawn from all; the same each time.
       limit: virtual seconds after which a run is ended as a `Hang`.
+      twice: in further runs end each shield with a deadline under which a cancelled
+        target cleans up, at every point, as a deadline that comes early.
+      pairs: how many runs have a second fault after the first, at another target; both
+        are drawn from all points, the same each time. The report has which were tried.
+      jobs: in how many processes. A run that cannot be ended, as one that never awaits,
+        then costs one of them, and is told as a hang. It needs a system that can fork.
       check: raise SimulationFailed, which has the report, if something is wrong.
 
     Raises ProgramFailed if the program fails without any cancel, NothingToStrike if it
     has no target, and NotDeterministic.
     """
     _require_arrivals(arrivals)
-    sweep = _Sweep(program, "cancel", arrivals, targets, schedules, max_points, limit)
+    options = (schedules, max_points, limit, pairs, jobs, twice)
+    sweep = _Sweep(program, "cancel", arrivals, targets, *options)
     return sweep.done(check=check)
 
 
@@ -69,6 +79,8 @@ def raise_everywhere(
     schedules: int = 3,
     max_points: int | None = None,
     limit: float = LIMIT,
+    pairs: int = 0,
+    jobs: int = 1,
     check: bool = True,
 ) -> SweepReport:
     """Raise an error in each target at every point where it waits, one in each run, and
@@ -87,9 +99,8 @@ def raise_everywhere(
     _require_arrivals(arrivals)
     made = error()
     name = f"{type(made).__module__}:{type(made).__qualname__}"
-    sweep = _Sweep(
-        program, "raise", arrivals, targets, schedules, max_points, limit, error, name
-    )
+    options = (schedules, max_points, limit, pairs, jobs, False)
+    sweep = _Sweep(program, "raise", arrivals, targets, *options, error, name)
     return sweep.done(check=check)
 
 
@@ -100,6 +111,8 @@ def fault_everywhere(
     schedules: int = 3,
     max_points: int | None = None,
     limit: float = LIMIT,
+    pairs: int = 0,
+    jobs: int = 1,
     check: bool = True,
 ) -> SweepReport:
     """Let each call of an operation on the world go wrong, in each way in which it can,
@@ -116,7 +129,8 @@ def fault_everywhere(
     from it; a failed assert is. The other arguments and errors are those of
     `cancel_everywhere`.
     """
-    sweep = _Sweep(program, "fault", (), seams, schedules, max_points, limit)
+    options = (schedules, max_points, limit, pairs, jobs)
+    sweep = _Sweep(program, "fault", (), seams, *options)
     return sweep.done(check=check)
 
 
@@ -129,6 +143,41 @@ def _require_arrivals(arrivals: Sequence[str]) -> None:
 Key = tuple[str, str, str]
 """By what strikes are alike: the site, the arrival, and the kind of what is wrong."""
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@attrs.frozen
+class _Strike:
+    """What is to be done at one point."""
+
+    seed: int
+    fault: Fault
+    pairs: int = 0
+    """How many faults are to be added, each in a run of its own."""
+
+
+@attrs.frozen
+class _Struck:
+    """What came of one run, as a process can send it."""
+
+    seed: int
+    asked: tuple[Fault, ...]
+    """Its faults: one, or two."""
+    struck: Fault
+    """The last of them, with where and when it struck."""
+    fired: bool
+    tape: Tape
+    kind: str = ""
+    text: str = ""
+    """What was wrong; "" if nothing."""
+    lost: bool = False
+    """It could not be ended, and nothing is known of it but that."""
+
+    @property
+    def key(self) -> Key:
+        return self.struck.site, self.struck.arrival, self.kind
+
 
 @attrs.define
 class _Sweep:
@@ -139,43 +188,65 @@ class _Sweep:
     schedules: int
     max_points: int | None
     limit: float
+    pairs: int = 0
+    jobs: int = 1
+    twice: bool = False
     error: Errors | None = None
     name: str = ""
     """Of the error's class, as a tape has it."""
     runs: int = 0
-    found: dict[Key, Run] = attrs.Factory(dict[Key, Run])
-    """The first run of each kind: all would be much to keep."""
-    times: Counter[Key] = attrs.Factory(Counter[Key])
-    never: list[Fault] = attrs.Factory(list[Fault])
+    beat: Callable[[str], object] = nobody
+    """Hears of each run before it, with its tape."""
 
     def done(self, *, check: bool) -> SweepReport:
         """Do the sweep, and return its report or raise it."""
-        if self.schedules < 1:
-            raise ValueError(f"schedules must be at least 1, not {self.schedules}")
+        for name, least in (("schedules", 1), ("jobs", 1), ("pairs", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}")
         with session():
             todo = self._points()
             chosen = _some(todo, self.max_points)
-            for seed, fault in chosen:
-                self._strike(seed, fault)
-            rows = self._rows()
+            strikes = _with_pairs(chosen, self.pairs)
+            all_struck = [
+                it for each in self._each(strikes, self._strike, _lost) for it in each
+            ]
+            self.runs += len(all_struck)
+            wrong = [it for it in all_struck if it.text]
+            first = {it.key: it for it in reversed(wrong)}
+            times = Counter(it.key for it in wrong)
+            kept = [first[key] for key in dict.fromkeys(it.key for it in wrong)]
+            rows = [
+                *self._each(kept[:SHRUNK], self._shrunk, self._unshrunk),
+                *map(self._row, kept[SHRUNK:]),
+            ]
+            counts = [times[it.key] for it in kept]
+            rows = [
+                attrs.evolve(row, count=count)
+                for row, count in zip(rows, counts, strict=True)
+            ]
         report = SweepReport(
             kind=f"{self.kind} {self.name.rpartition(':')[2]}".strip(),
             rows=rows,
             points=len(chosen),
             runs=self.runs,
             skipped=len(todo) - len(chosen),
-            never_fired=self.never,
+            never_fired=[it.asked[-1] for it in all_struck if not it.fired],
             schedules=self.schedules,
             arrivals=list(
                 self.arrivals or dict.fromkeys(fault.arrival for _, fault in todo)
             ),
+            again=sum(it.asked[-1].kind == "again" for it in all_struck),
+            pairs=[
+                (it.asked[0], it.asked[1])
+                for it in all_struck
+                if len(it.asked) > 1 and it.asked[1].kind != "again"
+            ],
         )
-        if check and (rows or self.never):
+        if check and (rows or report.never_fired):
             raise SimulationFailed(report)
         return report
 
     def _once(self, seed: int, **options: Any) -> tuple[Run, list[Fault]]:
-        self.runs += 1
         pick = policy_of(None).start(seed)
         return once(self.program, pick, seed=seed, limit=self.limit, **options)
 
@@ -189,51 +260,149 @@ class _Sweep:
             _require_clean(run, seed)
             with scattered():
                 again, _ = self._once(seed)
+            self.runs += 2
             require_equal(run, again, partial(self._once, seed))
             found += [
-                (seed, attrs.evolve(fault, error=self.name))
-                for fault in faults
-                if names is None or any(fnmatchcase(fault.target, it) for it in names)
+                (seed, fault)
+                for fault in self._named(faults)
+                if _is_meant(fault, names)
             ]
         if not found:
             raise NothingToStrike(tuple(names or ()))
         return found
 
-    def _strike(self, seed: int, fault: Fault) -> None:
-        run, _ = self._once(seed, faults=[fault], error=self.error)
-        if not run.faults:
-            self.never.append(fault)
-        if wrong := wrong_in(run):
-            struck = run.faults[0] if run.faults else fault
-            key = struck.site, struck.arrival, wrong[0].kind
-            self.found.setdefault(key, run)
-            self.times[key] += 1
+    def _named(self, faults: Iterable[Fault]) -> list[Fault]:
+        return [
+            attrs.evolve(it, error=self.name if it.kind == "raise" else "")
+            for it in faults
+        ]
 
-    def _rows(self) -> list[Row]:
-        rows: list[Row] = []
-        for key, run in self.found.items():
-            site, arrival, kind = key
-            tape, parts = run.tape, ""
-            if len(rows) < SHRUNK:
-                tape = smaller(self.program, run, kind, self.limit, self.error)
-                parts = parting_line(self.program, run, tape, self.limit, self.error)
-            after = run.faults[0].after if run.faults else ""
-            text = "\n".join(it.text for it in wrong_in(run))
-            place = run.faults[0].place if run.faults else ""
-            rows.append(
-                Row(
-                    site,
-                    arrival,
-                    after,
-                    text,
-                    self.times[key],
-                    tape,
-                    replay=replay_line(self.program, tape),
-                    parts=parts,
-                    place=place or place_of(self.program),
-                )
-            )
-        return rows
+    def _strike(self, strike: _Strike) -> list[_Struck]:
+        """Put a fault in, and in further runs another one after it."""
+        seed, fault = strike.seed, strike.fault
+        count: list[tuple[str, tuple[str, ...]]] = []
+        if self.twice:
+            count.append(("again", ("blocked",)))
+        if strike.pairs:
+            count.append((self.kind, tuple(self.arrivals)))
+        run, points = self._run(seed, (fault,), count)
+        all_struck = [_struck(seed, (fault,), run)]
+        if not run.faults or all_struck[0].text:
+            return all_struck
+        again = [it for it in points if it.kind == "again"]
+        after = [
+            it
+            for it in self._named(points)
+            if it.kind != "again"
+            and it.step > run.faults[0].step
+            # A second cancel of one target is what comes again.
+            and (it.kind != "cancel" or it.target != fault.target)
+        ]
+        chance = Random(f"pairs {seed} {fault}")
+        drawn = chance.sample(after, min(strike.pairs, len(after)))
+        for second in (*again, *drawn):
+            run, _ = self._run(seed, (fault, second), ())
+            all_struck.append(_struck(seed, (fault, second), run))
+        return all_struck
+
+    def _run(
+        self, seed: int, faults: tuple[Fault, ...], count: Any
+    ) -> tuple[Run, list[Fault]]:
+        self.beat(str(Tape((), faults, seed)))
+        return self._once(seed, faults=faults, error=self.error, count=count)
+
+    def _shrunk(self, it: _Struck) -> Row:
+        """Return the row of a strike, with the smallest tape that was found."""
+        if it.lost:
+            return self._row(it)
+        run, _ = self._run(it.seed, it.asked, ())
+        limit, error = self.limit, self.error
+        tape = smaller(self.program, run, it.kind, limit, error, self.beat)
+        parts = parting_line(self.program, run, tape, limit, error)
+        return self._row(attrs.evolve(it, tape=tape), parts)
+
+    def _unshrunk(self, it: _Struck, doing: str, why: str) -> Row:
+        return self._row(it)
+
+    def _row(self, it: _Struck, parts: str = "") -> Row:
+        return Row(
+            it.struck.site,
+            it.struck.arrival,
+            it.struck.after,
+            it.text,
+            1,
+            it.tape,
+            replay=replay_line(self.program, it.tape),
+            parts=parts,
+            place=it.struck.place or place_of(self.program),
+        )
+
+    def _each(
+        self,
+        items: Sequence[Item],
+        do: Callable[[Item], Result],
+        lost: Callable[[Item, str, str], Result],
+    ) -> list[Result]:
+        """Do something with each item, in one process or in several; what a process was
+        doing that has died, or did not end, is ``lost``."""
+        jobs = min(self.jobs, len(items))
+        if self.jobs == 1 or not items:
+            return [do(it) for it in items]
+        from . import jobs as processes  # It needs much that most do not.
+
+        if not processes.can_fork():
+            raise ValueError("this system cannot fork: there is only one job")
+
+        def work(
+            number: int, done: int, beat: Callable[[str], object]
+        ) -> Iterator[tuple[int, Result]]:
+            self.beat = beat
+            for at in range(number + jobs * done, len(items), jobs):
+                yield at, do(items[at])
+
+        results: dict[int, Result] = {}
+        patience = processes.PATIENCE
+        for got in processes.in_processes(jobs, work, patience=patience):
+            if isinstance(got, processes.Lost):
+                at = got.number + jobs * got.done
+                results[at] = lost(items[at], got.doing, got.why)
+            else:
+                results[got[0]] = got[1]
+        return [results[at] for at in range(len(items))]
+
+
+def _is_meant(fault: Fault, names: Sequence[str] | None) -> bool:
+    return names is None or any(fnmatchcase(fault.target, it) for it in names)
+
+
+def _with_pairs(chosen: Sequence[tuple[int, Fault]], pairs: int) -> list[_Strike]:
+    """Say at which points another fault is to be added: each of some by chance gets as
+    many as the others, the same each time."""
+    more: Counter[int] = Counter()
+    if chosen:
+        places = Random("pairs").sample(range(len(chosen)), len(chosen))
+        more.update(places[number % len(places)] for number in range(pairs))
+    return [_Strike(*it, more[at]) for at, it in enumerate(chosen)]
+
+
+def _struck(seed: int, asked: tuple[Fault, ...], run: Run) -> _Struck:
+    struck = run.faults[-1] if run.faults else asked[-1]
+    fired = len(run.faults) == len(asked)
+    wrong = wrong_in(run)
+    if not wrong:
+        return _Struck(seed, asked, struck, fired, run.tape)
+    text = "\n".join(it.text for it in wrong)
+    return _Struck(seed, asked, struck, fired, run.tape, wrong[0].kind, text)
+
+
+def _lost(strike: _Strike, doing: str, why: str) -> list[_Struck]:
+    tape = Tape.parse(doing) if doing else Tape((), (strike.fault,), strike.seed)
+    asked = tape.faults or (strike.fault,)
+    text = f"Hang: it cannot be ended: {why}"
+    if strike.seed:
+        text += f"; under the schedule of seed {strike.seed}"
+    one = _Struck(strike.seed, asked, strike.fault, True, tape, "Hang", text, True)
+    return [one]
 
 
 def _require_clean(run: Run, seed: int) -> None:

@@ -286,6 +286,22 @@ def is_cancelled(scope: trio.CancelScope) -> bool:
     return status is not None and status.effectively_cancelled
 
 
+def shield_that_expires(task: Task, scope: trio.CancelScope) -> trio.CancelScope | None:
+    """Return the innermost shield under which a task waits inside of a scope that is
+    cancelled, if its deadline may end it; None if none keeps the cancel from it."""
+    if not scope.cancel_called:
+        return None
+    status: Any = task._cancel_status
+    while status is not None and status._scope is not scope:
+        inner: trio.CancelScope = status._scope
+        if inner.cancel_called:
+            return None
+        if inner.shield:
+            return inner if inner.deadline < inf else None
+        status = status._parent
+    return None
+
+
 def lift_shields(tasks: Iterable[Task]) -> None:
     """Let a cancel from outside reach all of these tasks."""
     for task in tasks:

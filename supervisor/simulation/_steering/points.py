@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 from trio.lowlevel import Task
@@ -39,7 +40,7 @@ class Count:
     ) -> None:
         self._driver = driver
         self._targets = targets
-        self._kind = kind
+        self._kind: Any = kind
         self._arrivals = arrivals
         self._points: list[tuple[Target, Fault]] = []
         self._numbers: Counter[tuple[str, str]] = Counter()
@@ -79,11 +80,12 @@ class Count:
             return
         self._numbers[target.name, arrival] += 1
         fault = Fault(
-            "raise" if self._kind == "raise" else "cancel",
+            self._kind,
             target.name,
             arrival,
             self._numbers[target.name, arrival],
             site=self._sites.get(target, ""),
+            step=self._driver.steps,
         )
         self._points.append((target, fault))
 
@@ -94,9 +96,16 @@ def arrives(arrival: str, own: bool) -> bool:
 
 
 def can_be_struck(target: Target, kind: str) -> bool:
-    """Tell whether a target has a point of a kind of fault just now."""
+    """Tell whether a target has a point of a kind of fault just now.
+
+    A second cancel (``again``) has one only while a target that was cancelled cleans up
+    under a shield with a deadline. It ends the shield, as the deadline might. Elsewhere
+    it would change nothing: a cancel of trio lasts.
+    """
     if not target.can_be_struck:
         return False
+    if kind == "again":
+        return loop.shield_that_expires(target.task, target.scope) is not None
     return kind == "cancel" or loop.can_throw(target.task)
 
 
@@ -167,6 +176,10 @@ class Strike:
         if fault.kind == "cancel":
             target.scope.cancel()
             driver.on_next.append(lambda task: self._listen(target, task))
+        elif fault.kind == "again":
+            shield = loop.shield_that_expires(target.task, target.scope)
+            assert shield is not None
+            shield.cancel()
         else:
             assert self._error is not None
             driver.thrown.append(self._error())

@@ -89,7 +89,10 @@ class Seams:
         if self.counting:
             site = sites.caller()
             for way in self.ways[operation]:
-                self.points.append(Fault("fault", operation, way, number, site=site))
+                step = self._driver.steps
+                self.points.append(
+                    Fault("fault", operation, way, number, site=site, step=step)
+                )
         fault = self._armed.get((operation, number))
         if fault is None:
             way = self._by_hand.get((operation, number), "")

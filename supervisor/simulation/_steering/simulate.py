@@ -128,11 +128,13 @@ def once(
         from .probes import listening
 
         heard = listening(driver, seams, seed if chance else 0)
-    strikes = [
-        Strike(driver, targets, it, error or _named(it))
-        for it in faults
+    strikes = {
+        it: Strike(driver, targets, it, error or _named(it))
+        # The later ones hear of a moment before the first one changes it: as they were
+        # counted.
+        for it in reversed(faults)
         if it.kind != "fault"
-    ]
+    }
 
     if listen is not None:
         listen(driver)
@@ -150,7 +152,8 @@ def once(
 
     with patches.listening(watch), heard as met:
         value, raised = steer(driver, main)
-    fired = [it.fired for it in strikes if it.fired is not None] + seams.fired
+    struck = [strikes[it].fired for it in faults if it in strikes]
+    fired = [*filter(None, struck), *seams.fired]
     run = Run(
         value=value,
         error=raised,
@@ -171,7 +174,7 @@ def once(
 
 
 def _named(fault: Fault) -> Errors | None:
-    if fault.kind == "cancel":
+    if fault.kind != "raise":
         return None
     module, _, name = fault.error.partition(":")
     kind = getattr(sys.modules.get(module), name, None)

@@ -38,7 +38,7 @@ class Deviation:
 class Fault:
     """What is done to a target of a run, and when."""
 
-    kind: Literal["cancel", "raise", "fault", "crash"]
+    kind: Literal["cancel", "again", "raise", "fault", "crash"]
     target: str
     """The call: the name of its function, with ``#2`` and so on from the second on. Of
     a ``fault`` the operation that goes wrong, as ``network.send``; of a ``crash`` the
@@ -74,7 +74,9 @@ class Fault:
             return (
                 f"crash at change {self.point} of the disk, {change} ({self.arrival})"
             )
-        what = f"cancel {self.target}"
+        what = f"{self.kind} {self.target}"
+        if self.kind == "again":
+            what = f"end the shield of {self.target}"
         if self.kind == "raise":
             what = f"raise {self.error.rpartition(':')[2]} in {self.target}"
         when = f"after step {self.step}" if self.step >= 0 else f"at point {self.point}"
@@ -87,7 +89,9 @@ def _is_kept(field: attrs.Attribute[Any], _: object) -> bool:
 
 _SEED = re.compile(r"seed (\d+)")
 _DEVIATION = re.compile(r"(\d+):(\d+)")
-_FAULT = re.compile(r"(cancel|raise|fault|crash) (\S+) (\S+) (\d+)(?: (\S+))?")
+_FAULT = re.compile(
+    r"(cancel|again|raise|fault|crash) (\S+) (\S+) (\d+)(?: (\S+))?"
+)
 
 
 @attrs.frozen
