@@ -45,6 +45,22 @@ _targets = click.option(
     multiple=True,
     help="Whom to strike, with *. Any number of times.  [default: all]",
 )
+_pairs = click.option(
+    "--pairs",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="How many runs get a second fault, drawn from all points.",
+)
+_jobs = click.option(
+    "--jobs",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="In how many processes. A run that never ends then costs one, and is told.",
+)
 
 
 @click.group("sim", short_help="Find what a cancel, an error or a schedule breaks.")
@@ -63,6 +79,11 @@ def sim() -> None:
 @_targets
 @_schedules
 @_max_points
+@click.option(
+    "--twice", is_flag=True, help="Also end each shield of a clean-up too early."
+)
+@_pairs
+@_jobs
 @_limit
 @_save
 def cancel(place: str, folder: str | None, **options: Any) -> int:
@@ -85,6 +106,8 @@ def cancel(place: str, folder: str | None, **options: Any) -> int:
 @_targets
 @_schedules
 @_max_points
+@_pairs
+@_jobs
 @_limit
 @_save
 def raise_(place: str, folder: str | None, named: str, **options: Any) -> int:
@@ -108,6 +131,8 @@ def raise_(place: str, folder: str | None, named: str, **options: Any) -> int:
 )
 @_schedules
 @_max_points
+@_pairs
+@_jobs
 @_limit
 @_save
 def fault(place: str, folder: str | None, **options: Any) -> int:

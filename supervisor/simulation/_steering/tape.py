@@ -89,9 +89,7 @@ def _is_kept(field: attrs.Attribute[Any], _: object) -> bool:
 
 _SEED = re.compile(r"seed (\d+)")
 _DEVIATION = re.compile(r"(\d+):(\d+)")
-_FAULT = re.compile(
-    r"(cancel|again|raise|fault|crash) (\S+) (\S+) (\d+)(?: (\S+))?"
-)
+_FAULT = re.compile(r"(cancel|again|raise|fault|crash) (\S+) (\S+) (\d+)(?: (\S+))?")
 
 
 @attrs.frozen
