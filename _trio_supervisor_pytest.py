@@ -241,7 +241,7 @@ def pytest_runtest_makereport(
     found = getattr(call.excinfo.value, "report", None)
     if type(call.excinfo.value).__name__ == "SimulationFailed" and found is not None:
         # An attribute of a report gets from a worker of xdist to who prints it.
-        outcome.get_result().sim_annotations = _plugin().github_lines(found)
+        outcome.get_result().sim_annotations = found.annotations()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -180,6 +180,8 @@ EXEMPT = {
     "supervisor/simulation/_search/swarm.py": "likewise",
     "supervisor/simulation/_search/jobs.py": "processes that simulate: outside of any run",
     "supervisor/simulation/_plugin.py": "what pytest does with tapes, and how long",
+    "supervisor/simulation/campaign.py": "a program's log, in real time, likewise",
+    "supervisor/simulation/doctor.py": "looks at what is installed, also in a new process",
     "supervisor/simulation/_search/again.py": "the path of a program, as a user writes it",
     "supervisor/simulation/_search/corpus.py": "tapes, which are files of the user's",
     "supervisor/simulation/trace.py": "measures real steps, and writes for its user",

@@ -5,12 +5,13 @@ What they do is in `sim`, which is loaded by the one that is called.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import click
 
-from ._values import refusing
+from ._values import deadline, duration, option, refusing
 
 _program = click.argument("place", metavar="FILE:FUNCTION")
 _save = click.option(
@@ -63,6 +64,32 @@ _jobs = click.option(
 )
 
 
+_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print what came of it as one JSON object."
+)
+_policy = click.option(
+    "--policy", metavar="NAME", default="portfolio", show_default=True
+)
+_jobs = click.option(
+    "--jobs",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="In how many processes.",
+)
+
+
+def _faults(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    return click.option(
+        "--faults",
+        metavar="KINDS",
+        default=default,
+        show_default=True,
+        help="swarm, none, or kinds with a comma, as in cancel,'raise OSError',network.*",
+    )
+
+
 @click.group("sim", short_help="Find what a cancel, an error or a schedule breaks.")
 def sim() -> None:
     """Run a trio program again and again, under schedules and faults that are decided.
@@ -70,7 +97,10 @@ def sim() -> None:
     FILE:FUNCTION names an async function that gets a Sim, as in pool.py:program.
 
     The exit code is 0 if nothing is wrong, 1 if something is, 2 for a mistake in the
-    call or a program that cannot be swept, and 3 if two runs of one tape differ.
+    call or a program that cannot be swept, 3 if two runs of one tape differ, and 4 if
+    the time was over before all was done.
+
+    Where GITHUB_ACTIONS is true, what is wrong is also told as annotations.
     """
 
 
@@ -86,11 +116,12 @@ def sim() -> None:
 @_jobs
 @_limit
 @_save
-def cancel(place: str, folder: str | None, **options: Any) -> int:
+@_json
+def cancel(place: str, folder: str | None, as_json: bool, **options: Any) -> int:
     """Run the program once for each moment at which one of its tasks can be cancelled."""
     from ..simulation import cancel_everywhere
 
-    return _swept(cancel_everywhere, place, folder, options)
+    return _swept(cancel_everywhere, place, folder, as_json, options)
 
 
 @sim.command("raise", short_help="Raise an error at every point.")
@@ -110,14 +141,19 @@ def cancel(place: str, folder: str | None, **options: Any) -> int:
 @_jobs
 @_limit
 @_save
-def raise_(place: str, folder: str | None, named: str, **options: Any) -> int:
+@_json
+def raise_(
+    place: str, folder: str | None, as_json: bool, named: str, **options: Any
+) -> int:
     """Run the program once for each moment at which what a task waits for can fail."""
     from ..simulation import raise_everywhere
     from .sim import read_error
 
     with refusing(ValueError, ImportError, of="--error"):
         error = read_error(named)
-    return _swept(partial(raise_everywhere, error=error), place, folder, options)
+    return _swept(
+        partial(raise_everywhere, error=error), place, folder, as_json, options
+    )
 
 
 @sim.command(short_help="Let each call of the network go wrong.")
@@ -135,12 +171,13 @@ def raise_(place: str, folder: str | None, named: str, **options: Any) -> int:
 @_jobs
 @_limit
 @_save
-def fault(place: str, folder: str | None, **options: Any) -> int:
+@_json
+def fault(place: str, folder: str | None, as_json: bool, **options: Any) -> int:
     """Run the program once for each call of sim.network() and each way in which it can
     go wrong."""
     from ..simulation import fault_everywhere
 
-    return _swept(fault_everywhere, place, folder, options)
+    return _swept(fault_everywhere, place, folder, as_json, options)
 
 
 @sim.command(short_help="Run it under many schedules.")
@@ -153,27 +190,37 @@ def fault(place: str, folder: str | None, **options: Any) -> int:
     show_default=True,
     help="How many schedules.",
 )
-@click.option("--policy", metavar="NAME", default="portfolio", show_default=True)
+@_policy
+@_faults("none")
+@_targets
+@_jobs
 @_limit
 @_save
-def explore(place: str, folder: str | None, **options: Any) -> int:
-    """Run the program under many schedules, without faults."""
+@_json
+def explore(place: str, folder: str | None, as_json: bool, **options: Any) -> int:
+    """Run the program under many schedules, and with --faults once more under each, with
+    a few faults."""
     from ..simulation import explore
 
-    return _swept(explore, place, folder, options)
+    return _swept(explore, place, folder, as_json, options)
 
 
 @sim.command(short_help="Run it once more, by a tape.")
 @_program
 @click.argument("tape")
-def replay(place: str, tape: str) -> int:
+@click.option(
+    "--diff", is_flag=True, help="Show it beside the nearest run found that passes."
+)
+@_limit
+@_json
+def replay(place: str, tape: str, diff: bool, limit: float, as_json: bool) -> int:
     """Run the program by a TAPE: a file that --save has written, or its text."""
     from .sim import read_program
     from .sim import replay as do
 
     with refusing(ValueError):
         program = read_program(place)
-    return do(program, tape)
+    return do(program, tape, limit=limit, diff=diff, as_json=as_json)
 
 
 @sim.command(short_help="Write down what its tasks do.")
@@ -199,7 +246,84 @@ def trace(place: str, **options: Any) -> int:
     return do(program, **options)
 
 
-def _swept(sweep: Any, place: str, folder: str | None, options: dict[str, Any]) -> int:
+@sim.command(short_help="Run it for minutes, under schedules and faults.")
+@_program
+@click.option(
+    "--time",
+    "seconds",
+    metavar="TIME",
+    type=option(duration),
+    default="1m",
+    show_default=True,
+    help="For how long, as in 30s, 10m or 2h.",
+)
+@click.option(
+    "--runs",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="How many runs are enough. Exit code 4 if there was no time for them.",
+)
+@click.option(
+    "--reach",
+    metavar="NAME",
+    multiple=True,
+    help="A probe that must have been true, with *. Exit code 4 if one never was. "
+    "Any number of times.",
+)
+@_policy
+@_faults("swarm")
+@_targets
+@_jobs
+@click.option(
+    "--patience",
+    metavar="SECONDS",
+    type=option(deadline),
+    default="60",
+    show_default=True,
+    help="Seconds of real time after which a run is given up, with its process.",
+)
+@click.option(
+    "--log",
+    metavar="FILE",
+    help="Write each run there as a line of JSON. If it is there, go on behind it.",
+)
+@_limit
+@_save
+@_json
+def campaign(place: str, folder: str | None, as_json: bool, **options: Any) -> int:
+    """Run the program under ever new schedules, and each once more with a few faults:
+    of each seed some kinds, by chance.
+
+    If nothing fails in N runs, less than 3/N of all runs do, at 95 %.
+    """
+    from .sim import campaign as do
+    from .sim import read_program
+
+    options["targets"] = options["targets"] or None
+    with refusing(ValueError):
+        program = read_program(place)
+    with refusing(ValueError, OSError):
+        return do(program, place, folder, as_json, options)
+    raise AssertionError
+
+
+@sim.command(short_help="Look whether the simulator works here.")
+@click.argument("place", metavar="[FILE:FUNCTION]", required=False)
+@_json
+def doctor(place: str | None, as_json: bool) -> int:
+    """Look whether this trio can be steered, runs are equal, and what no tape decides is
+    named; also for a program of yours."""
+    from .sim import doctor as do
+    from .sim import read_program
+
+    with refusing(ValueError):
+        program = None if place is None else read_program(place)
+    return do(program, as_json)
+
+
+def _swept(
+    sweep: Any, place: str, folder: str | None, as_json: bool, options: dict[str, Any]
+) -> int:
     from .sim import read_program, tell
 
     for name in ("targets", "seams"):
@@ -208,5 +332,11 @@ def _swept(sweep: Any, place: str, folder: str | None, options: dict[str, Any]) 
     with refusing(ValueError):
         program = read_program(place)
     with refusing(ValueError):
-        return tell(lambda: sweep(program, check=False, **options), place, folder)
+        return tell(
+            lambda: sweep(program, check=False, **options),
+            program,
+            place,
+            folder,
+            as_json,
+        )
     raise AssertionError

@@ -64,6 +64,15 @@ def deadline(text: str) -> float:
     return number
 
 
+def duration(text: str) -> float:
+    """Return the seconds of ``30s``, ``10m``, ``2h``, or of a number of seconds."""
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
+    number = _number(text if unit is None else text[:-1])
+    if not number:
+        raise ValueError(f"{text!r} is no time such as 30s, 10m or 2h")
+    return number * (unit or 1)
+
+
 def intensity(text: str) -> tuple[int, float]:
     """Return how many restarts there may be in how many seconds."""
     count, _, period = text.partition("/")

@@ -4,27 +4,37 @@ decided, and tell what is wrong."""
 from __future__ import annotations
 
 import importlib.util
-import shlex
+import json
+import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+import attrs
 
 from ..simulation import (
     Campaign,
+    Fault,
     NotDeterministic,
     Sim,
     SimulationError,
     SweepReport,
     Tape,
+    compare,
     load,
     save,
     simulate,
+    try_corpus,
 )
+
+if TYPE_CHECKING:
+    from ..simulation.campaign import Spent
 
 Program = Callable[[Sim], Awaitable[Any]]
 
-CLEAN, WRONG, USAGE, NOT_DETERMINISTIC = 0, 1, 2, 3
+CLEAN, WRONG, USAGE, NOT_DETERMINISTIC, SPENT = 0, 1, 2, 3, 4
 
 
 def read_program(place: str) -> Program:
@@ -64,44 +74,109 @@ def read_error(name: str) -> type[BaseException]:
 
 
 def tell(
-    make: Callable[[], SweepReport | Campaign], place: str, folder: str | None
+    make: Callable[[], SweepReport | Campaign],
+    program: Program,
+    place: str,
+    folder: str | None,
+    as_json: bool,
 ) -> int:
-    """Print what was found, keep its tapes in a folder, and return the exit code."""
+    """Print what was found, keep its tapes in a folder, and return the exit code.
+
+    The tapes that the folder has of this program are tried first.
+    """
     try:
-        report = make()
+        report = _kept(program, place, folder) or make()
     except NotDeterministic as error:
-        print(error)
-        return NOT_DETERMINISTIC
+        return _not_deterministic(error, as_json)
     except SimulationError as error:
         print(error, file=sys.stderr)
         return USAGE
-    print(report)
-    found = report.failures if isinstance(report, Campaign) else report.rows
-    if not found:
-        return CLEAN
-    again = ["trio-supervisor", "sim", "replay", place, str(found[0].tape)]
-    print(f"  again: {shlex.join(again)}")
-    if folder is not None:
+    return _report(report, as_json, place, folder)
+
+
+def _not_deterministic(error: NotDeterministic, as_json: bool) -> int:
+    if as_json:
+        _print_json({"difference": error.difference, "culprits": error.culprits})
+    else:
+        print(error)
+    return NOT_DETERMINISTIC
+
+
+def _report(
+    report: SweepReport | Campaign,
+    as_json: bool,
+    place: str,
+    folder: str | None,
+    whole: Spent | None = None,
+) -> int:
+    # A fault of a sweep that never struck is a fault of ours, and is told.
+    wrong = _found(report) or (isinstance(report, SweepReport) and report.never_fired)
+    tapes: list[str] = []
+    if folder is not None and _found(report):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        for path in save(report, folder):
+        tapes = save(report, folder, of=place)
+    if as_json:
+        _print_json({**_as_json(whole or report), "tapes": tapes})
+    else:
+        print(whole or report)
+        for path in tapes:
             print(f"  tape: {path}")
-    return WRONG
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in report.annotations():
+            print(line, file=sys.stderr if as_json else sys.stdout)
+    return WRONG if wrong else CLEAN
 
 
-def replay(program: Program, tape: str) -> int:
+def _found(report: SweepReport | Campaign) -> Sequence[Any]:
+    return report.failures if isinstance(report, Campaign) else report.rows
+
+
+def _kept(program: Program, place: str, folder: str | None) -> Campaign | None:
+    """Run the program by its tapes in a folder; return what came of it if some fail."""
+    if folder is None:
+        return None
+    report, misfits = try_corpus(program, folder, place)
+    for misfit in misfits:
+        print(misfit, file=sys.stderr)
+    return report if report.failed else None
+
+
+def replay(
+    program: Program, tape: str, *, limit: float, diff: bool, as_json: bool
+) -> int:
     """Run a program by a tape, or a file that has one, and return the exit code."""
     try:
         read = _read_tape(tape)
-        run = simulate(program, tape=read)
+        run = simulate(program, tape=read, limit=limit)
+        parting = compare(program, read, limit=limit) if diff else None
     except (SimulationError, ValueError) as error:
         print(error, file=sys.stderr)
         return USAGE
-    print(f"{read.words()}: {run.steps} steps, {run.seconds:g} virtual seconds")
-    for finding in run.findings:
-        print(f"  {finding.kind}: {finding.text}")
+    wrong = run.error is not None or bool(run.findings)
+    found = [f"{it.kind}: {it.text}" for it in run.findings]
     if run.error is not None:
-        print(f"  {type(run.error).__name__}: {run.error}")
-    return WRONG if run.error is not None or run.findings else CLEAN
+        found.append(f"{type(run.error).__name__}: {run.error}")
+    if as_json:
+        data: dict[str, Any] = {
+            "tape": str(run.tape),
+            "words": read.words(),
+            "digest": run.digest,
+            "steps": run.steps,
+            "seconds": run.seconds,
+            "wrong": found,
+        }
+        if diff:
+            data["parts"] = None if parting is None else _as_json(parting)
+        _print_json(data)
+        return WRONG if wrong else CLEAN
+    print(f"{read.words()}: {run.steps} steps, {run.seconds:g} virtual seconds")
+    for line in found:
+        print(f"  {line}")
+    if parting is not None:
+        print(parting.table())
+    elif diff:
+        print("  no run near to it passes" if wrong else "  it passes")
+    return WRONG if wrong else CLEAN
 
 
 def trace(
@@ -129,3 +204,64 @@ def trace(
 
 def _read_tape(tape: str) -> Tape:
     return load(tape) if Path(tape).is_file() else Tape.parse(tape)
+
+
+def campaign(
+    program: Program,
+    place: str,
+    folder: str | None,
+    as_json: bool,
+    options: dict[str, Any],
+) -> int:
+    """Run a program until the time is over, and return the exit code."""
+    from ..simulation.campaign import campaign as spend
+
+    def progress(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    reach: Sequence[str] = options.pop("reach")
+    try:
+        if again := _kept(program, place, folder):
+            return _report(again, as_json, place, folder)
+        spent = spend(program, name=place, tell=progress, **options)
+    except NotDeterministic as error:
+        return _not_deterministic(error, as_json)
+    except SimulationError as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    report = spent.campaign
+    code = _report(report, as_json, place, folder, spent)
+    unmet = [it for it in reach if not _is_reached(report, it)]
+    for name in unmet:
+        print(f"no probe {name!r} was ever true", file=sys.stderr)
+    return code or (SPENT if unmet or not spent.complete else CLEAN)
+
+
+def _is_reached(report: Campaign, name: str) -> bool:
+    met = [it for it in report.probes if fnmatchcase(it.name, name)]
+    return bool(met) and not any(it.missed for it in met)
+
+
+def doctor(program: Program | None, as_json: bool) -> int:
+    """Look whether the simulator works here, and return the exit code."""
+    from ..simulation.doctor import examine
+
+    checks = examine(program)
+    if as_json:
+        _print_json({"checks": [_as_json(it) for it in checks]})
+    for it in () if as_json else checks:
+        print(f"{'ok' if it.ok else 'NOT WELL':<8}  {it.what}: {it.told}")
+    if all(it.ok for it in checks):
+        return CLEAN
+    return WRONG if all(it.deterministic for it in checks) else NOT_DETERMINISTIC
+
+
+def _as_json(it: Any) -> dict[str, Any]:
+    def plain(_: object, __: object, value: Any) -> Any:
+        return str(value) if isinstance(value, (Tape, Fault)) else value
+
+    return attrs.asdict(it, value_serializer=plain)
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    print(json.dumps(data))

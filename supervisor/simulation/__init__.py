@@ -38,6 +38,8 @@ It needs nothing of this package but trio: any trio program will do.
 # _public        the names say that they are from here
 # crash          a crash at each change of the disk, and recovery; imported by its name
 # trace          what the tasks of any run did, for Perfetto, as trees and as rows
+# campaign       one program for minutes, with a log
+# doctor         whether it works here
 # network        streams and listeners in memory
 # _sockets       its sockets, for who asks trio for one
 
@@ -55,7 +57,8 @@ from ._errors import (
     UnsupportedTrio,
 )
 from ._public import publish as _publish
-from ._search.corpus import load, replay, save
+from ._search.again import Parting, compare
+from ._search.corpus import load, replay, save, try_corpus
 from ._search.explore import explore
 from ._search.report import Campaign, Failure, Row, SimulationFailed, SweepReport
 from ._search.sweeps import cancel_everywhere, fault_everywhere, raise_everywhere
@@ -86,6 +89,7 @@ __all__ = [
     "NotDeterministic",
     "NothingToStrike",
     "OneStep",
+    "Parting",
     "Policy",
     "Portfolio",
     "ProgramFailed",
@@ -102,6 +106,7 @@ __all__ = [
     "TapeDoesNotFit",
     "UnsupportedTrio",
     "cancel_everywhere",
+    "compare",
     "explore",
     "fault_everywhere",
     "load",
@@ -109,6 +114,7 @@ __all__ = [
     "replay",
     "save",
     "simulate",
+    "try_corpus",
 ]
 
 _publish(globals())

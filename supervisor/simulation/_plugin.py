@@ -23,7 +23,6 @@ from ._search import explore as exploring
 from ._search import sweeps
 from ._search.again import place_of, replay_line
 from ._search.corpus import load, save, try_corpus
-from ._search.github import github_lines as github_lines
 from ._search.report import Campaign, Failure, SimulationFailed, SweepReport, wrong_in
 from ._steering.run import LIMIT, session
 from ._steering.simulate import Errors, Program, does_not_fit, replayed

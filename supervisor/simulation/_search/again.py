@@ -13,7 +13,7 @@ from trio.lowlevel import Task
 
 from .._errors import Hang
 from .._steering import sites
-from .._steering.run import Driver, Run
+from .._steering.run import LIMIT, Driver, Run, session
 from .._steering.simulate import Errors, Program, replayed
 from .._steering.tape import Deviation, Tape
 from .._steering.targets import file_of
@@ -67,6 +67,11 @@ class Step:
     who: str
     where: str
     """From where it went on."""
+    when: float
+    """The virtual time."""
+
+    def __str__(self) -> str:
+        return f"{self.who}  {self.where}  {self.when:g} s" if self.who else ""
 
 
 @attrs.frozen
@@ -74,7 +79,8 @@ class Parting:
     """A run that fails, beside the nearest one found that passes."""
 
     step: int
-    """The first step that was another task's, or of which one run has none."""
+    """The first step that was another task's, or at another place or time, or of which
+    one run has none."""
     fails: Sequence[Step]
     """All steps of the run that fails."""
     passes: Sequence[Step]
@@ -87,9 +93,11 @@ class Parting:
         mine, other = (_at(it, self.step) for it in (self.fails, self.passes))
         ran = f"{mine.who} ran" if mine.who else "the run was over"
         instead = f"{other.who} did" if other.who else "it was over"
-        return (
-            f"at step {self.step} {ran}; {instead} in a run that passes ({self.tape})"
-        )
+        if mine.who == other.who:
+            ran = f"{mine.who} went on from {mine.where} at {mine.when:g} s"
+            instead = f"it did from {other.where} at {other.when:g} s"
+        beside = f"in a run that passes ({self.tape})"
+        return f"at step {self.step} {ran}; {instead} {beside}"
 
     def table(self, before: int = 3, after: int = 12) -> str:
         """Return both runs side by side, from a few steps before they part."""
@@ -98,9 +106,8 @@ class Parting:
         rows = [("step", "fails", f"passes: {self.tape}")]
         for step in range(first, last):
             both = [_at(it, step) for it in (self.fails, self.passes)]
-            left, right = (f"{it.who}  {it.where}".rstrip() for it in both)
-            mark = "" if both[0].who == both[1].who else " *"
-            rows.append((f"{step}{mark}", left, right))
+            mark = "" if both[0] == both[1] else " *"
+            rows.append((f"{step}{mark}", str(both[0]), str(both[1])))
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
         return "\n".join(
             f"{step:<{widths[0]}}  {left:<{widths[1]}}  {right}".rstrip()
@@ -109,7 +116,7 @@ class Parting:
 
 
 def _at(steps: Sequence[Step], number: int) -> Step:
-    return steps[number] if number < len(steps) else Step("", "")
+    return steps[number] if number < len(steps) else Step("", "", 0.0)
 
 
 def parting(
@@ -124,10 +131,25 @@ def parting(
         run, passes = _steps(program, near, limit, error)
         if not wrong_in(run):
             whose = zip(fails, passes, strict=False)
-            same = (at for at, (one, other) in enumerate(whose) if one.who != other.who)
-            step = next(same, min(len(fails), len(passes)))
+            others = (at for at, (one, other) in enumerate(whose) if one != other)
+            step = next(others, min(len(fails), len(passes)))
             return Parting(step, fails, passes, run.tape)
     return None
+
+
+def compare(
+    program: Program, tape: Tape | str, *, limit: float = LIMIT
+) -> Parting | None:
+    """Return the run of a tape that fails beside the nearest run found that passes.
+
+    That one has one decision less, or one deviation more. None if the tape does not
+    fail, or no such run passes.
+    """
+    if isinstance(tape, str):
+        tape = Tape.parse(tape)
+    with session():
+        run, _ = replayed(program, tape, limit=limit)
+        return parting(program, tape, limit) if wrong_in(run) else None
 
 
 def parting_line(
@@ -149,7 +171,8 @@ def _steps(
     def listen(driver: Driver) -> None:
         def begins(task: Task) -> None:
             where = sites.site(task) or "at its start"
-            steps.append(Step(driver.name(task) or "trio", where))
+            who = driver.name(task) or "trio"
+            steps.append(Step(who, where, driver.clock.current_time()))
 
         driver.on_next.append(begins)
 

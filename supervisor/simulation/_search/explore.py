@@ -369,14 +369,19 @@ def smaller(
     limit: float,
     error: Errors | None = None,
     beat: Callable[[str], object] = nobody,
+    site: str = "",
 ) -> Tape:
-    """Return the smallest tape found that fails as a run does, inside of a session."""
+    """Return the smallest tape found that fails as a run does, inside of a session; if
+    there is a ``site``, by a fault there."""
 
     def attempt(tape: Tape) -> Tape | None:
         beat(str(tape))
         again, _ = replayed(program, tape, limit=limit, error=error)
         wrong = wrong_in(again)
-        return again.tape if wrong and wrong[0].kind == kind else None
+        if not wrong or wrong[0].kind != kind:
+            return None
+        there = not site or any(it.site == site for it in again.faults)
+        return again.tape if there else None
 
     # A run that spins until it is ended takes as long as hundreds of others.
     budget = FEW if isinstance(run.error, Hang) else BUDGET

@@ -74,6 +74,12 @@ class SweepReport:
     pairs: Sequence[tuple[Fault, Fault]] = ()
     """Which two faults were put into one run, the first and the second."""
 
+    def annotations(self) -> list[str]:
+        """Return a line ``::error`` for each site, for GitHub to show at the user's line."""
+        from .github import github_lines
+
+        return github_lines(self)
+
     def __str__(self) -> str:
         """Return the table."""
         sites = len({row.site for row in self.rows})
@@ -148,6 +154,12 @@ class Campaign:
     probes: Sequence[Reach] = ()
     """What the probes of the program have told; first those that tell that something
     has never happened."""
+
+    def annotations(self) -> list[str]:
+        """Return a line ``::error`` for each failure, for GitHub to show at the user's line."""
+        from .github import github_lines
+
+        return github_lines(self)
 
     def __str__(self) -> str:
         """Return the failures as text."""

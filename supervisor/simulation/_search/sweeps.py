@@ -317,7 +317,8 @@ class _Sweep:
             return self._row(it)
         run, _ = self._run(it.seed, it.asked, ())
         limit, error = self.limit, self.error
-        tape = smaller(self.program, run, it.kind, limit, error, self.beat)
+        given = self.program, run, it.kind, limit, error, self.beat
+        tape = smaller(*given, site=it.struck.site)
         parts = parting_line(self.program, run, tape, limit, error)
         return self._row(attrs.evolve(it, tape=tape), parts)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +55,7 @@ def test_what_is_wrong_is_told_kept_and_replayed(
     shown = capsys.readouterr().out
     assert "held: a Lock is held by leak, which has ended; taken at leak.py:5" in shown
     assert (
-        "again: trio-supervisor sim replay leak.py:program 'cancel leak blocked 1'"
+        "replay: trio-supervisor sim replay leak.py:program 'cancel leak blocked 1'"
         in shown
     )
     tapes = sorted((tmp_path / "found").iterdir())
@@ -63,6 +66,11 @@ def test_what_is_wrong_is_told_kept_and_replayed(
         assert shown.startswith("round robin, cancel leak ")
         assert "held: a Lock" in shown
     assert command(["sim", "replay", f"{file}:program", "round robin"]) == 0
+    capsys.readouterr()
+    # What was kept is tried first.
+    assert command(["sim", "explore", f"{file}:program", "--save", "found"]) == 1
+    assert capsys.readouterr().out.startswith(f"tapes kept: {len(tapes)} runs")
+    assert command(["sim", "explore", f"{file}:alone", "--save", "found"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -82,6 +90,30 @@ def test_what_is_wrong_is_told_kept_and_replayed(
         (["raise", "{}:program", "--error", "len"], 2),
         (["raise", "{}:program", "--error", "lost.Error"], 2),
         (["explore", "{}:program", "--policy", "fair"], 2),
+        (["explore", "{}:program", "--faults", "cancel", "--seeds", "9"], 1),
+        (["explore", "{}:alone", "--faults", "cancel"], 2),
+        (["explore", "{}:alone", "--faults", "cancle"], 2),
+        (["campaign", "{}:program", "--time", "9s", "--runs", "40"], 1),
+        (
+            ["campaign", "{}:alone", "--time", "9s", "--runs", "9", "--faults", "none"],
+            0,
+        ),
+        (["campaign", "{}:alone", "--time", "0.1s", "--faults", "none"], 0),
+        (
+            ["campaign", "{}:alone", "--time=0.1s", "--runs=9999999", "--faults=none"],
+            4,
+        ),
+        (
+            "campaign {}:alone --time 9s --runs 3 --faults none --reach full".split(),
+            4,
+        ),
+        (["campaign", "{}:changes", "--time", "9s"], 3),
+        (["campaign", "{}:alone", "--time", "9s"], 2),
+        (["campaign", "{}:alone", "--time", "soon"], 2),
+        (["campaign", "{}:alone", "--log", "/no/where"], 2),
+        (["campaign", "{}:alone", "--log", "leak.py"], 2),
+        (["doctor", "{}:program"], 0),
+        (["doctor", "{}:changes"], 3),
     ],
     ids=lambda it: " ".join(it) if isinstance(it, list) else "",
 )
@@ -123,3 +155,132 @@ def test_a_trace_that_cannot_be_made_is_refused(
     shown = capsys.readouterr().err
     assert "no/such" in shown and "no point at which to cancel nobody" in shown
     assert command(["sim", "trace", place, "--format", "svg"]) == 2
+
+
+def test_each_command_can_be_read_by_a_program(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(*arguments: str) -> Any:
+        command(["sim", *arguments, "--json"])
+        return json.loads(capsys.readouterr().out)
+
+    (row, *_) = told("cancel", f"{file}:program")["rows"]
+    assert row.keys() >= {*"site arrival after error count replay tape".split()}
+    assert row["site"] == "leak.py:5 leak"
+    assert told("raise", f"{file}:program")["kind"] == "raise OSError"
+    assert told("explore", f"{file}:program", "--seeds", "3")["runs"] == 3
+    found = told("explore", f"{file}:program", "--faults", "cancel", "--save", "found")
+    assert found["failures"][0]["tape"].startswith("cancel leak ")
+    assert [Path(it).exists() for it in found["tapes"]] == [True]
+    again = told("replay", f"{file}:program", row["tape"], "--diff")
+    assert again["wrong"][0].startswith("held: a Lock")
+    assert again["parts"]["tape"] == "round robin"
+    spent = told("campaign", f"{file}:alone", "--time=9s", "--runs=9", "--faults=none")
+    assert spent["campaign"]["runs"] == spent["runs"] == 9
+    assert spent["complete"]
+    assert all(it["ok"] for it in told("doctor")["checks"])
+    assert "at line 1 of" in told("cancel", f"{file}:changes")["difference"]
+
+
+def test_a_run_is_shown_beside_one_that_passes(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(
+        ["sim", "replay", f"{file}:program", "cancel leak blocked 1", "--diff"]
+    )
+    shown = capsys.readouterr().out.splitlines()
+    head = next(it for it in shown if it.startswith("step"))
+    assert head.split() == ["step", "fails", "passes:", "round", "robin"]
+    assert any(" * " in it for it in shown)
+    assert command(["sim", "replay", f"{file}:program", "round robin", "--diff"]) == 0
+    assert "it passes" in capsys.readouterr().out
+
+
+def test_github_is_told_of_the_users_line(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert command(["sim", "cancel", f"{file}:program"]) == 1
+    (line, *_) = [
+        it for it in capsys.readouterr().out.splitlines() if it.startswith("::error")
+    ]
+    assert line.startswith(
+        "::error file=leak.py,line=5,title=cancel at leak.py%3A5 leak::"
+    )
+    assert command(["sim", "cancel", f"{file}:program", "--json"]) == 1
+    told = capsys.readouterr()
+    json.loads(told.out)
+    assert "::error" in told.err
+
+
+def test_the_doctor_says_what_was_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["sim", "doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"ok        versions: CPython {platform.python_version()}")
+    assert "the wall clock at doctor.py:" in shown
+    assert "NOT WELL" not in shown
+
+
+def test_the_doctor_names_what_is_not_well(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["sim", "doctor", f"{file}:changes"]) == 3
+    shown = capsys.readouterr().out
+    assert (
+        "NOT WELL  20 seeds of the program, twice: two runs of one tape differ" in shown
+    )
+
+
+# ---- Campaigns -------------------------------------------------------------------------
+
+
+def test_a_campaign_goes_on_behind_its_log(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where its last line was cut off; each run has a line, and is counted once."""
+    begin = ["sim", "campaign", f"{file}:program", "--time=60s", "--jobs=2"]
+    log = tmp_path / "log.jsonl"
+    assert command([*begin, "--runs=30", f"--log={log}"]) == 1
+    one = capsys.readouterr().out
+    assert one.startswith("campaign: 30 runs, ")
+    assert "replay: trio-supervisor sim replay leak.py:program '" in one
+    with log.open("a") as opened:
+        opened.write('{"seed": 9999, "dig')
+    assert command([*begin, "--runs=50", f"--log={log}"]) == 1
+    shown = capsys.readouterr().out
+    assert shown.startswith("campaign: 50 runs, ")
+    assert "30 of the runs were in the log before" in shown
+    head, *rows = [json.loads(line) for line in log.read_text().splitlines()]
+    assert head["program"] == f"{file}:program"
+    assert len(rows) == 50
+    seeds = [it["seed"] for it in rows if not it["faults"]]
+    assert len(seeds) == len(set(seeds)) >= 25
+    failed = [it for it in rows if it.get("wrong")]
+    assert f"{len(failed)} failed" in shown
+    assert command([*begin, "--faults=cancel", f"--log={log}"]) == 2
+    assert "has another campaign: faults 'swarm'" in capsys.readouterr().err
+
+
+def test_what_did_not_fail_is_told_with_its_bound(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [f"{file}:alone", "--time=60s", "--runs=300", "--faults=none"]
+    assert command(["sim", "campaign", *arguments]) == 0
+    shown = capsys.readouterr().out
+    assert "less than 0.01 of all runs fail (95 %)" in shown
+    assert re.search(r"\d+\.\d runs a second: \d+ s, 1 process", shown)
+
+
+def test_a_probe_that_must_be_reached_is_asked_for_by_name(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "probed.py").write_text(
+        "from actors.probe import sometimes\n"
+        "async def program(sim):\n"
+        "    sometimes('met', True)\n    sometimes('not met', False)\n"
+    )
+    begin = ["sim", "campaign", "probed.py:program", "--time=60s", "--runs=4"]
+    assert command([*begin, "--faults=none", "--reach=met"]) == 0
+    assert command([*begin, "--faults=none", "--reach=met", "--reach=*"]) == 4
+    assert "no probe '*' was ever true" in capsys.readouterr().err
+    assert command([*begin, "--faults=none", "--jobs=2", "--reach=met"]) == 0

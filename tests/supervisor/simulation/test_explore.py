@@ -283,6 +283,7 @@ def test_what_is_found_names_the_users_line() -> None:
     line = inspect.getsourcelines(race)[1] + 10
     assert failure.place == f"{__file__}:{line}"
     (row, *_) = cancel_everywhere(leaking, check=False).rows
+    assert row.tape.faults[0].site == row.site
     file, _, number = row.place.rpartition(":")
     assert file == __file__
     assert row.site == f"test_explore.py:{number} leak"

@@ -1,0 +1,259 @@
+"""A campaign: one program for minutes, in several processes, with a line for each run.
+
+    from supervisor.simulation.campaign import campaign
+
+    spent = campaign(program, seconds=600, jobs=4, log="nightly.jsonl")
+
+`trio-supervisor sim campaign` does likewise.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import count, filterfalse
+from typing import IO, Any
+
+import attrs
+
+from ._public import publish as _publish
+from ._search.explore import Search, Tally, Tried, tries
+from ._search.jobs import PATIENCE, can_fork
+from ._search.report import Campaign, Failure
+from ._steering.policies import Policy
+from ._steering.run import LIMIT
+from ._steering.simulate import Program
+from ._steering.tape import Tape
+
+__all__ = ["Spent", "campaign"]
+
+SCHEMA = 1
+"""Of the log; its first line has it."""
+
+FIRST = 50
+"""After so many runs there must have been a point for some fault."""
+
+EVERY = 10.0
+"""Seconds between two words about how it goes."""
+
+
+@attrs.frozen
+class Spent:
+    """What came of a campaign."""
+
+    campaign: Campaign
+    """All runs, with those that the log had before."""
+    seconds: float
+    """How long this part of it took, in real time."""
+    runs: int
+    """How many runs this part of it had."""
+    jobs: int
+    """In how many processes."""
+    complete: bool
+    """It had as many runs as were asked for."""
+
+    @property
+    def rate(self) -> float:
+        """How many runs there were in a second."""
+        return self.runs / self.seconds if self.seconds else 0.0
+
+    @property
+    def bound(self) -> float | None:
+        """With 95 % confidence less than this part of all runs fails, by the rule of
+        three; None if some have failed."""
+        if self.campaign.failed or not self.campaign.runs:
+            return None
+        return min(3 / self.campaign.runs, 1.0)
+
+    def __str__(self) -> str:
+        """Return the report of the campaign, and what it has cost."""
+        lines = [str(self.campaign)]
+        processes = "1 process" if self.jobs == 1 else f"{self.jobs} processes"
+        lines.append(
+            f"  {self.rate:.1f} runs a second: {self.seconds:.0f} s, {processes}"
+        )
+        if before := self.campaign.runs - self.runs:
+            lines.append(f"  {before} of the runs were in the log before")
+        if self.bound is not None:
+            lines.append(f"  less than {self.bound:.2g} of all runs fail (95 %)")
+        if not self.complete:
+            lines.append("  the time was over before all runs were done")
+        return "\n".join(lines)
+
+
+def campaign(
+    program: Program,
+    *,
+    seconds: float,
+    runs: int | None = None,
+    policy: Policy | str = "portfolio",
+    faults: str | Iterable[str] | None = "swarm",
+    targets: str | Iterable[str] | None = None,
+    jobs: int = 1,
+    limit: float = LIMIT,
+    patience: float = PATIENCE,
+    log: str | os.PathLike[str] | None = None,
+    name: str = "",
+    tell: Callable[[str], object] | None = None,
+) -> Spent:
+    """Run a program under ever new schedules and faults until the time is over, and
+    return what came of it. Nothing that is found is raised.
+
+    Args:
+      seconds: of real time.
+      runs: how many runs are enough. It is told whether there was time for them.
+      jobs: in how many processes. One that is silent for ``patience`` seconds of real
+        time is killed, its run is told as lost, and another one goes on.
+      log: a file to which each run is written as a line of JSON. If it is there, the
+        campaign goes on behind it.
+      name: what the log calls the program; by default its own name.
+      tell: gets a line now and then about how it goes.
+
+    The other arguments are those of `explore`. Raises NotDeterministic, NothingToStrike
+    if the program has no point for any fault, and ValueError for a log of another
+    campaign.
+    """
+    search = Search(program, policy, faults, targets, limit)
+    tally = Tally(program)
+    began = time.monotonic()
+    called = name or getattr(program, "__qualname__", "program")
+    kinds = faults if faults is None or isinstance(faults, str) else [*faults]
+    whole = targets if targets is None or isinstance(targets, str) else [*targets]
+    head = {
+        "schema": SCHEMA,
+        "program": called,
+        "policy": str(policy),
+        "faults": kinds,
+        "targets": whole,
+    }
+    with _opened(log, head, tally) as (write, seen):
+        before, told = tally.runs, began
+        wanted = None if runs is None else max(runs - before, 0)
+        numbers = _until(began + seconds, filterfalse(seen.__contains__, count()))
+        silence = patience if can_fork() else None
+        stream: Any = tries(search, numbers, jobs, silence) if wanted != 0 else ()
+        for tried in stream:
+            tally.add(tried)
+            write(_line(tried))
+            now = time.monotonic()
+            if tell is not None and now - told >= EVERY:
+                told = now
+                tell(f"{now - began:.0f} s: {tally.runs} runs, {tally.failed} failed")
+            if tally.runs - before == FIRST:
+                search.require_points(tally)
+            if wanted is not None and tally.runs - before >= wanted:
+                stream.close()
+                break
+    search.require_points(tally)
+    return Spent(
+        campaign=tally.campaign("campaign"),
+        seconds=time.monotonic() - began,
+        runs=tally.runs - before,
+        jobs=jobs,
+        complete=runs is None or tally.runs >= runs,
+    )
+
+
+def _until(deadline: float, numbers: Iterable[int]) -> Iterator[int]:
+    for number in numbers:
+        if time.monotonic() >= deadline:
+            return
+        yield number
+
+
+# ---- The log -------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(
+    log: str | os.PathLike[str] | None, head: dict[str, Any], tally: Tally
+) -> Generator[tuple[Callable[[dict[str, Any]], object], set[int]]]:
+    """Open the log and add what it has to the tally; give what writes a line, and the
+    seeds that it has."""
+    if log is None:
+        yield (lambda _: None), set()
+        return
+    with open(log, "a+", encoding="utf-8") as file:
+        seen = _read(file, head, tally)
+
+        def write(data: dict[str, Any]) -> None:
+            file.write(json.dumps(data) + "\n")
+
+        yield write, seen
+
+
+def _read(file: IO[str], head: dict[str, Any], tally: Tally) -> set[int]:
+    file.seek(0)
+    text = file.read()
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:  # The end of a line that was cut off by a crash.
+        file.truncate(len(whole.encode()))
+    lines = whole.splitlines()
+    if not lines:
+        file.write(json.dumps(head) + "\n")
+        return set()
+    try:
+        found = json.loads(lines[0])
+        differ = [it for it in head if found.get(it) != head[it]]
+        if differ:
+            was = ", ".join(f"{it} {found.get(it)!r}" for it in differ)
+            raise ValueError(
+                f"{file.name} has another campaign: {was}; name a new file"
+            )
+        rows = [_tried(json.loads(line)) for line in lines[1:]]
+    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{file.name} is no log of a campaign: {error}") from error
+    for row in rows:
+        tally.add(row)
+    return {it.seed for it in rows}
+
+
+def _line(tried: Tried) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "seed": tried.seed,
+        "digest": tried.digest,
+        "steps": tried.steps,
+        "seconds": tried.seconds,
+        "faults": [str(it) for it in tried.struck],
+        "missed": tried.missed,
+    }
+    if tried.probes:
+        data["probes"] = [attrs.astuple(it) for it in tried.probes]
+    if tried.kind:
+        data |= {"wrong": tried.wrong, "kind": tried.kind, "lost": tried.lost}
+    if found := tried.failure:
+        tape = str(found.tape)
+        more = {"replay": found.replay, "parts": found.parts, "place": found.place}
+        data["failure"] = {"tape": tape, **more}
+    return data
+
+
+def _tried(data: dict[str, Any]) -> Tried:
+    failure: Failure | None = None
+    if it := data.get("failure"):
+        tape = Tape.parse(it.pop("tape"))
+        failure = Failure(data["seed"], data["wrong"], tape, **it)
+    probes: tuple[Any, ...] = ()
+    if data.get("probes"):
+        from ._steering.probes import Met  # They were asked for.
+
+        probes = tuple(Met(*it) for it in data["probes"])
+    return Tried(
+        seed=data["seed"],
+        digest=data["digest"],
+        steps=data["steps"],
+        seconds=data["seconds"],
+        struck=Tape.parse(", ".join(data["faults"])).faults,
+        missed=data["missed"],
+        wrong=data.get("wrong", ""),
+        kind=data.get("kind", ""),
+        failure=failure,
+        lost=data.get("lost", False),
+        probes=probes,
+    )
+
+
+_publish(globals())
