@@ -255,6 +255,7 @@ class _Sweep:
         if self.targets is not None:
             names = [self.targets] if isinstance(self.targets, str) else [*self.targets]
         found: list[tuple[int, Fault]] = []
+        called: set[str] = set()
         for seed in range(self.schedules):
             run, faults = self._once(seed, count=[(self.kind, tuple(self.arrivals))])
             _require_clean(run, seed)
@@ -262,13 +263,15 @@ class _Sweep:
                 again, _ = self._once(seed)
             self.runs += 2
             require_equal(run, again, partial(self._once, seed))
+            called.update(fault.target for fault in faults)
             found += [
                 (seed, fault)
                 for fault in self._named(faults)
                 if _is_meant(fault, names)
             ]
         if not found:
-            raise NothingToStrike(tuple(names or ()))
+            what = _no_call(called, names or []) if self.kind == "fault" else ""
+            raise NothingToStrike(tuple(names or ()), what)
         return found
 
     def _named(self, faults: Iterable[Fault]) -> list[Fault]:
@@ -404,6 +407,14 @@ def _lost(strike: _Strike, doing: str, why: str) -> list[_Struck]:
         text += f"; under the schedule of seed {strike.seed}"
     one = _Struck(strike.seed, asked, strike.fault, True, tape, "Hang", text, True)
     return [one]
+
+
+def _no_call(called: set[str], names: list[str]) -> str:
+    if called:
+        known = ", ".join(sorted(called))
+        text = f"no operation that is called has one of the names {', '.join(names)}"
+        return f"{text}; there are {known}"
+    return "nothing is called that can go wrong: use `sim.network()` or `sim.env()`"
 
 
 def _require_clean(run: Run, seed: int) -> None:

@@ -10,6 +10,7 @@ import trio
 from actors.testing import Program
 from supervisor.simulation import (
     Deadlock,
+    NothingToStrike,
     Sim,
     SimulationFailed,
     cancel_everywhere,
@@ -29,10 +30,31 @@ async def spawns(sim: Sim) -> None:
         await tree.aclose()
 
 
+async def reads(sim: Sim) -> None:
+    tree = await sim.env({"x": "out"}).processes.spawn(
+        ["x"], cwd=None, env={}, marker="M"
+    )
+    while await tree.receive():
+        pass
+
+
 def test_each_start_of_a_process_may_fail_with_each_error_that_it_may_raise() -> None:
     report = fault_everywhere(spawns, seams="processes.spawn", schedules=1)
     assert report.points == 2 * 7
     assert set(report.arrivals) == {*ERRORS, "slow", "reused"}
+
+
+def test_a_sweep_of_nothing_says_what_there_is() -> None:
+    with pytest.raises(
+        NothingToStrike, match=r"names proceses\.\*; there are process\.r"
+    ):
+        fault_everywhere(reads, seams="proceses.*", schedules=1)
+
+    async def program(sim: Sim) -> None:
+        await trio.lowlevel.checkpoint()
+
+    with pytest.raises(NothingToStrike, match="nothing is called"):
+        fault_everywhere(program, schedules=1)
 
 
 def test_a_fault_names_the_line_of_the_program_that_has_called() -> None:
