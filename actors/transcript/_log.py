@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from ..agent._events import Message
+from ..agent._events import Message, UserMessage
 from ..env import Files
 from ._reading import LINE_LIMIT, Transcript, read_transcript
 from ._records import Unrecorded, dump, encode
@@ -145,6 +145,8 @@ class TranscriptLog:
     lines: deque[bytes] = attrs.field(factory=deque[bytes], init=False)
     """Not yet in the file, oldest first."""
     written: Written = attrs.field(factory=Written, init=False)
+    heard: str = attrs.field(default="", init=False)
+    """The id of the last record of a message that somebody has sent."""
     follows_file: bool = attrs.field(default=False, init=False)
     """Whether the first one follows what was in the file before, at which nobody has
     looked yet."""
@@ -211,6 +213,8 @@ class TranscriptLog:
             )
             return
         self._add(rest)
+        if type(message) is UserMessage and message.origin == "message":
+            self.heard = f"{self._name}-{self._appended:012x}"
 
     async def flush(self) -> None:
         """Wait until all that was appended is in the file, or an attempt to put it
@@ -255,6 +259,7 @@ class TranscriptLog:
         self._on_written = on_written
         self._tail = b',"cwd":%b,"session":%b}\n' % (_fact(cwd), _fact(session))
         if after is not None:
+            self.heard = after.last_heard
             self._parent = _fact(after.leaf).decode()
             self._newest = max(self._newest, after.newest)
 

@@ -14,7 +14,7 @@ import attrs
 
 from .._kernel.checks import check_all, check_type
 from .._kernel.status import TaskStatus
-from ._records import dump
+from ._records import LONGEST_ID, dump
 
 META_LIMIT: Final = 4 * 2**20
 """Bytes of a meta; what is larger is neither written nor read. A full inbox has
@@ -86,6 +86,10 @@ class AgentMeta:
     """The money that is left likewise."""
     messages: tuple[tuple[str, str | None], ...] = ()
     """The messages that it has not read, each with its sender, in order."""
+    heard: str | None = None
+    """The id of the record of the last message that it had read by then, "" if it had
+    read none. So those that it has read since, before its program died, are not read
+    once more. None means that nobody knows."""
 
 
 _NAMES: Final = {"tools": _TOOLS, "disallowed_tools": _TOOLS, "above": _DEPTH}
@@ -197,6 +201,8 @@ def _check(meta: AgentMeta) -> None:
         _refuse("run_id", meta.run_id, f"an id and a number up to {MOST_RESUMES:,}")
     if meta.status not in _STATUSES:
         _refuse("status", meta.status, f"one of {', '.join(sorted(_STATUSES))}")
+    if meta.heard is not None and len(meta.heard) > LONGEST_ID:
+        _refuse("heard", meta.heard, "the id of a record")
     if meta.permission_mode is not None and len(meta.permission_mode) > _MODE:
         _refuse("permission_mode", meta.permission_mode, "the name of a mode")
     if meta.cwd is not None and (

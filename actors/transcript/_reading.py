@@ -71,6 +71,14 @@ class Transcript:
     missing: int = 0
     """How many messages are known to be missing between the others. Each such
     place has a message that says so."""
+    heard: Sequence[tuple[str, UserMessage]] = ()
+    """The messages among them that somebody has sent, each with the id of its
+    record."""
+
+    @property
+    def last_heard(self) -> str:
+        """The id of the last of these; "" if there is none."""
+        return self.heard[-1][0] if self.heard else ""
 
 
 @attrs.define(eq=False)
@@ -384,6 +392,11 @@ def _read_chain(
         newest=chain.newest,
         skipped=chain.skipped,
         missing=chain.missing,
+        heard=[
+            (uuid, said)
+            for uuid, said in zip(chain.ids, chain.said, strict=True)
+            if type(said) is UserMessage and said.origin == "message"
+        ],
     )
 
 

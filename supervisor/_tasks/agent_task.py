@@ -47,6 +47,7 @@ class AgentTask(Task, AgentReport):
         "budget",
         "depth",
         "early",
+        "heard",
         "history",
         "home",
         "is_interrupted",
@@ -98,6 +99,9 @@ class AgentTask(Task, AgentReport):
         self.revival: Revival | None = None
         # Whether the end of the runtime has stopped it, and nobody before.
         self.is_interrupted = False
+        # The id of the record of the last message that it has read, while no run of
+        # it has the transcript open; None if nobody knows.
+        self.heard: str | None = ""
         # The messages that nobody had read at its end.
         self.left: list[UserMessage] = []
         self.budget = None

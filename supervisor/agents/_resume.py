@@ -140,9 +140,12 @@ class Resumes:
                 run_id=stored.run_id,
                 resumes=stored.resumes,
                 messages=stored.messages,
+                heard=stored.heard,
             )
         recipe = self._recipe(wanted, meta, before)
         transcript = await self._load(agent_id)
+        if transcript is not None:
+            meta = _without_heard(meta, transcript.heard)
         revival = Revival(meta, transcript)
         history = _history(meta, transcript)
         task = self._exchange(revival, before, recipe, history, wanted.message)
@@ -382,6 +385,21 @@ def _left(meta: AgentMeta) -> list[UserMessage]:
         UserMessage(text, origin="message", sender=sender)
         for text, sender in meta.messages
     ]
+
+
+def _without_heard(
+    meta: AgentMeta, heard: Sequence[tuple[str, UserMessage]]
+) -> AgentMeta:
+    """Return ``meta`` without the messages that the agent has read since that was
+    written: its program died when the transcript had them, and the meta still did."""
+    ids = ["", *(record for record, _ in heard)]
+    if meta.heard not in ids:
+        return meta  # One read twice is better than one lost.
+    waiting = [*meta.messages]
+    for _, message in heard[ids.index(meta.heard) :]:
+        if waiting[:1] == [(message.text, message.sender)]:
+            del waiting[0]
+    return attrs.evolve(meta, messages=tuple(waiting))
 
 
 def check_kept(meta: AgentMeta, messages: tuple[tuple[str, str | None], ...]) -> None:

@@ -128,6 +128,8 @@ class Agents:
             task.above = (*parent.above, parent.recipe.type)
         if task.revival is not None:
             task.above = tuple(dict.fromkeys((*task.revival.meta.above, *task.above)))
+            read = task.revival.transcript
+            task.heard = task.revival.meta.heard if read is None else read.last_heard
         above = self.policy.permissions.mode if parent is None else parent.mode
         task.mode = resolve_mode(agent.permission_mode, above)
         if agent.permission_mode is not None and task.mode != read_mode(
@@ -205,7 +207,7 @@ class Agents:
             task.agent_host = None
             task.waiting = None
             self.approvals.close(task.task_id, "the run of the agent has ended")
-            log, task.transcript = task.transcript, None
+            log, task.transcript, task.heard = task.transcript, None, log.heard
             log.close()
 
     def _hooks_of(self, task: AgentTask) -> Hooks:
@@ -313,6 +315,7 @@ class Agents:
             tokens_left=tokens,
             cost_left=cost,
             messages=tuple((message.text, message.sender) for message in unread),
+            heard=task.heard if task.transcript is None else task.transcript.heard,
         )
 
 

@@ -195,6 +195,7 @@ WRONG: dict[str, list[Any]] = {
     "shutdown": [-1, None, True, 10**400],
     "tokens_left": [-1, True, 1.0, 10**4_000],
     "cost_left": [-1, True, 10**400, "free"],
+    "heard": ["x" * 201, 5, ["x"], True],
     "messages": [
         None,
         "hello",

@@ -4,6 +4,7 @@ runtime goes on with it: the messages that it was sent, and what bounds it."""
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -129,6 +130,36 @@ async def test_messages_wait_through_any_number_of_programs() -> None:
     async with open_runtime(DIRECTORY, env=env, agents=POLICY) as runtime:
         await (await runtime.resume(task.id)).wait()
         assert await read(runtime, task.id) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("knows", [True, False])
+async def test_a_message_that_waits_is_not_taken_for_one_that_was_read_with_its_text(
+    knows: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """AG22: nor if the file is of a version that did not say what was read last."""
+    env = fake_env()
+
+    async def reads_once(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        await trio.sleep(2)
+        context.inbox.take()
+        yield AssistantMessage("heard it")
+        await trio.sleep_forever()
+
+    async with open_runtime(DIRECTORY, env=env) as runtime:
+        task = await runtime.launch(Agent(reads_once, "go"))
+        for _ in range(2):
+            await trio.sleep(1.5)
+            await runtime.send(task.id, "ping")
+        await trio.sleep(1)
+        assert await read(runtime, task.id) == ["ping"]
+    if not knows:
+        path = DIRECTORY / f"agent-{task.id}.meta.json"
+        meta = json.loads(env.files.contents(path))
+        del meta["heard"]
+        env.files.replace(path, json.dumps(meta).encode())
+    async with open_runtime(DIRECTORY, env=env, agents=POLICY) as runtime:
+        await (await runtime.resume(task.id)).wait()
+        assert await read(runtime, task.id) == ["ping", "ping"]
 
 
 async def test_a_message_waits_for_the_next_program_if_a_resume_comes_to_nothing() -> (
