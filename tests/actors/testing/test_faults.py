@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 import trio
@@ -275,6 +277,27 @@ async def test_leaving_a_world_raises_what_a_script_did_wrong(
         async with fake_env({"x": wrong}) as world:
             tree = await world.processes.spawn(["x"], cwd=None, env={}, marker="M")
             assert (await tree.wait_exit()).signal == 2
+
+
+@pytest.mark.parametrize("enters", [True, False])
+def test_a_ctrl_c_while_a_script_runs_is_for_the_test(enters: bool) -> None:
+    went_on: list[str] = []
+
+    async def script(program: Program) -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        signal.raise_signal(signal.SIGINT)
+        went_on.append(program.command)
+        await trio.sleep_forever()
+
+    async def main() -> None:
+        world = fake_env({"x": script})
+        async with world if enters else nullcontext():
+            tree = await world.processes.spawn(["x"], cwd=None, env={}, marker="M")
+            await tree.wait_exit()
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert went_on == ["x"]
 
 
 async def test_a_cancel_of_the_block_ends_a_script_by_a_signal_only(
