@@ -73,6 +73,8 @@ class SweepReport:
     """In how many runs the shield of a target was ended that had been cancelled."""
     pairs: Sequence[tuple[Fault, Fault]] = ()
     """Which two faults were put into one run, the first and the second."""
+    notes: Mapping[str, int] = attrs.field(default={})
+    """What is worth a line and not wrong, and in how many runs it was so."""
 
     def annotations(self) -> list[str]:
         """Return a line ``::error`` for each site, for GitHub to show at the user's line."""
@@ -110,6 +112,8 @@ class SweepReport:
             lines.append(f"  {site}  ({arrivals}{after})")
             lines += [f"      {line}" for line in error.splitlines()]
             lines += _again(first)
+        for note, runs in self.notes.items():
+            lines.append(f"  note: {note} (in {counted(runs, 'run')})")
         return "\n".join(lines)
 
 

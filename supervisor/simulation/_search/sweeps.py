@@ -171,6 +171,7 @@ class _Struck:
     kind: str = ""
     text: str = ""
     """What was wrong; "" if nothing."""
+    notes: tuple[str, ...] = ()
     lost: bool = False
     """It could not be ended, and nothing is known of it but that."""
 
@@ -235,6 +236,7 @@ class _Sweep:
             arrivals=list(
                 self.arrivals or dict.fromkeys(fault.arrival for _, fault in todo)
             ),
+            notes=Counter(note for it in all_struck for note in it.notes),
             again=sum(it.asked[-1].kind == "again" for it in all_struck),
             pairs=[
                 (it.asked[0], it.asked[1])
@@ -392,11 +394,11 @@ def _with_pairs(chosen: Sequence[tuple[int, Fault]], pairs: int) -> list[_Strike
 def _struck(seed: int, asked: tuple[Fault, ...], run: Run) -> _Struck:
     struck = run.faults[-1] if run.faults else asked[-1]
     fired = len(run.faults) == len(asked)
-    wrong = wrong_in(run)
+    wrong, notes = wrong_in(run), tuple(dict.fromkeys(run.notes))
     if not wrong:
-        return _Struck(seed, asked, struck, fired, run.tape)
+        return _Struck(seed, asked, struck, fired, run.tape, notes=notes)
     text = "\n".join(it.text for it in wrong)
-    return _Struck(seed, asked, struck, fired, run.tape, wrong[0].kind, text)
+    return _Struck(seed, asked, struck, fired, run.tape, wrong[0].kind, text, notes)
 
 
 def _lost(strike: _Strike, doing: str, why: str) -> list[_Struck]:
@@ -405,8 +407,8 @@ def _lost(strike: _Strike, doing: str, why: str) -> list[_Struck]:
     text = f"Hang: it cannot be ended: {why}"
     if strike.seed:
         text += f"; under the schedule of seed {strike.seed}"
-    one = _Struck(strike.seed, asked, strike.fault, True, tape, "Hang", text, True)
-    return [one]
+    struck = _Struck(strike.seed, asked, strike.fault, True, tape, "Hang", text)
+    return [attrs.evolve(struck, lost=True)]
 
 
 def _no_call(called: set[str], names: list[str]) -> str:

@@ -25,6 +25,11 @@ class Listener(Protocol):
     def took(self, lock: Any, owner: object) -> None:
         """Hear that somebody asks for a lock or a token."""
 
+    def holds(self, slots: trio.Semaphore, more: int) -> int:
+        """Hear that the task that runs has taken so many slots of a semaphore, or, below
+        0, given back; return how many it has."""
+        ...
+
 
 _listener: Listener | None = None
 _thread = 0
@@ -81,11 +86,44 @@ def _acquire_on_behalf(real: Any) -> Any:
     return acquire_on_behalf_of_nowait
 
 
+def _wait_for_slot(real: Any) -> Any:
+    async def acquire(self: Any) -> None:
+        listener = _heard()
+        had = 0 if listener is None else listener.holds(self, 0)
+        await real(self)
+        # If it was free, `acquire_nowait` has told so already.
+        if listener is not None and listener.holds(self, 0) == had:
+            listener.holds(self, 1)
+
+    return acquire
+
+
+def _take_slot(real: Any) -> Any:
+    def acquire_nowait(self: Any) -> None:
+        real(self)
+        if listener := _heard():
+            listener.holds(self, 1)
+
+    return acquire_nowait
+
+
+def _give_slot(real: Any) -> Any:
+    def release(self: Any) -> None:
+        real(self)
+        if listener := _heard():
+            listener.holds(self, -1)
+
+    return release
+
+
 _PATCHES: tuple[tuple[type, str, Callable[[Any], Any]], ...] = (
     (trio.Nursery, "start_soon", _start_soon),
     (trio.Nursery, "start", _start),
     (trio.Lock, "acquire_nowait", _acquire),
     (trio.StrictFIFOLock, "acquire_nowait", _acquire),
+    (trio.Semaphore, "acquire", _wait_for_slot),
+    (trio.Semaphore, "acquire_nowait", _take_slot),
+    (trio.Semaphore, "release", _give_slot),
     (trio.CapacityLimiter, "acquire_on_behalf_of_nowait", _acquire_on_behalf),
 )
 

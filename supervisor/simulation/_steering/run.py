@@ -72,6 +72,8 @@ class Run:
     """The errors that were put in."""
     choices: Sequence[tuple[int, int]] = attrs.field(default=(), repr=False)
     """The steps that several could have taken, and how many."""
+    notes: Sequence[str] = ()
+    """What is worth a line and not wrong."""
     trail: Sequence[int] = attrs.field(default=(), repr=False)
     """Who took each step, as the number of its birth."""
     called: Mapping[int, str] = attrs.field(default={}, repr=False)
@@ -134,6 +136,10 @@ class Driver(loop.Scheduler):
         self.thrown: list[BaseException] = []
         """The errors that were put in."""
         self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        """What is worth a line, and not wrong."""
+        self._dropped: list[tuple[str, str]] = []
+        # (a generator that is dropped and not closed yet, who has begun it)
         self.held: Task | None = None
         """Who runs last of all that can run."""
         self.whole = trio.CancelScope()
@@ -176,6 +182,34 @@ class Driver(loop.Scheduler):
         for heard in self.on_suspend:
             heard(seconds)
 
+    def watch_generators(self) -> None:
+        """Remember who begins an async generator; call it in the run."""
+        begin, finalize = sys.get_asyncgen_hooks()
+        # By address: no weak reference is left when a generator is dropped.
+        begun: dict[int, str] = {}
+
+        def firstiter(generator: Any) -> None:
+            begun[id(generator)] = self.name(current_task()) or "trio"
+            if begin is not None:
+                begin(generator)
+
+        def finalizer(generator: Any) -> None:
+            by = begun.get(id(generator), "trio")
+            if where := sites.nearest(generator.ag_frame):
+                by = f"{by}; it stands at {where}"
+            self._dropped.append((generator.__qualname__, by))
+            if finalize is not None:
+                finalize(generator)
+
+        sys.set_asyncgen_hooks(firstiter, finalizer)
+
+    def _beginner(self, generator: str) -> str:
+        for dropped in self._dropped:
+            if generator.endswith(dropped[0]):  # trio has its module before it.
+                self._dropped.remove(dropped)
+                return dropped[1]
+        return "nobody who is known"
+
     def tree(self) -> str:
         """Return each task of the program with the line where it is."""
         return sites.tree(self.names.items())
@@ -204,10 +238,15 @@ class Driver(loop.Scheduler):
 
     def exited(self, task: Task) -> None:
         del self._known[task], self._waits_since[task]
-        if task.name.startswith(_CLOSER) and loop.has_waited(task):
+        if task.name.startswith(_CLOSER):
             generator = task.name.removeprefix(_CLOSER).partition(" ")[0]
-            text = f"generator {generator} was dropped with something left to await"
-            self.findings.append(Finding("generators", text))
+            by = self._beginner(generator)
+            text = f"generator {generator} was dropped with"
+            if loop.has_waited(task):
+                text = f"{text} something left to await, begun by {by}"
+                self.findings.append(Finding("generators", text))
+            else:
+                self.notes.append(f"{text} nothing left to await, begun by {by}")
         if task in self.names:
             self.note("exit", self.names[task])
             del self.names[task]
@@ -354,6 +393,7 @@ def steer(
 
     async def main() -> None:
         nonlocal value
+        driver.watch_generators()
         with driver.whole:
             value = await program()
 

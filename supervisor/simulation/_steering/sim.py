@@ -104,7 +104,10 @@ class Sim:
 
     def ignore(self, *invariants: str) -> None:
         """Do not look for these: ``left``, ``held``, ``streams``, ``swallowed``,
-        ``generators`` or ``always``."""
+        ``generators``, ``always``, ``deadlock`` or ``hang``.
+
+        A run that comes to a deadlock, or hangs, is ended all the same.
+        """
         for name in invariants:
             if name not in KINDS:
                 raise ValueError(

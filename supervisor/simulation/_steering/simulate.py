@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from .._errors import TapeDoesNotFit
+from .._errors import Stuck, TapeDoesNotFit
 from . import patches, sites
 from .points import Count, Strike
 from .policies import Pick, Policy, Replay, policy_of
@@ -153,6 +153,8 @@ def once(
     with patches.listening(watch), heard as met:
         value, raised = steer(driver, main)
     struck = [strikes[it].fired for it in faults if it in strikes]
+    if isinstance(raised, Stuck) and type(raised).__name__.lower() in ignored:
+        raised = None
     fired = [*filter(None, struck), *seams.fired]
     run = Run(
         value=value,
@@ -166,6 +168,7 @@ def once(
         seconds=driver.clock.current_time(),
         thrown=tuple(driver.thrown),
         choices=driver.choices,
+        notes=[] if "generators" in ignored else driver.notes,
         trail=driver.trail,
         called=driver.called,
         probes=list(met.values()),

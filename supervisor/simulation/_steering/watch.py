@@ -9,20 +9,41 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import trio
 from trio.lowlevel import Task
 
 from . import loop, sites
-from .run import Driver, Finding
+from .run import Driver, Finding, current_task
 from .targets import Target, Targets
 
 if TYPE_CHECKING:
     from ..network import Stream
 
-KINDS = ("left", "held", "streams", "swallowed", "generators", "always")
+KINDS = (
+    *("left", "held", "streams", "swallowed", "generators", "always"),
+    *("deadlock", "hang"),
+)
 
 PATIENCE = 1.0
 """Virtual seconds after which what a dead target has left is looked at."""
+
+
+@attrs.define
+class _Slots:
+    """Who has slots of one semaphore, which has no owner itself."""
+
+    held: dict[Task, list[str]] = attrs.Factory(dict[Task, list[str]])
+    """Where each task has taken those that it has."""
+    lent: bool = False
+    """Somebody has given back what he had taken."""
+    by_others: bool = False
+    """Somebody has given what he had not taken."""
+
+    @property
+    def is_lent(self) -> bool:
+        """Each slot is given back by who has taken it, as far as it was seen."""
+        return self.lent and not self.by_others
 
 
 class Watch:
@@ -33,6 +54,7 @@ class Watch:
         self._targets = targets
         self._locks: dict[Any, dict[Task, str]] = {}
         # {lock: {who has asked for it: where}}
+        self._slots: dict[trio.Semaphore, _Slots] = {}
         targets.on_end.append(self._ended)
 
     def starts(self, fn: Any, name: object) -> tuple[Any, object]:
@@ -46,6 +68,23 @@ class Watch:
             asked = self._locks.setdefault(lock, {})
             asked[owner] = f"{name}, which has ended; taken at {where}"
 
+    def holds(self, slots: trio.Semaphore, more: int) -> int:
+        """Hear of slots that the task that runs has taken, or given back."""
+        task = current_task()
+        if task is None:
+            return 0
+        known = self._slots.setdefault(slots, _Slots())
+        held = known.held.setdefault(task, [])
+        if more > 0:
+            name, where = self._driver.name(task), sites.caller()
+            held.append(f"{name}, which has ended; taken at {where}")
+        elif more < 0 and held:
+            known.lent = True
+            held.pop()
+        elif more < 0:
+            known.by_others = True
+        return len(held)
+
     def finish(self, streams: Iterable[Stream]) -> None:
         """Look at what is left, when the program has come to its end by itself: also
         at the streams of its network that are open."""
@@ -57,6 +96,11 @@ class Watch:
                 if isinstance(owner, Task) and not self._driver.name(owner):
                     by = asked.get(owner, "a task that has ended")
                     self._find("held", f"a {type(lock).__name__} is held by {by}")
+        for slots in self._slots.values():
+            # What is never given back is used up, and what others give is a signal.
+            for task, held in slots.held.items() if slots.is_lent else ():
+                if held and not self._driver.name(task):
+                    self._find("held", f"a slot of a Semaphore is held by {held[0]}")
 
     def _find(self, kind: str, text: str) -> None:
         self._driver.findings.append(Finding(kind, text))
