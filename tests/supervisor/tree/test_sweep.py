@@ -1,8 +1,7 @@
-"""A cancellation, or an interrupt, at every single step of a supervisor's life.
+"""A cancellation, or an interrupt, at every single point of a supervisor's life.
 
-Each scenario is run once to count the steps that trio makes, and then once for
-each of them with the blow falling right before that step. Whatever happens, no
-task is left, nothing hangs, and every incarnation that began has one exit.
+The simulator strikes each scenario after each step, its own or another's. Whatever
+happens, no task is left, nothing hangs, and every incarnation that began has one exit.
 """
 
 # A block may end early, a started value be anything: here they are what they are.
@@ -11,40 +10,20 @@ task is left, nothing hangs, and every incarnation that began has one exit.
 
 from __future__ import annotations
 
-import random
-import signal
 from functools import partial
 
 import attrs
 import pytest
 import trio
-from trio.testing import MockClock
 
 from actors.lowlevel import Incarnation
+from supervisor.simulation import cancel_everywhere, raise_everywhere
 from supervisor.tree import (
     SupervisorError,
     child,
     open_dynamic_supervisor,
     open_supervisor,
 )
-
-HUNG = 10_000.0
-
-
-@attrs.define(eq=False)
-class Strike(trio.abc.Instrument):
-    """Deals a blow right before the n-th step of the run."""
-
-    n: int
-    blow: object = None
-    armed: bool = False
-    steps: int = 0
-
-    def before_task_step(self, task):
-        if self.armed:
-            self.steps += 1
-            if self.steps == self.n:
-                self.blow()
 
 
 @attrs.define
@@ -273,76 +252,47 @@ def name(scenario):
     return scenario.__name__
 
 
-def run(scenario, n, blow):
-    """Run ``scenario`` with the blow before its n-th step; return whether it
-    fell, or raise what came of it."""
-    random.seed(n)
-    scene, supervisors = Scene(), []
-    strike = Strike(n)
+class Interrupts:
+    """Makes interrupts, and sees that none is lost."""
 
-    async def main():
+    def __init__(self, scenario):
+        self.scenario = scenario
+        self.made = 0
+
+    def __call__(self):
+        self.made += 1
+        return KeyboardInterrupt()
+
+    async def program(self, sim):
+        self.made = 0
+        scene, supervisors = Scene(), []
         living = trio.lowlevel.current_statistics().tasks_living
-        with trio.CancelScope() as scope:
-            strike.blow = scope.cancel if blow == "cancel" else press_ctrl_c
-            strike.armed = True
-            try:
-                await scenario(scene, supervisors)
-            except SupervisorError:
-                pass  # an overflow, or a start that came to nothing
-            finally:
-                strike.armed = False
-                scene.check(supervisors)
-                assert trio.lowlevel.current_statistics().tasks_living == living
-                assert trio.current_time() < HUNG
-
-    trio.run(main, clock=MockClock(autojump_threshold=0), instruments=[strike])
-    return strike.steps >= n
-
-
-def press_ctrl_c():
-    # In trio's own code, so that it is for the main task, at its next checkpoint.
-    signal.raise_signal(signal.SIGINT)
-
-
-def hung(*_):
-    raise RuntimeError("hung")
-
-
-@pytest.fixture
-def alarm():
-    """A run that hangs has no checkpoint left at which it could be cancelled."""
-    before = signal.signal(signal.SIGALRM, hung)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        came = 0
+        try:
+            await sim.target(self.scenario)(scene, supervisors)
+        except SupervisorError:
+            pass  # an overflow, or a start that came to nothing
+        except KeyboardInterrupt:
+            came = 1
+        except BaseExceptionGroup as group:
+            found, rest = group.split(KeyboardInterrupt)
+            came = found is not None
+            if rest is not None:
+                raise rest from None
+        assert came == self.made
+        scene.check(supervisors)
+        assert trio.lowlevel.current_statistics().tasks_living == living
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=name)
 @pytest.mark.parametrize("blow", ["cancel", "Ctrl+C"])
-def test_a_blow_at_any_step_leaves_nothing_behind_and_is_not_lost(
-    scenario, blow, alarm
-):
+def test_a_blow_at_any_step_leaves_nothing_behind_and_is_not_lost(scenario, blow):
     """P1, P3, P8, P10, D11, D14, D23: swept over every step of the run. A
     cancellation goes to the scope around; a KeyboardInterrupt that comes to
     the main task leaves the run."""
-    n, fell = 0, True
-    while fell:
-        n += 1
-        signal.alarm(20)
-        interrupts = 0
-        try:
-            fell = run(scenario, n, blow)
-        except KeyboardInterrupt:
-            interrupts = 1
-        except BaseException as error:
-            found = None
-            if isinstance(error, BaseExceptionGroup):
-                found, rest = error.split(KeyboardInterrupt)
-            if found is None or rest is not None:
-                error.add_note(f"the blow fell before step {n}")
-                raise
-            interrupts = 1
-        assert interrupts == (fell and blow == "Ctrl+C"), f"at step {n}"
-    assert n > 10
+    interrupts = Interrupts(scenario)
+    if blow == "cancel":
+        report = cancel_everywhere(interrupts.program, schedules=1)
+    else:
+        report = raise_everywhere(interrupts.program, interrupts, schedules=1)
+    assert report.points > 10
