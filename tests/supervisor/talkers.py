@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator, Iterable
 
-import pytest
 import trio
 
 from actors.agent import (
@@ -19,11 +17,6 @@ from actors.agent import (
     UserMessage,
 )
 from supervisor.runtime import Runtime
-
-
-def shuffle_steps(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Fix the order in which trio runs the tasks of one step."""
-    monkeypatch.setattr("trio._core._run._r", random.Random(seed))
 
 
 async def steps(count: int) -> None:

@@ -7,7 +7,6 @@ a message is put there in the step in which it is handed out.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -43,7 +42,6 @@ from tests.supervisor.talkers import (
     forever,
     read,
     sent,
-    shuffle_steps,
     steps,
     waits_for,
 )
@@ -51,7 +49,7 @@ from tests.supervisor.talkers import (
 COMPLETED, FAILED, KILLED = TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.KILLED
 
 # An agent that answers at once lives for about 40 steps.
-RACES = list(itertools.product(range(60), range(2)))
+APART = range(60)
 
 
 async def test_a_running_agent_finds_messages_in_order_between_two_rounds(
@@ -305,15 +303,13 @@ async def drain_all(runtime: Runtime, id: str) -> list[str]:
     return await read(runtime, id)
 
 
-@pytest.mark.parametrize(("apart", "seed"), RACES)
-async def test_a_message_that_races_with_the_end_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: int, seed: int
-) -> None:
+@pytest.mark.sim(seeds=2)
+@pytest.mark.parametrize("apart", APART)
+async def test_a_message_that_races_with_the_end_is_read_once(apart: int) -> None:
     """AG23: before the inbox closes it is queued; afterwards its sender waits for
     the end, and the agent is revived."""
-    shuffle_steps(monkeypatch, seed)
     with trio.fail_after(30):
-        async with open_runtime(tmp_path, env=fake_env()) as runtime:
+        async with open_runtime("tasks", env=fake_env()) as runtime:
             task = await runtime.launch(Agent(answers, "go"))
             await steps(apart)
             there = await runtime.send(task, "hello")
@@ -336,15 +332,13 @@ async def test_the_races_with_the_end_meet_all_of_it(tmp_path: Path) -> None:
     assert met == {("queued", True), ("revived", True), ("revived", False)}
 
 
-@pytest.mark.parametrize(("apart", "seed"), RACES)
-async def test_a_message_that_races_with_a_stop_is_kept_or_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: int, seed: int
-) -> None:
+@pytest.mark.sim(seeds=2)
+@pytest.mark.parametrize("apart", APART)
+async def test_a_message_that_races_with_a_stop_is_kept_or_refused(apart: int) -> None:
     """AG22, AG37, SM24: what was queued before the stop is the first that the
     agent reads if somebody resumes it."""
-    shuffle_steps(monkeypatch, seed)
     with trio.fail_after(30):
-        async with open_runtime(tmp_path, env=fake_env()) as runtime:
+        async with open_runtime("tasks", env=fake_env()) as runtime:
             task = await runtime.launch(Agent(forever, "go"))
             await steps(apart // 2)
             took: list[str] = []
@@ -362,12 +356,10 @@ async def test_a_message_that_races_with_a_stop_is_kept_or_refused(
             assert await drain_all(runtime, task.id) == took
 
 
-@pytest.mark.parametrize(("apart", "seed"), RACES)
-async def test_a_message_that_races_with_a_restart_is_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: int, seed: int
-) -> None:
+@pytest.mark.sim(seeds=2)
+@pytest.mark.parametrize("apart", APART)
+async def test_a_message_that_races_with_a_restart_is_read_once(apart: int) -> None:
     """AG21: also one that comes between two runs."""
-    shuffle_steps(monkeypatch, seed)
     runs = 0
 
     async def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
@@ -382,7 +374,7 @@ async def test_a_message_that_races_with_a_restart_is_read_once(
         yield FinalResult("done")
 
     with trio.fail_after(30):
-        async with open_runtime(tmp_path, env=fake_env()) as runtime:
+        async with open_runtime("tasks", env=fake_env()) as runtime:
             task = await runtime.launch(
                 Agent(run, "go"), restart="transient", intensity=5
             )
@@ -393,15 +385,15 @@ async def test_a_message_that_races_with_a_restart_is_read_once(
             assert there.task_id == task.id
 
 
-@pytest.mark.parametrize(("apart", "seed"), RACES)
+@pytest.mark.sim(seeds=2)
+@pytest.mark.parametrize("apart", APART)
 async def test_messages_that_race_with_each_other_share_one_run_in_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: int, seed: int
+    apart: int,
 ) -> None:
     """TR8: whoever comes second is queued."""
-    shuffle_steps(monkeypatch, seed)
     gate = trio.Event()
     with trio.fail_after(30):
-        async with open_runtime(tmp_path, env=fake_env()) as runtime:
+        async with open_runtime("tasks", env=fake_env()) as runtime:
 
             async def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
                 if sent(context.history):
@@ -428,14 +420,12 @@ async def test_messages_that_race_with_each_other_share_one_run_in_their_order(
             assert runtime.get(id).run_id.endswith("-000002")
 
 
-@pytest.mark.parametrize(("apart", "seed"), RACES)
-async def test_a_sender_that_is_cancelled_takes_nobody_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: int, seed: int
-) -> None:
+@pytest.mark.sim(seeds=2)
+@pytest.mark.parametrize("apart", APART)
+async def test_a_sender_that_is_cancelled_takes_nobody_with_it(apart: int) -> None:
     """TR8: another that waits for the same revival goes on with it."""
-    shuffle_steps(monkeypatch, seed)
     with trio.fail_after(30):
-        async with open_runtime(tmp_path, env=fake_env()) as runtime:
+        async with open_runtime("tasks", env=fake_env()) as runtime:
             id = await completed(runtime)
             first = trio.CancelScope()
             done = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -63,7 +62,6 @@ from tests.supervisor.talkers import (
     forever,
     read,
     sent,
-    shuffle_steps,
     steps,
     waits_for,
 )
@@ -73,7 +71,7 @@ ROOT = Path(__file__).parents[3]
 PENDING, RUNNING = TaskStatus.PENDING, TaskStatus.RUNNING
 COMPLETED, FAILED, KILLED = TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.KILLED
 
-RACES = list(itertools.product(range(60), range(2)))
+APART = range(60)
 
 
 def texts_of(context: AgentContext) -> list[str]:
@@ -738,12 +736,10 @@ async def test_an_agent_without_a_readable_transcript_stays_as_it_is(
 # Stops
 
 
-@pytest.mark.parametrize(("apart", "seed"), RACES)
-async def test_a_stop_is_final_whatever_the_agent_is_doing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: int, seed: int
-) -> None:
+@pytest.mark.sim(seeds=2)
+@pytest.mark.parametrize("apart", APART)
+async def test_a_stop_is_final_whatever_the_agent_is_doing(apart: int) -> None:
     """AG37: also between two runs; it does not come back by itself."""
-    shuffle_steps(monkeypatch, seed)
     runs = 0
 
     async def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
@@ -754,7 +750,7 @@ async def test_a_stop_is_final_whatever_the_agent_is_doing(
         raise ValueError("again")
 
     with trio.fail_after(30):
-        async with open_runtime(tmp_path, env=fake_env()) as runtime:
+        async with open_runtime("tasks", env=fake_env()) as runtime:
             task = await runtime.launch(
                 Agent(run, "go"), restart="transient", intensity=1_000
             )
@@ -888,16 +884,16 @@ async def test_an_agent_that_is_being_stopped_takes_no_message_but_can_be_resume
             assert (await runtime.handle(task.id).wait()).result == "for the next run"
 
 
-@pytest.mark.parametrize(("apart", "seed"), RACES)
+@pytest.mark.sim(seeds=2)
+@pytest.mark.parametrize("apart", APART)
 async def test_a_resume_that_races_with_the_end_of_the_runtime_is_one_or_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: int, seed: int
+    apart: int,
 ) -> None:
     """TR13, P4: refused, the record is as it was; else the new run has its end."""
-    shuffle_steps(monkeypatch, seed)
     came: list[object] = []
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
-            async with open_runtime(tmp_path, env=fake_env()) as runtime:
+            async with open_runtime("tasks", env=fake_env()) as runtime:
                 id = await completed(runtime)
                 runtime.notifications.drain()
                 before = runtime.get(id)

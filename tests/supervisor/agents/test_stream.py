@@ -24,7 +24,6 @@ from supervisor.permissions import Permissions
 from supervisor.runtime import AgentSaid, TaskEnded, Warned, open_runtime
 from supervisor.tools import TOOL_NAMES
 from supervisor.tree import Event, EventStream, Gap
-from tests.supervisor.talkers import shuffle_steps
 
 
 async def works(context: AgentContext) -> AsyncIterator[AgentEvent]:
@@ -48,16 +47,10 @@ async def history_of(directory: Path) -> list[Event]:
     return [event async for event in seen]
 
 
-@pytest.mark.parametrize("seed", range(50))
-async def test_an_agents_last_words_come_before_its_end(
-    tmp_path: Path,
-    seed: int,
-    autojump_clock: object,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.sim(seeds=50)
+async def test_an_agents_last_words_come_before_its_end() -> None:
     """HL4: one stream, numbered and timed in the order in which it happened."""
-    shuffle_steps(monkeypatch, seed)
-    history = await history_of(tmp_path)
+    history = await history_of(Path("tasks"))
     numbers = [event.seq for event in history]
     assert numbers == [*range(numbers[0], numbers[0] + len(numbers))]
     times = [event.time for event in history]

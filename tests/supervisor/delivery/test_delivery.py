@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -11,7 +10,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -38,6 +37,7 @@ from supervisor.runtime import (
     Warned,
     open_runtime,
 )
+from supervisor.simulation import simulate
 from supervisor.tree import ChildStarted, EventStream, child, open_supervisor
 from tests.supervisor.jobs import Job, agent, forever, returns
 
@@ -167,27 +167,25 @@ async def deliver(crashes: Crashes, records: int, *, kill: int = 0) -> list[str]
     return read
 
 
-async def test_a_crash_in_any_line_of_the_notifier_loses_and_repeats_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_crash_in_any_line_of_the_notifier_loses_and_repeats_nothing() -> None:
     """P4, N1, N2: at the first time, in the middle and at the last time, among 100
     records."""
 
-    async def run(crashes: Crashes) -> list[str]:
-        # The tasks of one step in the same order each time, so that each run
-        # comes to the same lines as often.
-        monkeypatch.setattr("trio._core._run._r", random.Random(1))
-        return await deliver(crashes, 100)
+    def run(crashes: Crashes) -> list[str]:
+        # By one schedule, so that each run comes to the same lines as often.
+        done = simulate(lambda _: deliver(crashes, 100))
+        assert done.error is None, done.error
+        return cast("list[str]", done.value)
 
     seen = Crashes()
     expected = [f"n{number:06}" for number in range(100)]
-    assert await run(seen) == expected
+    assert run(seen) == expected
     assert len(seen.visits) > 20
     for place, times in seen.visits.items():
         for visit in {1, (times + 1) // 2, times}:
             crashes = Crashes()
             crashes.crash_at(place, visit)
-            assert await run(crashes) == expected, (place, visit)
+            assert run(crashes) == expected, (place, visit)
             assert crashes.crashed == 1
 
 
@@ -317,14 +315,11 @@ async def test_a_caller_that_tells_of_the_stop_itself_keeps_it_silent(
     assert runtime.notifications.drain() == []
 
 
-@pytest.mark.parametrize("seed", range(6))
-async def test_whoever_waits_for_a_task_goes_on_before_its_envelope_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
+@pytest.mark.sim(seeds=6, policy="batch")
+async def test_whoever_waits_for_a_task_goes_on_before_its_envelope_is_made() -> None:
     """PF7, N39: a completion reaches its waiter before anything else is done with
     it, in whatever order trio runs the tasks of a step."""
-    monkeypatch.setattr("trio._core._run._r", random.Random(seed))
-    async with open_runtime(tmp_path) as runtime:
+    async with open_runtime("tasks", env=fake_env()) as runtime:
         made: list[bool] = []
         for _ in range(4):
             end = trio.Event()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 import trio
 import trio.lowlevel
@@ -11,15 +9,9 @@ import trio.testing
 
 from supervisor._delivery.outbox import Notification
 from supervisor._delivery.turns import Turn
+from supervisor.simulation import Sim
 from tests.supervisor.delivery.boxes import Box
 from tests.supervisor.delivery.hosts import Host, started, steps
-
-
-@pytest.fixture(params=range(3))
-def order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tasks of one step of trio in one order, and in others."""
-    monkeypatch.setattr("trio._core._run._r", random.Random(request.param))
-
 
 # Races, at every step at which they can happen
 
@@ -33,7 +25,7 @@ def check_all_told_once(host: Host, notes: list[Notification]) -> None:
     assert not host.box.parents.is_busy(None)
 
 
-@pytest.mark.usefixtures("order")
+@pytest.mark.sim(seeds=4)
 @pytest.mark.parametrize("readers", [1, 2, 3])
 async def test_a_user_may_speak_at_any_step_around_an_end(readers: int) -> None:
     """N29, N31, N32, N33: turns and wakes come one after another, nothing is lost or
@@ -61,7 +53,7 @@ async def test_a_user_may_speak_at_any_step_around_an_end(readers: int) -> None:
         check_all_told_once(host, notes)
 
 
-@pytest.mark.usefixtures("order")
+@pytest.mark.sim(seeds=4)
 async def test_an_end_may_be_read_at_any_step_around_its_wake() -> None:
     """N32: then it is in no wake that begins later, and no wake is empty."""
     outcomes: set[bool] = set()
@@ -86,7 +78,7 @@ async def test_an_end_may_be_read_at_any_step_around_its_wake() -> None:
     assert outcomes == {True, False}
 
 
-@pytest.mark.usefixtures("order")
+@pytest.mark.sim(seeds=4)
 async def test_a_host_may_be_cancelled_at_any_step_and_the_next_goes_on() -> None:
     """N35, P4: what it had is offered to the next, at its place."""
     again = 0
@@ -117,7 +109,7 @@ async def test_a_host_may_be_cancelled_at_any_step_and_the_next_goes_on() -> Non
     assert again
 
 
-@pytest.mark.usefixtures("order")
+@pytest.mark.sim(seeds=4)
 async def test_the_runtime_may_end_at_any_step_and_all_is_told() -> None:
     """P4: both iterations end after the last one."""
     for offset in OFFSETS:
@@ -140,14 +132,13 @@ async def test_the_runtime_may_end_at_any_step_and_all_is_told() -> None:
         check_all_told_once(host, notes)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.sim(seeds=21)
 async def test_whatever_happens_at_once_every_end_is_told_once_or_again_once(
-    seed: int, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+    sim: Sim,
 ) -> None:
     """N29, N31, N32, N35: users, readers of the output, failing turns, turns that
     take in the middle, two iterations and a window, by chance, for every seed."""
-    chance = random.Random(seed)
-    monkeypatch.setattr("trio._core._run._r", random.Random(seed))
+    chance = sim.random
     box = Box()
     notes: list[Notification] = []
     offered: dict[Notification, int] = {}

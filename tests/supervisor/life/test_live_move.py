@@ -6,8 +6,6 @@ with trio's order of the tasks of one step both ways.
 
 from __future__ import annotations
 
-import itertools
-import random
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ import trio.testing
 
 from actors import Context, TaskStatus
 from actors.shell import Shell
+from actors.testing import fake_env
 from actors.work import Report
 from supervisor.runtime import (
     Limits,
@@ -35,7 +34,7 @@ from tests.supervisor.jobs import Job, forever, kinds
 RUNNING, KILLED = TaskStatus.RUNNING, TaskStatus.KILLED
 COMPLETED = TaskStatus.COMPLETED
 
-RACES = list(itertools.product(range(10), range(3)))
+APART = range(10)
 
 
 def waits_for(event: trio.Event) -> Job:
@@ -44,11 +43,6 @@ def waits_for(event: trio.Event) -> Job:
         return "done"
 
     return Job(body)
-
-
-def shuffle_steps(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """Fix the order in which trio runs the tasks of one step."""
-    monkeypatch.setattr("trio._core._run._r", random.Random(seed))
 
 
 class Runner:
@@ -210,15 +204,13 @@ async def test_the_foreground_is_cleared_and_the_background_kept(
         assert runtime.notifications.drain() == []
 
 
-@pytest.mark.parametrize(("steps", "seed"), RACES)
-async def test_a_move_that_races_with_the_end_is_told_in_one_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, seed: int
-) -> None:
+@pytest.mark.sim(seeds=3)
+@pytest.mark.parametrize("steps", APART)
+async def test_a_move_that_races_with_the_end_is_told_in_one_way(steps: int) -> None:
     """BG1, BG7, P4: by the return of run() or by the notification, never both,
     and nobody waits for ever."""
-    shuffle_steps(monkeypatch, seed)
     with trio.fail_after(30):
-        async with open_runtime(tmp_path) as runtime:
+        async with open_runtime("tasks", env=fake_env()) as runtime:
             events = runtime.events.subscribe()
             async with trio.open_nursery() as nursery:
                 end = trio.Event()
@@ -242,21 +234,18 @@ async def test_a_move_that_races_with_the_end_is_told_in_one_way(
             assert told.index(TaskStarted) == 0
 
 
-@pytest.mark.parametrize(("steps", "seed"), RACES)
+@pytest.mark.sim(seeds=3)
+@pytest.mark.parametrize("steps", APART)
 @pytest.mark.parametrize("cancel_first", [True, False])
 async def test_a_move_that_races_with_the_cancelled_turn_is_decided_once(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     steps: int,
-    seed: int,
     cancel_first: bool,
 ) -> None:
     """BG1, P4, P8: a task moved before its turn has begun to stop it goes on;
     one that is being stopped ends, and its end is told by its notification if
     it was moved meanwhile."""
-    shuffle_steps(monkeypatch, seed)
     with trio.fail_after(30):
-        async with open_runtime(tmp_path) as runtime:
+        async with open_runtime("tasks", env=fake_env()) as runtime:
             async with trio.open_nursery() as nursery:
                 runner, id = await in_foreground(nursery, runtime, Job(forever))
                 if cancel_first:
@@ -282,14 +271,12 @@ async def test_a_move_that_races_with_the_cancelled_turn_is_decided_once(
             assert [note.task_id for note in notes] == ([id] if moved else [])
 
 
-@pytest.mark.parametrize(("steps", "seed"), RACES)
-async def test_a_move_that_races_with_a_stop_is_told_in_one_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, seed: int
-) -> None:
+@pytest.mark.sim(seeds=3)
+@pytest.mark.parametrize("steps", APART)
+async def test_a_move_that_races_with_a_stop_is_told_in_one_way(steps: int) -> None:
     """BG1, P2, P4."""
-    shuffle_steps(monkeypatch, seed)
     with trio.fail_after(30):
-        async with open_runtime(tmp_path) as runtime:
+        async with open_runtime("tasks", env=fake_env()) as runtime:
             events = runtime.events.subscribe()
             async with trio.open_nursery() as nursery:
                 runner, id = await in_foreground(nursery, runtime, Job(forever))
@@ -309,16 +296,16 @@ async def test_a_move_that_races_with_a_stop_is_told_in_one_way(
             assert told.index(TaskStopRequested) < told.index(TaskEnded)
 
 
-@pytest.mark.parametrize(("steps", "seed"), RACES)
+@pytest.mark.sim(seeds=3)
+@pytest.mark.parametrize("steps", APART)
 async def test_a_move_that_races_with_leaving_the_runtime_is_told_in_one_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, seed: int
+    steps: int,
 ) -> None:
     """BG1, P1, P4."""
-    shuffle_steps(monkeypatch, seed)
     moved = False
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
-            async with open_runtime(tmp_path) as runtime:
+            async with open_runtime("tasks", env=fake_env()) as runtime:
                 runner, id = await in_foreground(nursery, runtime, Job(forever))
 
                 async def move() -> None:
@@ -334,14 +321,12 @@ async def test_a_move_that_races_with_leaving_the_runtime_is_told_in_one_way(
     assert runtime.get(id).status is KILLED
 
 
-@pytest.mark.parametrize(("steps", "seed"), RACES)
-async def test_a_task_that_ends_between_two_looks_hangs_no_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int, seed: int
-) -> None:
+@pytest.mark.sim(seeds=3)
+@pytest.mark.parametrize("steps", APART)
+async def test_a_task_that_ends_between_two_looks_hangs_no_wait(steps: int) -> None:
     """BG7, BG6: looking, then waiting, whatever happens in between."""
-    shuffle_steps(monkeypatch, seed)
     with trio.fail_after(30):
-        async with open_runtime(tmp_path) as runtime:
+        async with open_runtime("tasks", env=fake_env()) as runtime:
             end = trio.Event()
             task = await runtime.launch(waits_for(end))
             await trio.testing.wait_all_tasks_blocked()

@@ -212,7 +212,7 @@ def run_pair(pair: Pair) -> str:
     Raises:
         AssertionError: if as none of them.
     """
-    meeting = in_virtual_time(random.Random(pair.seed), partial(_meet, pair))
+    meeting = in_virtual_time(pair.seed, partial(_meet, pair))
     found = meeting.found
     for outcome in _outcomes(meeting, pair.gap):
         if found == outcome.wanted or _is_mix_of(found, outcome):

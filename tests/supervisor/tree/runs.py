@@ -9,13 +9,13 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
-from unittest import mock
+from typing import Any, TypeVar, cast
 
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from actors import Context, Ignore, Stopped
+from supervisor.simulation import simulate
 from supervisor.tree import (
     AlreadyStarted,
     Backoff,
@@ -39,10 +39,12 @@ Operation = tuple[Any, ...]
 T = TypeVar("T")
 
 
-def in_virtual_time(dice: random.Random, run: Callable[[], Awaitable[T]]) -> T:
-    """Run it, with ``dice`` for trio's order of the tasks of one tick."""
-    with mock.patch("trio._core._run._r", dice):
-        return trio.run(run, clock=MockClock(autojump_threshold=0))
+def in_virtual_time(seed: int, run: Callable[[], Awaitable[T]]) -> T:
+    """Run it in the simulator; the seed is of the order of the tasks of one tick."""
+    done = simulate(lambda _: run(), seed=seed, policy="batch", limit=1e12)
+    if done.error is not None:
+        raise done.error
+    return cast("T", done.value)
 
 
 class _Run:
@@ -385,4 +387,4 @@ def history(seed: int) -> tuple[World, list[Operation]]:
 def run_history(seed: int) -> int:
     """Run the history of a seed in virtual time; return its length."""
     world, operations = history(seed)
-    return in_virtual_time(random.Random(seed), partial(compare, world, operations))
+    return in_virtual_time(seed, partial(compare, world, operations))
