@@ -65,6 +65,12 @@ def test_the_example_of_a_work_shows_its_result_and_its_output(tmp_path: Path) -
     ]
 
 
+def test_the_example_of_crashes_finds_its_bug_and_where_it_is(tmp_path: Path) -> None:
+    shown = run(ROOT / "examples" / "crash.py", tmp_path)
+    assert "1 site is wrong" in shown
+    assert "crash.py:31 compact  (kill" in shown
+
+
 def test_the_scripted_agent_uses_real_tools(tmp_path: Path) -> None:
     shown = run(ROOT / "examples" / "scripted_agent.py", tmp_path)
     assert "completed: I have it all:" in shown

@@ -29,6 +29,7 @@ from random import Random
 from typing import Any, TypeAlias, cast
 
 import attrs
+import trio
 
 from actors.testing import DiskImage, DiskStep, FakeDisk, FakeEnv, FakeFiles
 
@@ -60,6 +61,8 @@ class _Left:
     told: tuple[Any, ...] = ()
     names: int = 0
     """How many names were given by then."""
+    seconds: float = 0.0
+    """What the clock on the wall said."""
 
 
 @attrs.frozen
@@ -73,10 +76,12 @@ class _Moment:
     place: str
     told: tuple[Any, ...]
     names: int
+    seconds: float
 
     def after(self, way: str) -> _Left:
         """Return what there is after a crash that leaves the disk so."""
-        return _Left(left(self.image, self.step, way), self.told, self.names)
+        disk = left(self.image, self.step, way)
+        return _Left(disk, self.told, self.names, self.seconds)
 
 
 class Disk:
@@ -99,6 +104,7 @@ class Disk:
         self._sim = sim
         self._env = sim.env()
         self._env.ids.given = before.names
+        self._env.clock.ahead = before.seconds
         self.files: FakeFiles = FakeFiles(before.disk)
         self.files.faults = self._env.files.faults
 
@@ -115,18 +121,29 @@ class Disk:
     ) -> FakeEnv:
         """Return an `Env` of these commands on this disk, as `Sim.env` does.
 
-        The processes of a program that has crashed are gone. Names are not given again.
+        The processes of a program that has crashed are gone. Names are not given again,
+        and the clock on the wall goes on.
         """
         env = self._sim.env(commands, environment=environment)
-        return attrs.evolve(env, files=self.files, ids=self._env.ids)
+        world = self._env
+        return attrs.evolve(env, files=self.files, ids=world.ids, clock=world.clock)
 
     def keep(self, step: DiskStep | None) -> None:
         """Keep the disk as it is before a step."""
         site, place = "the end", ""
         if step is not None:
             site, place = sites.caller(), sites.place_here()
-        image, told, names = self.files.disk.image(), (*self.told,), self._env.ids.given
-        self.moments.append(_Moment(image, step, site, place, told, names))
+        self.moments.append(
+            _Moment(
+                self.files.disk.image(),
+                step,
+                site,
+                place,
+                (*self.told,),
+                self._env.ids.given,
+                self._env.clock.ahead + trio.current_time(),
+            )
+        )
 
 
 def crash_everywhere(
@@ -149,7 +166,7 @@ def crash_everywhere(
 
     Args:
       program: an async function that gets a `Sim` and a `Disk`. It may not fail.
-      recover: likewise; its disk is what a crash has left. It begins at time 0.
+      recover: likewise; its disk is what a crash has left.
       crashes: what happens. ``kill``: the program dies between two changes. ``torn``: it
         dies in a write, of which there is a part. ``power``: the machine dies, and what
         was not synced is there or not, each file and the names for themselves. A program

@@ -397,5 +397,20 @@ async def names(sim: Sim, disk: Disk) -> None:
     env.files.append_lines(LOG, name + b"\n")
 
 
+async def times(sim: Sim, disk: Disk) -> None:
+    """No program is told an earlier time than one before it."""
+    env = disk.env()
+    now = env.clock.now().isoformat()
+    assert now >= max(disk.told, default="")
+    await trio.sleep(1)
+    disk.tell(env.clock.now().isoformat())
+    env.files.append_lines(LOG, b"100\n")
+
+
+def test_the_clock_on_the_wall_goes_on_after_a_crash() -> None:
+    assert swept(times, times, crashes=["kill"]).points > 3
+    assert simulate(lambda sim: times(sim, Disk(sim))).error is None
+
+
 def test_a_name_is_not_given_again_after_a_crash() -> None:
     assert swept(names, names, crashes=["kill"]).points == 5
