@@ -321,6 +321,18 @@ def doctor(place: str | None, as_json: bool) -> int:
     return do(program, as_json)
 
 
+@sim.command(short_help="Run a study of strategies, or of cancels.")
+@click.argument("name", type=click.Choice(["restarts", "cancels"]))
+@click.option("--out", metavar="DIRECTORY", default=".", help="Where it is written.")
+@click.option("--small", is_flag=True, help="Only show that it works.")
+def study(name: str, out: str, small: bool) -> int:
+    """Run one of the studies of docs/, and write its rows as CSV, its table, and its
+    plot, if there is matplotlib."""
+    from .sim import study as do
+
+    return do(name, out, small=small)
+
+
 def _swept(
     sweep: Any, place: str, folder: str | None, as_json: bool, options: dict[str, Any]
 ) -> int:

@@ -202,6 +202,28 @@ def trace(
     return CLEAN if run.error is None else WRONG
 
 
+def study(name: str, out: str, *, small: bool) -> int:
+    """Run a study, write what came of it, and return the exit code."""
+    from ..simulation import studies
+    from ..simulation.trace import csv_text
+
+    it, folder = studies.study(name), Path(out)
+    rows = it.run(**(it.small if small else {}))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "rows.csv").write_text(csv_text(rows) + "\n", encoding="utf-8")
+        (folder / "table.md").write_text(it.table(rows) + "\n", encoding="utf-8")
+        it.plot(rows, str(folder / "plot.svg"))
+    except OSError as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    except ModuleNotFoundError as error:
+        needed = "pip install 'trio-supervisor[plots]'"
+        print(f"there is no plot, for there is no {error.name}: {needed}")
+    print(it.table(rows))
+    return CLEAN
+
+
 def _read_tape(tape: str) -> Tape:
     return load(tape) if Path(tape).is_file() else Tape.parse(tape)
 

@@ -37,6 +37,8 @@ It needs nothing of this package but trio: any trio program will do.
 #   losses           what a crash may leave of a disk: pure
 # _public        the names say that they are from here
 # crash          a crash at each change of the disk, and recovery; imported by its name
+# experiments    runs as rows, and groups whose rules can be chosen
+# studies        two studies
 # trace          what the tasks of any run did, for Perfetto, as trees and as rows
 # campaign       one program for minutes, with a log
 # doctor         whether it works here

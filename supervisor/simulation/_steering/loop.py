@@ -245,8 +245,9 @@ def can_throw(task: Task) -> bool:
     return inside._abort_func is not None and inside._next_send_fn is None
 
 
-def throw(task: Task, error: BaseException) -> None:
-    """Let what a blocked task waits for raise an error; ask `can_throw` before.
+def throw(task: Task, error: BaseException) -> bool:
+    """Let what a blocked task waits for raise an error; ask `can_throw` before. Return
+    whether it will; what it waits for may not let it go.
 
     It goes the way of a cancel: an operation that has completed is never turned into
     one that has failed, and so a task that can run is to be left alone.
@@ -257,6 +258,22 @@ def throw(task: Task, error: BaseException) -> None:
 
     inside: Any = task
     inside._attempt_abort(raise_it)
+    return inside._next_send_fn is not None
+
+
+def new_cancelled() -> trio.Cancelled:
+    """Return a Cancelled of which no scope is the cause, so that no scope catches it."""
+    return trio.Cancelled._create()
+
+
+def is_shielded(task: Task, scope: trio.CancelScope) -> bool:
+    """Tell whether a shield stands between a task and a scope that it is in."""
+    status: Any = task._cancel_status
+    while status is not None and status._scope is not scope:
+        if status._scope.shield:
+            return True
+        status = status._parent
+    return False
 
 
 def has_waited(task: Task) -> bool:
