@@ -498,6 +498,7 @@ EXTRAS = {
     "actors/models/openai.py": {"openai"},
     "actors/models/_script_file.py": {"yaml"},
     "supervisor/schedule.py": {"cronsim"},
+    "supervisor/simulation/hypothesis.py": {"hypothesis"},
     "supervisor/definitions/_frontmatter.py": {"yaml"},
 }
 """What only one file imports, inside the function that needs it."""

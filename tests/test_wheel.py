@@ -9,7 +9,9 @@ it out with ``-m "not wheel"``.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import tempfile
 import venv
@@ -311,3 +313,112 @@ def test_ours_runs_a_tree_when_supervisord_is_gone_again(
     pip("--python", left.path, "uninstall", "--yes", "supervisor")
     assert not list(left.path.glob("lib/*/site-packages/supervisor/__init__.py"))
     assert "ours works" in left.run("python", "-c", OURS)
+
+
+# ---- The plugin of pytest, in environments as users have them ---------------------------
+
+PROJECT = """
+import random
+
+import anyio
+import pytest
+import trio
+
+
+@pytest.mark.sim(seeds=10)
+async def test_schedules(sim):
+    await trio.sleep(100)
+    print("seed", sim.random.random())
+
+
+@pytest.mark.sim(seeds=60)
+async def test_race(sim):
+    seen = []
+
+    async def put(name):
+        await trio.lowlevel.checkpoint()
+        seen.append(name)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(put, "first")
+        nursery.start_soon(put, "second")
+    assert seen == ["first", "second"], seen
+
+
+async def program(sim):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep, 1)
+        nursery.start_soon(wait)
+
+
+async def wait():
+    await trio.sleep(2)
+
+
+def test_sweep(cancel_everywhere):
+    assert cancel_everywhere(program).points
+
+
+async def test_of_pytest_trio(nursery):
+    assert isinstance(nursery, trio.Nursery)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_of_anyio(anyio_backend):
+    await anyio.sleep(0)
+
+
+def test_that_asks_for_nothing():
+    assert random.random() < 1
+"""
+
+
+def project(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = trio\n    anyio\n")
+    (folder / "test_project.py").write_text(PROJECT)
+    return folder
+
+
+def test_the_plugin_works_beside_others_with_supervisord_installed_last(
+    pip: Pip, wheel: Path, tmp_path: Path
+) -> None:
+    """xdist splits the seeds of a test; pytest-trio and anyio run their own tests, and
+    pytest-randomly shuffles all of them. The extra `cli` is not there."""
+    plugins = "pytest", "pytest-trio", "anyio", "pytest-randomly", "pytest-xdist"
+    users = pip.new_venv(tmp_path / "venv", wheel, *plugins, "supervisor")
+    tests = project(tmp_path / "tests")
+
+    def run(*arguments: str) -> str:
+        return users.attempt(
+            "pytest", "-o", "console_output_style=classic", *arguments, str(tests)
+        ).stdout
+
+    shown = run("-k", "not anyio and not pytest_trio")
+    assert "1 failed, 3 passed" in shown, shown
+    assert "Using --randomly-seed" in shown
+    shown = run("-n", "2", "-k", "not pytest_trio")
+    assert "explore: 30 runs" in shown, shown
+    assert "test_race[1of2]" in shown
+    assert "test_schedules" not in shown.partition("short test summary")[2]
+    kept = [json.loads(it.read_text()) for it in (tests / ".sim").iterdir()]
+    assert {it["of"] for it in kept} == {"test_project.py::test_race"}
+    shown = run("-n", "2", "-o", "trio_mode=true", "-k", "not anyio and not race")
+    assert "5 passed" in shown, shown  # One of them in two parts.
+    shown = run("-p", "no:randomly", "-k", "race", "--sim-seed", "0", "-n", "2")
+    assert "tapes kept: " in shown, shown
+    assert "1 failed" in shown, shown
+
+
+def test_the_plugin_names_who_has_the_import_name_of_an_editable_install(
+    pip: Pip, tmp_path: Path
+) -> None:
+    """supervisord comes before it on the path. Tests that ask for nothing are run."""
+    users = pip.new_venv(tmp_path / "venv", "pytest", "anyio", "supervisor")
+    pip("--python", users.path, "install", "--no-compile", "--editable", ROOT)
+    tests = project(tmp_path / "tests")
+    shown = users.attempt("pytest", str(tests)).stdout
+    assert "the simulator cannot be imported: No module named" in shown
+    assert "The import name `supervisor` belongs to supervisor" in shown
+    assert re.search(r"\b[23] failed, .*\b[2-9] passed", shown), shown

@@ -42,6 +42,7 @@ It needs nothing of this package but trio: any trio program will do.
 # trace          what the tasks of any run did, for Perfetto, as trees and as rows
 # campaign       one program for minutes, with a log
 # doctor         whether it works here
+# hypothesis     tapes as a strategy of Hypothesis; imported by its name
 # network        streams and listeners in memory
 # _sockets       its sockets, for who asks trio for one
 
