@@ -96,10 +96,8 @@ async def test_a_receiver_waits_for_the_first_message(
     assert not mailbox.statistics().receivers_waiting
 
 
-@pytest.mark.parametrize("attempt", range(10))
-async def test_receivers_are_woken_in_the_order_in_which_they_began_to_wait(
-    attempt: int,
-) -> None:
+@pytest.mark.sim(seeds=10)
+async def test_receivers_are_woken_in_the_order_in_which_they_began_to_wait() -> None:
     """And one that iterates is handed the message of its place, also when all are
     woken in one tick (D26: trio runs them in a random order)."""
     together: Mailbox[int] = Mailbox()
@@ -174,12 +172,12 @@ async def test_a_full_mailbox_refuses_put_nowait_and_names_its_capacity() -> Non
     assert drained(mailbox) == [1, 2]
 
 
-@pytest.mark.parametrize("attempt", range(10))
+@pytest.mark.sim(seeds=10)
 @pytest.mark.parametrize("take", [receive_one, receive_all])
 async def test_waiting_senders_get_room_in_the_order_in_which_they_began_to_wait(
-    attempt: int, take: Take
+    take: Take,
 ) -> None:
-    """trio runs the tasks of one tick in a random order, hence the attempts (D26)."""
+    """trio runs the tasks of one tick in a random order (D26)."""
     mailbox: Mailbox[int] = Mailbox(3)
     received: list[int] = []
     async with trio.open_nursery() as nursery:

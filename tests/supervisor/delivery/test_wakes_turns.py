@@ -34,6 +34,7 @@ async def test_a_wake_waits_for_the_end_of_every_turn_of_the_host() -> None:
     assert host.wakes == [[note]]
 
 
+@pytest.mark.sim(seeds=2)
 @pytest.mark.parametrize("attempt", range(10))
 async def test_an_owner_has_one_turn_at_a_time_in_the_order_of_asking(
     attempt: int,

@@ -345,13 +345,14 @@ async def test_a_task_that_ends_between_two_looks_hangs_no_wait(steps: int) -> N
             assert task.status is COMPLETED
 
 
+@pytest.mark.sim(seeds=2)
 @pytest.mark.parametrize("steps", range(6))
 async def test_a_restart_while_the_caller_of_another_task_moves_changes_nothing(
-    tmp_path: Path, steps: int
+    steps: int,
 ) -> None:
     """BG5: one start, however often it runs again; a background task has nothing
     to move."""
-    async with open_runtime(tmp_path) as runtime:
+    async with open_runtime("tasks", env=fake_env()) as runtime:
         events = runtime.events.subscribe()
         runs = 0
 

@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from actors import Context, TaskStatus
+from actors.testing import fake_env
 from actors.work import Report
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
@@ -204,12 +205,13 @@ async def test_several_readers_share_a_set_and_all_see_its_end(
         assert sorted(seen) == sorted(task.id for task in tasks)
 
 
+@pytest.mark.sim(seeds=2)
 @pytest.mark.parametrize("steps", range(8))
 async def test_a_cancelled_wait_loses_nothing_and_does_nothing_to_the_tasks(
-    tmp_path: Path, steps: int
+    steps: int,
 ) -> None:
     """It races with the end of a member, a few scheduler steps later each time."""
-    async with open_runtime(tmp_path) as runtime:
+    async with open_runtime("tasks", env=fake_env()) as runtime:
         end = trio.Event()
 
         async def body(ctx: Context[object], report: Report) -> None:

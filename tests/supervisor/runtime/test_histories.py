@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import xml.etree.ElementTree as ET
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
 from actors import Context
+from actors.testing import fake_env
 from actors.work import Report
 from supervisor.runtime import (
     Limits,
@@ -22,18 +20,19 @@ from supervisor.runtime import (
     TaskStarted,
     open_runtime,
 )
+from supervisor.simulation import Sim
 from supervisor.tree import Backoff
 from tests.supervisor.jobs import (
     Job,
 )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.sim(seeds=40)
 async def test_in_any_history_every_task_has_one_start_one_end_and_one_record(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock, seed: int
+    sim: Sim,
 ) -> None:
     """P3, P4, SM6, N1, CO3, over the event log of a random history."""
-    chance = random.Random(seed)
+    chance = sim.random
     crashes = list(range(9))  # as many as the root allows, nearly
     caps = Limits(total=chance.choice([None, 3, 5]), agents=chance.choice([None, 4]))
     read: list[Notification] = []
@@ -86,7 +85,7 @@ async def test_in_any_history_every_task_has_one_start_one_end_and_one_record(
             read.append(note)
             await trio.sleep(chance.random() * 0.1)
 
-    async with open_runtime(tmp_path, limits=caps) as runtime:
+    async with open_runtime("tasks", limits=caps, env=fake_env()) as runtime:
         events = runtime.events.subscribe(10**6)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reader, runtime)

@@ -195,10 +195,11 @@ async def test_a_stop_between_two_runs_is_final(
         assert told(runtime) == [(task.id, "killed")]
 
 
+@pytest.mark.sim(seeds=2)
 @pytest.mark.parametrize("steps", range(12))
-async def test_a_stop_after_the_last_run_is_late(tmp_path: Path, steps: int) -> None:
+async def test_a_stop_after_the_last_run_is_late(steps: int) -> None:
     """The brief, section 4: returned is completed, also if a stop came late."""
-    async with open_runtime(tmp_path) as runtime:
+    async with open_runtime("tasks", env=fake_env()) as runtime:
         end = trio.Event()
         returned: list[bool] = []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from supervisor.agents import AgentPolicy
 from supervisor.lowlevel import life_of
 from supervisor.permissions import Permissions
 from supervisor.runtime import Limits, Runtime, TaskHandle, open_runtime
+from supervisor.simulation import Sim
 from supervisor.tree import Backoff, Event, Subscription
 from tests.supervisor.jobs import (
     COMPLETED,
@@ -96,14 +96,14 @@ async def told(events: Subscription, kind: type[Event]) -> None:
 
 
 @pytest.mark.parametrize("moves", [False, True])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.sim(seeds=40)
 async def test_in_any_history_no_cap_is_exceeded_and_every_task_ends(
-    tmp_path: Path, autojump_clock: trio.testing.MockClock, seed: int, moves: bool
+    sim: Sim, moves: bool
 ) -> None:
     """CO5, CO8, CO10, AG28: at every step. Waits of all kinds, in several calls at
     once, given up, for own tasks and for those of others; stops, restarts. With
     moves to the background two that share a place count as one."""
-    chance = random.Random(seed)
+    chance = sim.random
     caps = Limits(total=chance.choice([2, 3, 4]), agents=chance.choice([1, 2, 3]))
     assert caps.total is not None and caps.agents is not None
     top: list[TaskHandle] = []
@@ -190,7 +190,7 @@ async def test_in_any_history_no_cap_is_exceeded_and_every_task_ends(
         elif moves:
             runtime.background_all()
 
-    async with open_runtime(tmp_path, limits=caps) as runtime:
+    async with open_runtime("tasks", limits=caps, env=fake_env()) as runtime:
         watch = Watch(runtime)
         trio.lowlevel.add_instrument(watch)
         try:
@@ -287,15 +287,16 @@ def _append(order: list[object], what: object) -> Callable[..., Awaitable[object
 # Races
 
 
+@pytest.mark.sim(seeds=2)
 @pytest.mark.parametrize("steps", range(16))
 @pytest.mark.parametrize("how", ["stop", "cancel", "leave", "end"])
 async def test_the_books_are_right_whenever_a_wait_is_given_up(
-    tmp_path: Path, steps: int, how: str
+    steps: int, how: str
 ) -> None:
     """CO10, CO11, SM29: while it waits, is woken, and waits for its place."""
     scope, end, hold = trio.CancelScope(), trio.Event(), trio.Event()
     cancelled = False
-    async with open_runtime(tmp_path, limits=Limits(total=2)) as runtime:
+    async with open_runtime("tasks", limits=Limits(total=2), env=fake_env()) as runtime:
 
         async def parent(ctx: Context[object], report: Report) -> None:
             nonlocal cancelled
