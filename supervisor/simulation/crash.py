@@ -21,10 +21,11 @@ program goes on. Afterwards ``recover`` is run on each of these disks.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial, wraps
 from hashlib import blake2b
+from itertools import islice
 from random import Random
 from typing import Any, TypeAlias, cast
 
@@ -225,16 +226,18 @@ def _once(
     pick: Pick,
     limit: float,
     seed: int = 0,
+    *,
+    record: bool = True,
 ) -> tuple[Run, list[_Moment]]:
-    """Run a program on what there is; return its run, and each moment before a change of
-    the disk, and the last one."""
+    """Run a program on what there is; return its run and the last moment, and if it is
+    to ``record`` them each one before a change of the disk."""
     moments: list[_Moment] = []
 
     @wraps(program.func if isinstance(program, partial) else program)
     async def main(sim: Sim) -> Any:
         disk = Disk(sim, before)
         disk.moments = moments
-        disk.files.disk.on_step = disk.keep
+        disk.files.disk.on_step = disk.keep if record else None
         value = await program(sim, disk)
         disk.files.disk.on_step = None
         disk.keep(None)
@@ -244,9 +247,9 @@ def _once(
 
 
 def _recovered(
-    recover: DiskProgram, there: _Left, limit: float
+    recover: DiskProgram, there: _Left, limit: float, *, record: bool
 ) -> tuple[Run, list[_Moment]]:
-    return _once(recover, there, policy_of(None).start(0), limit)
+    return _once(recover, there, policy_of(None).start(0), limit, record=record)
 
 
 def _replayed(
@@ -261,7 +264,8 @@ def _replayed(
         if moment is None or fault not in _faults(moment, fault.point, CRASHES):
             raise TapeDoesNotFit(f"the program has no point at which to {fault}")
         faults += [it for it in _faults(moment, fault.point, CRASHES) if it == fault]
-        run, moments = _recovered(recover, moment.after(fault.arrival), limit)
+        there = moment.after(fault.arrival)
+        run, moments = _recovered(recover, there, limit, record=True)
     return run, Tape(deviations, tuple(faults), tape.seed)
 
 
@@ -304,21 +308,21 @@ class _Sweep:
 
     def done(self, schedules: int, again: int, max_points: int | None) -> SweepReport:
         """Do the sweep, inside of a session."""
-        clean: list[tuple[Tape, list[_Moment]]] = []
         todo = [
             (tape, point)
             for seed in range(schedules)
             for tape, moments in [self._whole(seed)]
-            for point in self._points(moments)
+            for point in filter(self._is_new, self._points(moments))
         ]
         if all(fault.target == "end" for _, (_, fault) in todo):
             what = "the program never changes its disk: let it write to `disk.files`"
             raise NothingToStrike(what=what)
         chosen = _some(todo, max_points)
+        clean: list[tuple[Tape, _Point]] = []
         for before, (moment, fault) in chosen:
             tape = attrs.evolve(before, faults=(fault,))
-            if moments := self._strike(tape, moment, fault):
-                clean.append((tape, moments))
+            if self._strike(tape, moment, fault):
+                clean.append((tape, (moment, fault)))
         self._again(clean, again)
         return SweepReport(
             kind="crash",
@@ -350,25 +354,30 @@ class _Sweep:
         return run.tape, moments
 
     def _points(self, moments: Sequence[_Moment]) -> list[_Point]:
-        """Return the crashes at these moments that leave something new."""
-        found: list[_Point] = []
-        for number, moment in enumerate(moments, 1):
-            for fault in _faults(moment, number, self.crashes):
-                digest = _digest(moment.after(fault.arrival))
-                if digest not in self.seen:
-                    self.seen.add(digest)
-                    found.append((moment, fault))
-        return found
+        """Return the crashes at these moments."""
+        return [
+            (moment, fault)
+            for number, moment in enumerate(moments, 1)
+            for fault in _faults(moment, number, self.crashes)
+        ]
 
-    def _strike(self, tape: Tape, moment: _Moment, fault: Fault) -> list[_Moment]:
-        """Recover from one crash; return the moments of that, if nothing is wrong."""
+    def _is_new(self, point: _Point) -> bool:
+        """Tell whether a crash leaves what no crash before it has left."""
+        moment, fault = point
+        digest = _digest(moment.after(fault.arrival))
+        is_new = digest not in self.seen
+        self.seen.add(digest)
+        return is_new
+
+    def _strike(self, tape: Tape, moment: _Moment, fault: Fault) -> bool:
+        """Recover from one crash; return whether nothing is wrong then."""
         self.runs += 1
         self.points += 1
         there = moment.after(fault.arrival)
-        run, moments = _recovered(self.recover, there, self.limit)
+        run, _ = _recovered(self.recover, there, self.limit, record=False)
         wrong = wrong_in(run)
         if not wrong:
-            return moments
+            return True
         key = fault.site, fault.arrival.partition(":")[0], wrong[0].kind
         self.times[key] += 1
         if key not in self.found:
@@ -383,7 +392,7 @@ class _Sweep:
                 replay=f'crash(program, recover, "{smaller}")',
                 place=fault.place or place_of(cast("Any", self.program)),
             )
-        return []
+        return False
 
     def _smaller(self, tape: Tape, kind: str) -> Tape:
         if not tape.deviations:
@@ -403,24 +412,28 @@ class _Sweep:
 
         return shrink(tape, attempt)[0]
 
-    def _again(self, clean: list[tuple[Tape, list[_Moment]]], most: int) -> None:
+    def _again(self, clean: Sequence[tuple[Tape, _Point]], most: int) -> None:
         """Let what recovers crash, too, at points that are drawn from all."""
         random = Random("again")
-        random.shuffle(clean)
-        waiting = clean[:most]
-        points: dict[int, list[_Point]] = {}
-        while most > 0 and waiting:
-            # In turn, or a recovery that writes much would have them all.
-            tape, moments = waiting.pop(0)
-            if id(moments) not in points:
-                points[id(moments)] = self._points(moments)
-                random.shuffle(points[id(moments)])
-            if left_over := points[id(moments)]:
-                moment, fault = left_over.pop()
+
+        def crashes(moment: _Moment, fault: Fault) -> Iterator[_Point]:
+            self.runs += 1
+            there = moment.after(fault.arrival)
+            _, moments = _recovered(self.recover, there, self.limit, record=True)
+            points = self._points(moments)
+            random.shuffle(points)
+            yield from filter(self._is_new, points)
+
+        drawn = random.sample(clean, min(most, len(clean)))
+        turns = deque((tape, crashes(*point)) for tape, point in drawn)
+        # In turn, or a recovery that writes much would have them all.
+        while most > 0 and turns:
+            tape, points = turns.popleft()
+            for moment, fault in islice(points, 1):
                 twice = attrs.evolve(tape, faults=(*tape.faults, fault))
                 self._strike(twice, moment, fault)
+                turns.append((tape, points))
                 most -= 1
-                waiting.append((tape, moments))
 
 
 def _digest(there: _Left) -> bytes:
