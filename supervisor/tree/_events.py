@@ -292,14 +292,18 @@ class EventStream:
         """
         check_type("agents", agents, bool)
         subscription = Subscription(self, capacity)
+        self.attach(subscription, agents=agents)
+        return subscription
+
+    def attach(self, reader: Subscription, *, agents: bool) -> None:
+        """Tell a reader every event from now on."""
         if self._closed:
-            subscription.close()
+            reader.close()
         else:
-            self._readers = (*self._readers, subscription)
+            self._readers = (*self._readers, reader)
             self.has_readers = True
             if agents:
-                self._listen(subscription)
-        return subscription
+                self._listen(reader)
 
     def listen(self, agent_id: str, wait: WaitBy) -> Subscription:
         """Return an iterator of what one agent says from now on, and of nothing else.

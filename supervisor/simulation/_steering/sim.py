@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
-from .run import Driver
+from .run import Driver, Finding
 from .seams import Seams
 from .targets import Targets
 from .watch import KINDS
@@ -101,6 +101,25 @@ class Sim:
         """
         task = self._driver.name(trio.lowlevel.current_task())
         self._driver.note("log", task, *(repr(field) for field in fields))
+
+    @property
+    def step(self) -> int:
+        """How many steps the tasks of this run have taken."""
+        return self._driver.steps
+
+    def note(self, *entry: object) -> None:
+        """Write a line into the log of the run as it is: a time, a kind, and fields
+        whose `repr` shows no address."""
+        self._driver.log.append(entry)
+
+    def find(self, kind: str, text: str) -> None:
+        """Say that something is wrong, as an invariant does.
+
+        It becomes a `Finding` of the run, unless the run had to be ended: then nothing
+        can be held against it that happens afterwards.
+        """
+        if self._driver.stuck is None:
+            self._driver.findings.append(Finding(kind, text))
 
     def ignore(self, *invariants: str) -> None:
         """Do not look for these: ``left``, ``held``, ``streams``, ``swallowed``,
