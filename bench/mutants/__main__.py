@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from . import blind, ours
 from ._mutant import Mutant
-from ._run import CPU, Verdict, misfit, try_one
+from .trying import CPU, Verdict, misfit, try_one
 
 UNCHANGED_SEEDS = (1, 2, 3)
 

@@ -89,7 +89,7 @@ def try_one(mutant: Mutant | None, seed: int) -> Verdict:
             path = copy / mutant.file
             path.write_text(mutant.apply(path.read_text("utf-8")), encoding="utf-8")
         done = subprocess.run(
-            [sys.executable, "-m", "bench.mutants._budget", str(seed), str(CPU)],
+            [sys.executable, "-m", "bench.mutants.budget", str(seed), str(CPU)],
             cwd=copy,
             env=os.environ | {"PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,559 @@
+"""Small programs over the runtime and the tree, which say what they expect.
+
+Each is for `supervisor.simulation`. What the checkers of promises look at is recorded;
+what nobody can see in a log is asserted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import trio
+
+from actors import Context, Failed, Reply
+from actors.agent import Agent, AgentContext, AgentEvent, FinalResult
+from actors.shell import Shell
+from actors.testing import Program
+from supervisor.runtime import BacklogFull, Limits, Runtime, open_runtime
+from supervisor.simulation import Sim
+from supervisor.simulation.promises import watched
+from supervisor.tree import (
+    Backoff,
+    ChildSpec,
+    RestartIntensityExceeded,
+    SupervisorError,
+    child,
+    open_dynamic_supervisor,
+    open_supervisor,
+)
+
+# ---- Commands ----
+
+
+async def build(program: Program) -> int:
+    """Print lines for a while, and fail."""
+    for number in range(5):
+        await program.print(f"line {number} <&> \x1b[31m ]]> \x00\u202e\n")
+        await trio.sleep(0.4)
+    return 2
+
+
+async def deaf(program: Program) -> None:
+    """Hear no SIGTERM, and leave somebody behind."""
+    program.ignore_sigterm()
+    program.fork(deaf_child)
+    await trio.sleep_forever()
+
+
+async def deaf_child(program: Program) -> None:
+    program.ignore_sigterm()
+    await trio.sleep_forever()
+
+
+async def leaves(program: Program) -> int:
+    """End, while another process of it goes on."""
+    program.fork(lasts)
+    await program.print("started\n")
+    return 0
+
+
+async def lasts(program: Program) -> None:
+    await trio.sleep(0.5)
+
+
+async def floods(program: Program) -> None:
+    while True:
+        await program.print("x" * 99 + "\n")
+        await trio.sleep(0.01)
+
+
+async def fails_once(program: Program) -> int:
+    await trio.sleep(0.1)
+    return 1
+
+
+COMMANDS = {
+    "make": build,
+    "true": "done\n",
+    "false": 1,
+    "deaf": deaf,
+    "leaves": leaves,
+    "floods": floods,
+    "fails": fails_once,
+    "nothing": OSError(2, "there is no such program"),
+}
+
+
+async def read_all(runtime: Runtime) -> None:
+    """Read the notifications one by one, and acknowledge each."""
+    async for note in runtime.notifications:
+        note.ack()
+
+
+def drain(runtime: Runtime) -> None:
+    """Take what is left when the runtime has ended."""
+    for note in runtime.notifications.drain():
+        note.ack()
+
+
+# ---- The runtime ----
+
+
+async def ends(sim: Sim) -> None:
+    """Shells that end in each way, under a cap, with a reader."""
+    limits = Limits(total=2)
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS), limits=limits)
+        async with log.recording(block) as runtime, trio.open_nursery() as nursery:
+            nursery.start_soon(read_all, runtime)
+
+            async def job(command: str) -> None:
+                task = await runtime.launch(Shell(command, quota=1_000))
+                await task.wait()
+
+            async with trio.open_nursery() as jobs:
+                for command in ("make", "true", "false", "leaves", "floods", "nothing"):
+                    jobs.start_soon(sim.target(job), command)
+            with sim.within(60):
+                await runtime.wait_idle()
+                snapshot = await runtime.run(Shell("true"))
+                assert snapshot.exit_code in (0, None)  # None: it could not start.
+            nursery.cancel_scope.cancel()
+        drain(runtime)
+
+
+async def stops(sim: Sim) -> None:
+    """Tasks that are stopped: one, all of an owner, those in the foreground."""
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS))
+        async with log.recording(block) as runtime:
+            other = await runtime.launch(Shell("make"), owner="other")
+
+            async def stopped() -> None:
+                task = await runtime.launch(Shell("deaf", grace=1.0), owner="me")
+                await trio.sleep(0.1)
+                result = await task.stop("enough")
+                assert result.survivors == ()
+                assert result.snapshot.status.is_terminal
+
+            async def turn() -> None:
+                await runtime.run(Shell("deaf", grace=0.5), owner="me")
+
+            async def moved() -> None:
+                async with trio.open_nursery() as nursery:
+                    task = await nursery.start(_run, runtime, "make")
+                    await trio.sleep(0.2)
+                    over = task.status.is_terminal
+                    assert runtime.background(task.id) is not over
+                    assert not runtime.background(task.id)
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(sim.target(stopped))
+                nursery.start_soon(sim.target(turn))
+                nursery.start_soon(sim.target(moved))
+                await trio.sleep(0.6)
+                await runtime.stop_all("me")
+            with sim.within(60):
+                assert (await other.wait()).exit_code in (2, None)
+            await runtime.launch(Shell("deaf", grace=0.2), notify="silent")
+            await runtime.launch(Shell("make"), notify="defer")
+            await trio.sleep(0.1)
+        drain(runtime)
+
+
+async def _run(
+    runtime: Runtime, command: str, task_status: trio.TaskStatus[object]
+) -> None:
+    await runtime.run(Shell(command), owner="moved", task_status=task_status)
+
+
+async def turns(sim: Sim) -> None:
+    """Foreground tasks whose caller is cancelled, beside tasks in the background."""
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS))
+        async with log.recording(block) as runtime:
+            task = await runtime.launch(Shell("make"), owner="me")
+            with trio.move_on_after(0.3):
+                async with runtime.turn("me"):
+                    await runtime.run(Shell("deaf", grace=0.2), owner="me")
+            assert [it.id for it in runtime.tasks("me") if it.ended_at is None] == [
+                task.id
+            ]
+            with sim.within(60):
+                await task.wait()
+                async with runtime.turn("me") as turn:
+                    notes = turn.take()
+                    assert [it.task_id for it in notes] == [task.id]
+                    turn.progressed()
+        drain(runtime)
+
+
+async def backlog(sim: Sim) -> None:
+    """Nobody acknowledges anything: launches are refused, and tasks go on."""
+    with watched(sim) as log:
+        block = open_runtime(
+            "tasks", env=sim.env(COMMANDS), limits=Limits(backlog=2, shells=1)
+        )
+        async with log.recording(block) as runtime:
+            loud = await runtime.launch(Shell("floods", quota=30_000))
+            first = await runtime.launch(Shell("true"))
+            refused = 0
+            for _ in range(4):
+                try:
+                    await (await runtime.launch(Shell("false"))).wait()
+                except BacklogFull:
+                    refused += 1
+                await trio.sleep(0.3)
+                runtime.tell_progress(loud.id)
+                runtime.tell_progress(loud.id)
+            assert refused
+            with sim.within(600):
+                await loud.wait()
+                await first.wait()
+            for note in runtime.notifications.drain():
+                assert note.ack()
+                assert not note.ack()
+            with sim.within(60):
+                await runtime.run(Shell("true"))
+        drain(runtime)
+
+
+async def again(sim: Sim) -> None:
+    """A task that is run again and again, and is stopped between two runs."""
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS))
+        async with log.recording(block) as runtime:
+            often = await runtime.launch(
+                Shell("fails"), restart="transient", intensity=2
+            )
+            slow = await runtime.launch(
+                Shell("fails"),
+                restart="permanent",
+                intensity=9,
+                backoff=Backoff(1.0, 2.0),
+            )
+            with sim.within(60):
+                assert (await often.wait()).status.value == "failed"
+                await trio.sleep(0.5)
+                await slow.stop()
+        drain(runtime)
+
+
+async def waits(sim: Sim) -> None:
+    """Many who wait for the same things."""
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS), limits=Limits(shells=1))
+        async with log.recording(block) as runtime:
+            tasks = [await runtime.launch(Shell("fails")) for _ in range(3)]
+
+            async def each(number: int) -> None:
+                await tasks[number].wait()
+
+            async def all_of_them() -> None:
+                await runtime.wait_all(tasks)
+
+            async def any_of_them() -> None:
+                await runtime.wait_any(tasks[1:])
+
+            async with trio.open_nursery() as nursery:
+                for number in range(3):
+                    nursery.start_soon(sim.target(each), number)
+                nursery.start_soon(sim.target(all_of_them))
+                nursery.start_soon(sim.target(any_of_them))
+                nursery.start_soon(runtime.wait_idle)
+            with sim.within(60):
+                told: list[str] = []
+                while len(told) < 3:
+                    for note in await runtime.notifications.receive_batch():
+                        told.append(note.task_id)
+                        note.ack()
+                assert told == [it.id for it in tasks]
+        drain(runtime)
+
+
+async def notifier_restarts(sim: Sim) -> None:
+    """The notifier ends and comes back, while tasks end."""
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS))
+        async with log.recording(block) as runtime, trio.open_nursery() as nursery:
+            nursery.start_soon(read_all, runtime)
+            refs = {it.id: it.ref for it in runtime.root.which_children()}
+            tasks = [await runtime.launch(Shell("true")) for _ in range(2)]
+            tasks.append(await runtime.launch(Shell("fails")))
+            for _ in range(3):
+                refs["notifier"].stop()
+                await trio.sleep(0.05)
+            with sim.within(60):
+                for task in tasks:
+                    await task.wait()
+                await trio.sleep(1)
+                assert not runtime.notifications.unacknowledged()
+            nursery.cancel_scope.cancel()
+        drain(runtime)
+
+
+async def agents(sim: Sim) -> None:
+    """An agent with tasks of its own; one that fails, and one that is stopped."""
+
+    async def leads(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        await context.launch(Shell("fails"))
+        await context.launch(Shell("make"))
+        await context.run(Shell("true"))
+        yield FinalResult("led")
+
+    async def idles(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        await context.launch(Shell("deaf", grace=0.2))
+        await trio.sleep_forever()
+        yield FinalResult("never")
+
+    async def breaks(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        await context.launch(Shell("make"))
+        raise ValueError("broken")
+        yield FinalResult("never")
+
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS), limits=Limits(total=3))
+        async with log.recording(block) as runtime:
+            tasks = [
+                await runtime.launch(Agent(fn, "do it", model="m"))
+                for fn in (leads, idles, breaks)
+            ]
+            with sim.within(60):
+                await tasks[0].wait()
+                assert (await tasks[2].wait()).status.value == "failed"
+                result = await tasks[1].stop("enough")
+                assert not result.survivors
+                await runtime.wait_idle()
+        drain(runtime)
+
+
+# ---- The tree ----
+
+
+async def works(ctx: Context[str], fail_at: float = 0.0) -> int:
+    """Count messages; fail after a time, or when told to."""
+    count = 0
+    with trio.move_on_after(fail_at or float("inf")):
+        async for word in ctx.mailbox:
+            count += 1
+            if word == "fail":
+                raise LookupError("it is told to")
+        return count
+    raise TimeoutError("its time is over")
+
+
+async def lingers(ctx: Context[str]) -> None:
+    """Need a while to end."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        with trio.move_on_after(0.5, shield=True):
+            await trio.sleep(0.2)
+
+
+async def one_for_one(sim: Sim) -> None:
+    """Children that fail, are ended by hand, and stop in order."""
+    children = [
+        child("first", lingers),
+        child("brittle", works, restart="permanent"),
+        child("once", works, restart="transient"),
+        child("never", works, restart="temporary"),
+        child("slow", works, backoff=Backoff(0.5, 2.0)),
+        child("last", lingers),
+    ]
+    with watched(sim) as log:
+        block = open_supervisor(children, intensity=5, period=5.0)
+        async with log.recording(block) as supervisor:
+            refs = {it.id: it.ref for it in supervisor.which_children()}
+
+            async def tell() -> None:
+                for name in ("brittle", "once", "never", "slow"):
+                    refs[name].tell("fail")
+                    await trio.sleep(0.3)
+                refs["slow"].tell("on")
+
+            async def by_hand() -> None:
+                await trio.sleep(0.4)
+                try:
+                    await supervisor.terminate_child("once")
+                    await supervisor.restart_child("once")
+                except SupervisorError:
+                    pass  # It is on its way back, or the one before was struck.
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(tell)
+                nursery.start_soon(sim.target(by_hand))
+            with sim.within(60):
+                await trio.sleep(1)
+                states = {it.id: it.state for it in supervisor.which_children()}
+                assert states["brittle"] == states["slow"] == "running"
+                assert "never" not in states
+
+
+def group(strategy: str) -> Callable[[Sim], object]:
+    """Return a program over a group that is restarted together."""
+
+    async def program(sim: Sim) -> None:
+        children = [child(f"c{at}", works) for at in range(4)]
+        with watched(sim) as log:
+            block = open_supervisor(
+                children,
+                strategy=strategy,  # type: ignore[arg-type]
+                intensity=4,
+                period=5.0,
+            )
+            async with log.recording(block) as supervisor:
+                refs = [it.ref for it in supervisor.which_children()]
+
+                async def tell(at: int, delay: float) -> None:
+                    await trio.sleep(delay)
+                    try:
+                        refs[at].tell("fail")
+                    except Exception:
+                        await trio.lowlevel.checkpoint()
+
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(tell, 1, 0.0)
+                    nursery.start_soon(tell, 2, 0.0)
+                    nursery.start_soon(tell, 3, 0.5)
+                with sim.within(60):
+                    await trio.sleep(1)
+                    for info in supervisor.which_children():
+                        assert info.state == "running"
+
+    program.__name__ = program.__qualname__ = strategy
+    return program
+
+
+async def gives_up(sim: Sim) -> None:
+    """Too many restarts end a supervisor, in its order; not a second too early."""
+    with watched(sim) as log:
+        block = open_supervisor(
+            [child("first", lingers), child("bad", works), child("last", lingers)],
+            intensity=2,
+            period=2.0,
+        )
+        try:
+            async with log.recording(block) as supervisor:
+                bad = supervisor.which_children()[1].ref
+                # Two in the window, and one when the first of them is out of it.
+                for delay in (0.0, 1.5, 1.0, 0.1):
+                    await trio.sleep(delay)
+                    bad.tell("fail")
+                await trio.sleep_forever()
+        except RestartIntensityExceeded as error:
+            ended = error
+        else:
+            raise AssertionError("it did not give up")
+        assert isinstance(ended.__cause__, LookupError)
+
+
+async def closes(sim: Sim) -> None:
+    """A supervisor below another one, whose children fail while all of it stops."""
+
+    async def stubborn(ctx: Context[str]) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.move_on_after(1, shield=True):
+                await trio.sleep(0.1)
+            raise LookupError("as it ends")
+
+    def below() -> open_supervisor:
+        return open_supervisor([child(f"leaf{at}", stubborn) for at in range(3)])
+
+    with watched(sim) as log:
+        block = open_supervisor(
+            [
+                child("one", stubborn),
+                child("two", below, kind="supervisor"),
+                child("three", works, 0.3, backoff=Backoff(0.2, 1.0)),
+                child("four", stubborn),
+            ],
+            intensity=9,
+        )
+        with trio.move_on_after(sim.random.choice([0.25, 0.35, 0.45, 0.55])):
+            async with log.recording(block):
+                await trio.sleep_forever()
+
+
+async def dynamic(sim: Sim) -> None:
+    """Children that are started as needed, by several, and stop together."""
+    template: ChildSpec[str] = child("worker", lingers, restart="temporary")
+    with watched(sim) as log:
+        block = open_dynamic_supervisor(template)
+        async with log.recording(block) as supervisor:
+
+            async def start() -> None:
+                ref = await supervisor.start_child()
+                await trio.sleep(0.1)
+                await supervisor.terminate_child(ref)
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(sim.target(start))
+            for _ in range(3):
+                await supervisor.start_child()
+            began = trio.current_time()
+        assert trio.current_time() - began < 0.3, "they stop one by one"
+
+
+async def talks(sim: Sim) -> None:
+    """Messages: none lost, none twice, in order, and an answer to each question."""
+
+    async def echoes(ctx: Context[tuple[int, Reply[int] | None]]) -> None:
+        async for number, reply in ctx.mailbox:
+            heard.append(number)
+            if number == 300:
+                all_heard.set()
+            if number % 7 == 6:
+                raise LookupError("it fails at this one")
+            if reply is not None:
+                reply.tell(number)
+
+    heard: list[int] = []
+    answers: list[object] = []
+    all_heard = trio.Event()
+    async with open_supervisor(
+        [child("echo", echoes, mailbox=2)], intensity=99
+    ) as supervisor:
+        ref = supervisor.which_children()[0].ref
+
+        async def send(first: int) -> None:
+            for number in range(first, first + 5):
+                await ref.send((number, None))
+
+        async def ask(number: int) -> None:
+            try:
+                answers.append(await ref.ask(lambda reply: (number, reply)))
+            except Exception as error:
+                answers.append(error)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send, 0)
+            nursery.start_soon(send, 100)
+            nursery.start_soon(sim.target(ask), 201)
+            nursery.start_soon(sim.target(ask), 209)
+        with sim.within(60):
+            await ref.send((300, None))
+            await all_heard.wait()
+    assert len(heard) == len(set(heard))
+    assert [it for it in heard if it < 100] == list(range(5))
+    assert [it for it in heard if 100 <= it < 200] == list(range(100, 105))
+
+
+async def exits(sim: Sim) -> None:
+    """How an incarnation ends, whatever comes at the same time."""
+
+    async def fails_at_end(ctx: Context[str]) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise LookupError("on its way out")
+
+    async with open_supervisor([child("a", fails_at_end)]) as supervisor:
+        ref = supervisor.which_children()[0].ref
+        await trio.sleep(0.1)
+        await supervisor.terminate_child("a")
+        exit = await ref.wait_exit()
+        assert isinstance(exit, Failed), exit

@@ -1,0 +1,488 @@
+"""Writes down what happens in a runtime or a supervisor, as it happens.
+
+The events of its stream are heard in the step in which they are told. What nobody tells
+is seen from outside: the calls, and what they do to the world. Nothing of that waits,
+and nothing of it fails where it is: see `Log.failure`.
+"""
+
+# A recorder looks at what it records from outside, and at its settings inside.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import platform
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from math import inf
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+
+import trio
+
+from actors.env import real_env
+
+from ..._delivery.outbox import Notification
+from ..._delivery.readers import Notifications
+from ..._life.handles import TaskHandle
+from ...runtime import AgentSaid, Runtime, open_runtime
+from ...tree import Event, Gap, SlowStart, Straggler
+from ...tree._events import EventStream, Subscription
+from ...tree._supervisor import _Supervisor
+from . import _kinds as kinds  # pyright: ignore[reportPrivateUsage]
+from ._format import Entry, to_line
+from ._world import seen_through
+
+if TYPE_CHECKING:
+    from ...tree._children import Child, Children
+
+T = TypeVar("T")
+
+
+class Simulated(Protocol):
+    """What a log needs of a `supervisor.simulation.Sim`."""
+
+    @property
+    def step(self) -> int:
+        """How many steps tasks have taken."""
+        ...
+
+    def note(self, *entry: object) -> None:
+        """Write into the log of the run."""
+        ...
+
+
+class Log:
+    """What happened, in order: a context manager, which `record` makes.
+
+    Inside of it, `recording` opens what is to be recorded.
+    """
+
+    def __init__(
+        self,
+        hear: Callable[[Entry], object],
+        sim: Simulated | None = None,
+    ) -> None:
+        self.failure: Exception | None = None
+        """What has kept it from writing. From then on nothing was written."""
+        self._hear = hear
+        self._sim = sim
+        self._count = 0
+        self._seq = 0
+        self._calls = 0
+        self._ended = False
+        self._is_recording = False
+
+    def __enter__(self) -> Self:
+        self.add(
+            kinds.LogStarted,
+            self._sim is not None,
+            platform.python_version(),
+            trio.__version__,
+        )
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.add(kinds.LogEnded, None if exc_type is None else exc_type.__name__)
+        self._ended = True
+
+    @asynccontextmanager
+    async def recording(
+        self, block: AbstractAsyncContextManager[T]
+    ) -> AsyncGenerator[T]:
+        """Open ``block``, which is an `open_runtime`, an `open_supervisor` or an
+        `open_dynamic_supervisor`, and record what happens until it is left.
+
+        In the block, use what this yields: calls of its methods are recorded, and so
+        are those of the task handles that it gives. The world of a runtime is seen
+        through its `Env`. A log records one at a time.
+        """
+        if self._is_recording:
+            raise RuntimeError("a log records one runtime or supervisor at a time")
+        self._is_recording = True
+        try:
+            async with self._recording(block) as opened:
+                yield opened
+        finally:
+            self._is_recording = False
+
+    @asynccontextmanager
+    async def _recording(
+        self, block: AbstractAsyncContextManager[T]
+    ) -> AsyncGenerator[T]:
+        if isinstance(block, open_runtime):
+            block._env = seen_through(block._env or real_env(), self.add)
+        async with block as opened:
+            if not isinstance(opened, Runtime | _Supervisor):
+                raise TypeError(
+                    f"expected a runtime or a supervisor to record, not {opened!r}"
+                )
+            top = opened.root if isinstance(opened, Runtime) else opened
+            path, children, events = top.path, top._children, top.events
+            self._seq = events.seq
+            if isinstance(opened, Runtime):
+                self._open_runtime(opened)
+            else:
+                for name in _TREE_CALLS:
+                    if hasattr(opened, name):
+                        self._wrap(opened, name, _ids)
+            supervisors = {path: children}
+            for it in _all_below(children):
+                supervisors[it.path] = it
+                self._tell_of(it)
+            events.attach(_Ear(events, self, supervisors), agents=True)
+            try:
+                yield cast("T", opened)
+            finally:
+                self.add(kinds.Closing, path)
+        self.add(kinds.Closed, path)
+
+    def _tell_of(self, children: Children) -> None:
+        flags = children.flags
+        self.add(
+            kinds.Supervised,
+            children.path,
+            flags.strategy,
+            flags.intensity,
+            flags.period,
+            children.dynamic,
+        )
+        for child in children.by_key.values():
+            live = child.incarnation.started_by is not None and child.is_live
+            self.specify(child, live=live)
+
+    def specify(self, child: Child[Any], *, live: bool) -> None:
+        """Write down what a supervisor does with a child."""
+        path, restart = child.home.path, child.spec.restart
+        self.add(kinds.Specified, path, child.id, restart, live)
+
+    # Writing
+
+    def add(self, kind: type[Event], *fields: object) -> None:
+        """Write down something that no stream tells."""
+        self.write(kind, self._seq, trio.current_time(), fields)
+
+    def write(
+        self, kind: type[Event], seq: int, time: float, fields: tuple[object, ...]
+    ) -> None:
+        """Write down an event."""
+        if self.failure is not None or self._ended:
+            return
+        self._seq = seq
+        self._count += 1
+        sim = self._sim
+        # The boundary: what is recorded may be the end of a task.
+        try:
+            step, make = None, cast("Callable[..., Event]", kind)
+            if sim is not None:
+                step = sim.step
+                # Stacks show tasks in the order of a set.
+                shown = fields[:-1] if kind in (Straggler, SlowStart) else fields
+                sim.note(time, kind.__name__, *shown)
+            self._hear(Entry(self._count, step, make(seq, time, *fields)))
+        except Exception as error:
+            self.failure = error
+
+    # Calls
+
+    def _open_runtime(self, runtime: Runtime) -> None:
+        limit = runtime._life.limits.backlog
+        self.add(kinds.RuntimeOpened, runtime.root.path, limit)
+        self._wrap_launch(runtime)
+        self._wrap_run(runtime)
+        for name in _RUNTIME_CALLS:
+            self._wrap(runtime, name, _ids)
+        runtime.notifications = _Reader(self, runtime.notifications)
+        of_owner = runtime.notifications_for
+
+        def reader(owner: str | None) -> _Reader:
+            return _Reader(self, of_owner(owner))
+
+        _replace(runtime, "notifications_for", reader)
+
+    def _wrap(
+        self,
+        opened: object,
+        name: str,
+        about: Callable[[Sequence[Any]], Sequence[str]],
+    ) -> None:
+        method: Callable[..., Awaitable[Any]] = getattr(opened, name)
+
+        async def recorded(*args: Any, **options: Any) -> Any:
+            tasks = about(args)
+            call = partial(method, *args, **options)
+            return await self.call(name, tasks, call, options.get("owner"))
+
+        _replace(opened, name, recorded)
+
+    async def call(
+        self,
+        name: str,
+        tasks: Sequence[str],
+        method: Callable[[], Awaitable[T]],
+        owner: str | None = None,
+        number: int | None = None,
+    ) -> T:
+        """Call a method, and write down what it is about and what came of it."""
+        number = self.begin(name, tasks, owner) if number is None else number
+        try:
+            result = await method()
+        except BaseException as error:
+            self.add(kinds.Raised, number, name, type(error).__name__)
+            raise
+        ended, survivors = _said_of(result)
+        self.add(kinds.Returned, number, name, ended, survivors)
+        return result
+
+    def begin(self, name: str, tasks: Sequence[str], owner: str | None) -> int:
+        """Write down that something is called; return the number of the call."""
+        self._calls += 1
+        self.add(kinds.Called, self._calls, name, tasks, owner)
+        return self._calls
+
+    def _wrap_launch(self, runtime: Runtime) -> None:
+        launch = runtime.launch
+
+        async def recorded(work: Any, **options: Any) -> TaskHandle:
+            number = self.begin("launch", (), options.get("owner"))
+
+            async def call() -> TaskHandle:
+                handle = await launch(work, **options)
+                self._tell_began(number, handle, work, options)
+                return _Handle(self, handle)
+
+            return await self.call("launch", (), call, number=number)
+
+        _replace(runtime, "launch", recorded)
+
+    def _wrap_run(self, runtime: Runtime) -> None:
+        run = runtime.run
+
+        async def recorded(
+            work: Any,
+            *,
+            task_status: trio.TaskStatus[TaskHandle] = trio.TASK_STATUS_IGNORED,
+            **options: Any,
+        ) -> Any:
+            number = self.begin("run", (), options.get("owner"))
+
+            def began(handle: TaskHandle) -> None:
+                self._tell_began(number, handle, work, options)
+                task_status.started(_Handle(self, handle))
+
+            call = partial(run, work, task_status=cast("Any", _Told(began)), **options)
+            return await self.call("run", (), call, number=number)
+
+        _replace(runtime, "run", recorded)
+
+    def _tell_began(
+        self, number: int, handle: TaskHandle, work: object, options: dict[str, Any]
+    ) -> None:
+        quota = getattr(work, "quota", None)
+        self.add(
+            kinds.Began,
+            number,
+            handle.id,
+            options.get("restart", "temporary"),
+            options.get("intensity", 1),
+            options.get("period", 5.0),
+            quota if type(quota) is int else None,
+        )
+
+    def handed(self, notes: Iterable[Notification]) -> None:
+        """Write down that a reader was handed these."""
+        for note in notes:
+            self.add(kinds.Envelope, note.id, note.task_id, note.xml)
+
+
+_RUNTIME_CALLS = (
+    "stop",
+    "stop_all",
+    "stop_foreground",
+    "wait_any",
+    "wait_all",
+    "wait_idle",
+    "resume",
+    "send",
+)
+
+_TREE_CALLS = ("start_child", "terminate_child", "restart_child", "delete_child")
+
+
+def _replace(opened: object, name: str, by: object) -> None:
+    setattr(opened, name, by)
+
+
+def _ids(args: Sequence[Any]) -> Sequence[str]:
+    """Return the tasks or children that a call is about."""
+    if not args:
+        return ()
+    first = args[0]
+    if isinstance(first, str):
+        return (first,)
+    if hasattr(first, "id"):
+        return (first.id,)
+    return [it if isinstance(it, str) else it.id for it in first]
+
+
+def _said_of(result: object) -> tuple[Sequence[str], int]:
+    """Return the tasks that a result says have ended, and how many survivors it has."""
+    results = cast("Any", result if isinstance(result, list) else [result])
+    snapshots: list[Any] = [getattr(it, "snapshot", it) for it in results]
+    ended = [str(it.id) for it in snapshots if getattr(it, "ended_at", None)]
+    return ended, sum(len(getattr(it, "survivors", ())) for it in results)
+
+
+def _all_below(top: Children) -> Iterable[Children]:
+    rest = [top]
+    while rest:
+        children = rest.pop(0)
+        yield children
+        for child in children.by_key.values():
+            rest += child.below
+
+
+class _Ear(Subscription):
+    """Hears each event in the step in which it is told."""
+
+    __slots__ = ("_log", "_supervisors")
+
+    def __init__(
+        self, stream: EventStream, log: Log, supervisors: dict[str, Children]
+    ) -> None:
+        super().__init__(stream, capacity=cast("int", inf))
+        self._log = log
+        self._supervisors = supervisors
+
+    def offer(self, event: tuple[type[Event], int, float, tuple[object, ...]]) -> None:
+        kind, seq, time, fields = event
+        if kind is AgentSaid:
+            return
+        if kind.__name__ == "ChildStarted":
+            self._look_at(*cast("tuple[str, str, int]", fields))
+        self._log.write(kind, seq, time, fields)
+
+    def missed_one(self) -> None:
+        self._log.add(Gap, 1)
+
+    def _look_at(self, path: str, id: str, number: int) -> None:
+        """Tell of a child that is new to one of the supervisors."""
+        children = self._supervisors.get(path)
+        if children is not None and not children.dynamic and number == 1:
+            self._log.specify(children.by_key[id], live=False)
+
+
+class _Handle(TaskHandle):
+    """A handle of which each call is recorded."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: Log, handle: TaskHandle) -> None:
+        super().__init__(handle._life, handle._task)
+        self._log = log
+
+    async def wait(self) -> Any:
+        return await self._log.call("wait", (self.id,), super().wait)
+
+    async def stop(self, reason: str | None = None, *, now: bool = False) -> Any:
+        call = partial(super().stop, reason, now=now)
+        return await self._log.call("stop", (self.id,), call)
+
+
+class _Told:
+    """The status of a start, which calls a function."""
+
+    def __init__(self, started: Callable[[TaskHandle], None]) -> None:
+        self.started = started
+
+
+class _Reader(Notifications):
+    """A reader of notifications that says what it was handed."""
+
+    def __init__(self, log: Log, inner: Notifications) -> None:
+        super().__init__(inner._outbox, inner._owner, inner._everyone)
+        self._log = log
+
+    async def __anext__(self) -> Notification:
+        note = await self._log.call("next", (), super().__anext__)
+        self._log.handed([note])
+        return note
+
+    async def receive_batch(self, limit: int | None = None) -> list[Notification]:
+        call = partial(super().receive_batch, limit)
+        notes = await self._log.call("receive_batch", (), call)
+        self._log.handed(notes)
+        return notes
+
+    def drain(self) -> list[Notification]:
+        notes = super().drain()
+        self._log.handed(notes)
+        if self._outbox.closed and self._everyone:
+            self._log.add(kinds.Drained)
+        return notes
+
+
+def record(path: str | Path) -> Recorder:
+    """Return a log that is written into a file, line by line.
+
+    Use it round a real run, and `Log.recording` in it::
+
+        with record("run.jsonl") as log:
+            async with log.recording(open_runtime("tasks")) as runtime:
+                ...
+
+    ``trio-supervisor sim check run.jsonl`` tells whether all promises were kept. A line
+    is in the file when what it tells has happened. If the file cannot be written any
+    more, recording ends there, and a warning at the end says so. There is a trio when
+    it begins and ends.
+
+    Raises:
+        OSError: if the file cannot be opened.
+    """
+    return Recorder(Path(path))
+
+
+class Recorder(Log):
+    """A `Log` in a file. `record` makes it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("wb", buffering=0)
+        super().__init__(self._keep)
+
+    def _keep(self, entry: Entry) -> None:
+        self._file.write(to_line(entry))
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super().__exit__(exc_type, exc, traceback)
+        self._file.close()
+        if self.failure is not None:
+            import warnings
+
+            text = f"{self.path} is not complete: {self.failure!r}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+class Kept(Log):
+    """A `Log` that is kept in memory."""
+
+    def __init__(self, sim: Simulated | None = None) -> None:
+        self.entries: list[Entry] = []
+        super().__init__(self.entries.append, sim)

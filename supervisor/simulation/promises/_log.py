@@ -1,0 +1,61 @@
+"""That a log can be right at all: nothing is missing in it, and time goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...runtime import TaskStarted
+from ...tree import Event, Gap
+from .. import log
+from ..log import KINDS, Entry, RuntimeOpened, Supervised
+from ._checker import Broken, Checker, Judge
+
+_SEEN = {it for it in KINDS.values() if it.__module__ == log.__name__}
+"""What no stream has told: it has the number of the last event before it."""
+
+
+class Whole(Checker):
+    """Numbers count up, time goes on, and it has a beginning and an end."""
+
+    promise = "log"
+    title = "the log is whole"
+
+    def __init__(self, broken: Broken) -> None:
+        super().__init__(broken)
+        self._last: Entry | None = None
+        # What agents say has numbers, too, and is not in the log.
+        self._has_agents = False
+
+    def judges(self) -> Mapping[type[Event], Judge]:
+        return {Gap: self._gap, TaskStarted: self._task_started}
+
+    def see(self, at: Entry) -> None:
+        """Look at any entry."""
+        self.judged += 1
+        last, self._last = self._last, at
+        if last is None:
+            return
+        if at.number != last.number + 1:
+            text = f"line {at.number} follows line {last.number}"
+            self.breaks("the log", text, last.number, at.number)
+        elif not self._follows(at.event, last.event.seq):
+            text = f"event {at.event.seq} follows event {last.event.seq}"
+            self.breaks("the log", text, last.number, at.number)
+        if at.event.time < last.event.time:
+            self.breaks("the log", "time goes back", last.number, at.number)
+        if at.step is not None and last.step is not None and at.step < last.step:
+            self.breaks("the log", "steps go back", last.number, at.number)
+
+    def _follows(self, event: Event, seq: int) -> bool:
+        if type(event) in (RuntimeOpened, Supervised):
+            return True  # Another stream begins.
+        if type(event) in _SEEN:
+            return event.seq == seq
+        return event.seq == seq + 1 or (self._has_agents and event.seq > seq)
+
+    def _task_started(self, event: TaskStarted, at: Entry) -> None:
+        self._has_agents = self._has_agents or event.task_type != "local_bash"
+
+    def _gap(self, event: Gap, at: Entry) -> None:
+        text = f"{event.missed} events are missing: what follows proves little"
+        self.breaks("the log", text, at.number)

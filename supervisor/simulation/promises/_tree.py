@@ -1,0 +1,363 @@
+"""The promises about supervisors and their children."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+
+import attrs
+
+from ...tree import (
+    ChildExited,
+    ChildStarted,
+    Event,
+    GaveUp,
+    RestartScheduled,
+    StopRequested,
+    SupervisorEnded,
+)
+from ..log import (
+    Called,
+    Closed,
+    Closing,
+    Entry,
+    LogEnded,
+    Raised,
+    Returned,
+    Specified,
+    Supervised,
+)
+from ._checker import Broken, Checker, Judge
+
+
+class Children(Checker):
+    """No child outlives its supervisor, and no incarnation begins or ends twice."""
+
+    promise = "P1"
+    title = "no child outlives its supervisor"
+
+    def __init__(self, broken: Broken) -> None:
+        super().__init__(broken)
+        # By supervisor, of each child: how many of that name run, and since when.
+        self._live: dict[str, dict[str, list[int]]] = {}
+
+    def judges(self) -> Mapping[type[Event], Judge]:
+        return {
+            Specified: self._specified,
+            ChildStarted: self._started,
+            ChildExited: self._exited,
+            SupervisorEnded: self._supervisor_ended,
+            Closed: self._closed,
+        }
+
+    def _specified(self, event: Specified, at: Entry) -> None:
+        if event.live:
+            self._add(event.supervisor, event.child, at)
+
+    def _started(self, event: ChildStarted, at: Entry) -> None:
+        self.judged += 1
+        self._add(event.supervisor, event.child, at)
+
+    def _add(self, path: str, child: str, at: Entry) -> None:
+        self._live.setdefault(path, {}).setdefault(child, []).append(at.number)
+
+    def _exited(self, event: ChildExited, at: Entry) -> None:
+        self.judged += 1
+        path = event.supervisor
+        there = self._live.get(path, {})
+        # One that failed to start is not among them.
+        if since := there.get(event.child):
+            since.pop()
+            if not since:
+                del there[event.child]
+        self._look(f"{path}/{event.child}", f"child {event.child} ended", at)
+
+    def _supervisor_ended(self, event: SupervisorEnded, at: Entry) -> None:
+        self.judged += 1
+        self._look(event.supervisor, "its supervisor ended", at)
+
+    def _closed(self, event: Closed, at: Entry) -> None:
+        self.judged += 1
+        for path in list(self._live):
+            if f"{path}/".startswith(f"{event.supervisor}/"):
+                self._look(path, "the block was left", at)
+
+    def _look(self, path: str, what: str, at: Entry) -> None:
+        for child, since in self._live.pop(path, {}).items():
+            text = f"it runs, and {what}"
+            self.breaks(f"{path}/{child}", text, since[-1], at.number)
+
+
+@attrs.define(eq=False)
+class _Supervisor:
+    """What is known of one supervisor."""
+
+    flags: Supervised | None = None
+    places: dict[str, int] = attrs.Factory(dict[str, int])
+    """Of each child: its place in start order."""
+    restart: dict[str, str] = attrs.Factory(dict[str, str])
+    live: dict[str, int] = attrs.Factory(dict[str, int])
+    """The children that run, and since which line."""
+    asked: Counter[str] = attrs.Factory(Counter[str])
+    """Those that were asked to stop and have not ended: in a dynamic supervisor several
+    may have the same name."""
+    closing: int | None = None
+    """Since which line it stops its children."""
+    restarts: deque[float] = attrs.Factory(deque[float])
+    group: str | None = None
+    """The child of which a group restart has begun and started nobody yet."""
+    over: dict[str, int] = attrs.Factory(dict[str, int])
+    """Children that have ended and must not come back by themselves."""
+
+    @property
+    def is_static(self) -> bool:
+        """Whether it is known, and its children have an order."""
+        return self.flags is not None and not self.flags.dynamic
+
+
+class Supervision(Checker):
+    """What is common to the promises about supervisors: who is there, and who closes."""
+
+    def __init__(self, broken: Broken) -> None:
+        super().__init__(broken)
+        self.known: dict[str, _Supervisor] = {}
+
+    def of(self, path: str) -> _Supervisor:
+        """Return what is known of a supervisor."""
+        found = self.known.get(path)
+        if found is None:
+            self.known[path] = found = _Supervisor()
+        return found
+
+    def _supervised(self, event: Supervised, at: Entry) -> None:
+        self.known[event.supervisor] = _Supervisor(flags=event)
+
+    def _specified(self, event: Specified, at: Entry) -> None:
+        found = self.of(event.supervisor)
+        found.restart[event.child] = event.restart
+        found.places.pop(event.child, None)
+        found.places[event.child] = at.number
+        if event.live:
+            found.live[event.child] = at.number
+
+    def _started(self, event: ChildStarted, at: Entry) -> None:
+        found = self.of(event.supervisor)
+        found.live[event.child] = at.number
+        found.places.setdefault(event.child, at.number)
+
+    def _exited(self, event: ChildExited, at: Entry) -> None:
+        found = self.of(event.supervisor)
+        found.live.pop(event.child, None)
+        if found.asked[event.child] > 0:
+            found.asked[event.child] -= 1
+
+    def _closing(self, event: Closing, at: Entry) -> None:
+        self.of(event.supervisor).closing = at.number
+
+    def _gave_up(self, event: GaveUp, at: Entry) -> None:
+        self.of(event.supervisor).closing = at.number
+
+    def _ended(self, event: SupervisorEnded, at: Entry) -> None:
+        self.known.pop(event.supervisor, None)
+
+
+class Order(Supervision):
+    """Static children stop one by one, in the reverse of their start order; whoever is
+    stopped was asked to."""
+
+    promise = "P8"
+    title = "children stop in reverse order"
+
+    def judges(self) -> Mapping[type[Event], Judge]:
+        return {
+            Supervised: self._supervised,
+            Specified: self._specified,
+            ChildStarted: self._started,
+            StopRequested: self._stop_requested,
+            ChildExited: self._exited,
+            Closing: self._closing,
+            GaveUp: self._gave_up,
+            SupervisorEnded: self._ended,
+        }
+
+    def _stop_requested(self, event: StopRequested, at: Entry) -> None:
+        found = self.of(event.supervisor)
+        child, owner = event.child, f"{event.supervisor}/{event.child}"
+        by_supervisor = event.by != "stop"
+        if found.is_static and found.closing is not None and by_supervisor:
+            self.judged += 1
+            place = found.places.get(child, 0)
+            for other, since in found.live.items():
+                if other != child and found.places.get(other, 0) > place:
+                    text = f"it was asked to stop, and {other}, a later one, ran"
+                    self.breaks(owner, text, since, at.number)
+        found.asked[child] += 1
+        # Its own children stop now, if it has any.
+        if (inner := self.known.get(owner)) is not None and by_supervisor:
+            inner.closing = inner.closing or at.number
+
+    def _exited(self, event: ChildExited, at: Entry) -> None:
+        found = self.of(event.supervisor)
+        if event.exit == "stopped" and event.detail.startswith(("stop", "supervisor")):
+            self.judged += 1
+            if not found.asked[event.child]:
+                owner = f"{event.supervisor}/{event.child}"
+                self.breaks(owner, "it was stopped, and nobody has asked", at.number)
+        super()._exited(event, at)
+
+
+class Restarts(Supervision):
+    """A child that fails comes back as its supervisor says, or ends it; nobody else is
+    touched."""
+
+    promise = "P10"
+    title = "a failure is followed as the strategy says"
+
+    def __init__(self, broken: Broken) -> None:
+        super().__init__(broken)
+        self._calls: dict[int, Called] = {}
+        # The child that has just ended and has to come back.
+        self._next: tuple[str, str, int] | None = None
+
+    def judges(self) -> Mapping[type[Event], Judge]:
+        return {
+            Supervised: self._supervised,
+            Specified: self._specified,
+            ChildStarted: self._started,
+            StopRequested: self._stop_requested,
+            ChildExited: self._exited,
+            RestartScheduled: self._scheduled,
+            Closing: self._closing,
+            GaveUp: self._gave_up,
+            SupervisorEnded: self._ended,
+            Called: self._called,
+            Returned: self._returned,
+            Raised: self._returned,
+            LogEnded: self._log_ended,
+        }
+
+    def _called(self, event: Called, at: Entry) -> None:
+        self._must_follow(at)
+        if event.what.endswith("_child"):
+            self._calls[event.call] = event
+
+    def _returned(self, event: Returned, at: Entry) -> None:
+        self._calls.pop(event.call, None)
+
+    def _log_ended(self, event: LogEnded, at: Entry) -> None:
+        self._must_follow(at)
+
+    def _must_follow(self, at: Entry) -> None:
+        """In a supervisor that restarts one for one, what follows an end comes in the
+        same step, before anything else."""
+        if self._next is None:
+            return
+        path, child, since = self._next
+        self._next = None
+        text = "it failed, and was neither restarted nor given up"
+        self.breaks(f"{path}/{child}", text, since, at.number)
+
+    def _exited(self, event: ChildExited, at: Entry) -> None:
+        self._must_follow(at)
+        found = self.of(event.supervisor)
+        was_live = event.child in found.live
+        was_asked = found.asked[event.child] > 0
+        super()._exited(event, at)
+        restart = found.restart.get(event.child)
+        if restart is None or found.flags is None or found.closing is not None:
+            return
+        self.judged += 1
+        failed = event.exit == "failed" or event.detail.startswith("deadline")
+        comes_back = restart == "permanent" or (restart == "transient" and failed)
+        is_alone = found.is_static and found.flags.strategy == "one_for_one"
+        if is_alone and was_live and comes_back and not was_asked:
+            self._next = event.supervisor, event.child, at.number
+        if not comes_back:
+            found.over[event.child] = at.number
+
+    def _scheduled(self, event: RestartScheduled, at: Entry) -> None:
+        self._next = None
+        self.judged += 1
+        path, child = event.supervisor, event.child
+        found, owner = self.of(path), f"{path}/{event.child}"
+        if child in found.live:
+            text = "it is restarted, and has not ended"
+            self.breaks(owner, text, found.live[child], at.number)
+        if found.closing is not None:
+            text = "it is restarted, and its supervisor stops"
+            self.breaks(owner, text, found.closing, at.number)
+        if child in found.over and found.restart.get(child) == "temporary":
+            text = "it is restarted, and it is temporary"
+            self.breaks(owner, text, found.over[child], at.number)
+        flags = found.flags
+        if flags is None:
+            return
+        found.restarts.append(event.time)
+        while found.restarts[0] < event.time - flags.period:
+            found.restarts.popleft()
+        if len(found.restarts) > flags.intensity:
+            text = f"{len(found.restarts)} restarts in {flags.period:g} s"
+            self.breaks(owner, f"{text}: {flags.intensity} are allowed", at.number)
+        if flags.strategy != "one_for_one":
+            found.group = child
+
+    def _gave_up(self, event: GaveUp, at: Entry) -> None:
+        self._next = None
+        found = self.of(event.supervisor)
+        flags = found.flags
+        if flags is not None:
+            self.judged += 1
+            recent = [t for t in found.restarts if t >= event.time - flags.period]
+            if len(recent) < flags.intensity:
+                text = f"it gave up after {len(recent)} restarts in {flags.period:g} s"
+                self.breaks(event.supervisor, text, at.number)
+        super()._gave_up(event, at)
+
+    def _started(self, event: ChildStarted, at: Entry) -> None:
+        self._must_follow(at)
+        path, child = event.supervisor, event.child
+        found = self.of(path)
+        owner = f"{path}/{child}"
+        if event.incarnation > 1:
+            self.judged += 1
+            if found.closing is not None:
+                text = "it was started again, and its supervisor stops"
+                self.breaks(owner, text, found.closing, at.number)
+            if child in found.live:
+                text = "two incarnations of it run"
+                self.breaks(owner, text, found.live[child], at.number)
+            self._check_group(found, owner, at)
+        super()._started(event, at)
+
+    def _check_group(self, found: _Supervisor, owner: str, at: Entry) -> None:
+        """Before the first of a group starts, all of the group have ended."""
+        failed, found.group = found.group, None
+        if failed is None or found.flags is None:
+            return
+        place = found.places.get(failed, 0)
+        for other, since in found.live.items():
+            is_later = found.places.get(other, 0) >= place
+            if found.flags.strategy == "one_for_all" or is_later:
+                text = f"its group was started again, and {other} of it still ran"
+                self.breaks(owner, text, since, at.number)
+
+    def _stop_requested(self, event: StopRequested, at: Entry) -> None:
+        self._must_follow(at)
+        path, child = event.supervisor, event.child
+        found, owner = self.of(path), f"{path}/{child}"
+        found.asked[child] += 1
+        if (inner := self.known.get(owner)) is not None and event.by != "stop":
+            inner.closing = inner.closing or at.number
+        flags = found.flags
+        if flags is None or flags.dynamic or event.by != "supervisor":
+            return
+        if found.closing is None and flags.strategy == "one_for_one":
+            self.judged += 1
+            if not any(self._is_about(call, child) for call in self._calls.values()):
+                self.breaks(owner, "nobody has asked for its stop", at.number)
+
+    def _is_about(self, call: Called, child: str) -> bool:
+        return not call.tasks or child in call.tasks
+
+
+TREE = (Children, Order, Restarts)

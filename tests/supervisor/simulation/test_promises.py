@@ -1,0 +1,377 @@
+"""The checkers: no clean log is refused, and a log that is not clean is."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+
+from actors.shell import Shell
+from bench.mutants import programs
+from supervisor.runtime import Limits, TaskEnded, open_runtime
+from supervisor.simulation import Sim, simulate
+from supervisor.simulation.log import KINDS, Kept, LogError, read, record, to_line
+from supervisor.simulation.promises import Checkers, Violation, check, watched
+
+Line = dict[str, Any]
+Lines = list[Line]
+
+PROGRAMS = (
+    programs.ends,
+    programs.stops,
+    programs.turns,
+    programs.backlog,
+    programs.again,
+    programs.notifier_restarts,
+    programs.agents,
+    programs.one_for_one,
+    programs.group("one_for_all"),
+    programs.gives_up,
+    programs.closes,
+)
+
+
+def simulated(program: Any, seed: int = 0) -> Lines:
+    """Return the log of one run of a program."""
+    logs: list[Kept] = []
+
+    def keep(sim: Sim) -> Kept:
+        logs.append(Kept(sim))
+        return logs[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "watched", keep)
+        run = simulate(program, seed=seed)
+    assert run.error is None, run.error
+    assert logs[0].failure is None
+    return [json.loads(to_line(it)) for it in logs[0].entries]
+
+
+def wrong(lines: Lines) -> Sequence[Violation]:
+    found, _ = check(read(json.dumps(it) for it in lines))
+    return found
+
+
+def numbered(lines: Lines) -> Lines:
+    """Return the lines with new numbers, as a log that hides what was done to it."""
+    seq = 0
+    found: Lines = []
+    for number, line in enumerate(lines, 1):
+        if line["kind"] in ("RuntimeOpened", "Supervised"):
+            seq = line["seq"]
+        elif not KINDS[line["kind"]].__module__.startswith("supervisor.simulation"):
+            seq += 1
+        found.append(line | {"n": number, "seq": seq})
+    return found
+
+
+@pytest.fixture(scope="module")
+def clean() -> dict[str, Lines]:
+    return {program.__name__: simulated(program) for program in PROGRAMS}
+
+
+# ---- What is right is not refused ----
+
+
+def test_no_log_of_a_simulated_run_is_refused(clean: dict[str, Lines]) -> None:
+    for name, lines in clean.items():
+        assert not wrong(lines), name
+    for program in PROGRAMS:
+        assert not wrong(simulated(program, seed=5)), program
+
+
+async def real(path: Path) -> None:
+    """Do a little of all, with real processes."""
+    with record(path) as log:
+        block = open_runtime(path.parent / "tasks", limits=Limits(total=3))
+        async with log.recording(block) as runtime, trio.open_nursery() as nursery:
+
+            async def read_all() -> None:
+                async for note in runtime.notifications:
+                    note.ack()
+
+            nursery.start_soon(read_all)
+            tasks = [
+                await runtime.launch(Shell("echo one; sleep 0.1; exit 3")),
+                await runtime.launch(Shell("yes", quota=10_000)),
+                await runtime.launch(Shell("sleep 0.1 & echo two", linger=0.5)),
+                await runtime.launch(Shell("trap '' TERM; sleep 60", grace=0.2)),
+                await runtime.launch(Shell("exit 1"), restart="transient", intensity=1),
+            ]
+            with trio.move_on_after(0.2):
+                await runtime.run(Shell("sleep 60"))
+            await tasks[3].stop("enough")
+            for task in tasks:
+                await task.wait()
+            await runtime.launch(Shell("sleep 60"))
+            nursery.cancel_scope.cancel()
+        for note in runtime.notifications.drain():
+            note.ack()
+
+
+def test_the_log_of_a_real_run_is_not_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    trio.run(real, path)
+    with path.open("rb") as lines:
+        found, judged = check(read(lines))
+    assert not found
+    vacuous = {it.title for it in judged if not it.judged}
+    assert vacuous == {"waiting is event-driven"}  # Nobody can tell, in a real run.
+
+
+def test_every_checker_judges_in_simulated_runs(clean: dict[str, Lines]) -> None:
+    total: Counter[str] = Counter()
+    for lines in clean.values():
+        _, judged = check(read(json.dumps(it) for it in lines))
+        total.update({f"{it.promise} {it.title}": it.judged for it in judged})
+    assert len(total) == 14
+    assert min(total.values()) > 5, total
+
+
+# ---- What is wrong is ----
+
+
+def at(lines: Lines, kind: str, **fields: Any) -> int:
+    """Return where the first line of a kind is, with these fields."""
+    for place, line in enumerate(lines):
+        if line["kind"] == kind and all(line[key] == it for key, it in fields.items()):
+            return place
+    raise AssertionError(f"there is no {kind} with {fields}")
+
+
+def drop(kind: str, **fields: Any) -> Callable[[Lines], None]:
+    def edit(lines: Lines) -> None:
+        del lines[at(lines, kind, **fields)]
+
+    return edit
+
+
+def change(kind: str, which: dict[str, Any], **to: Any) -> Callable[[Lines], None]:
+    return lambda lines: lines[at(lines, kind, **which)].update(to)
+
+
+def twice(kind: str, **fields: Any) -> Callable[[Lines], None]:
+    def edit(lines: Lines) -> None:
+        place = at(lines, kind, **fields)
+        lines.insert(place, lines[place])
+
+    return edit
+
+
+def before(
+    kind: str, other: str, which: dict[str, Any], of: dict[str, Any]
+) -> Callable[[Lines], None]:
+    """Move a line before another one."""
+
+    def edit(lines: Lines) -> None:
+        moved = lines.pop(at(lines, kind, **which))
+        place = at(lines, other, **of)
+        moved["time"], moved["step"] = lines[place]["time"], lines[place]["step"]
+        lines.insert(place, moved)
+
+    return edit
+
+
+FIRST = "s00000001"
+WRONG: dict[str, tuple[str, str, Callable[[Lines], None]]] = {
+    "P1 a process is left": ("ends", "it was left behind", drop("ProcessGone")),
+    "P1 a child is left": (
+        "one_for_one",
+        "its supervisor ended",
+        drop("ChildExited", child="first"),
+    ),
+    "P2 an end before the end of its process": (
+        "ends",
+        "it ended while process",
+        before(
+            "TaskEnded",
+            "ProcessGone",
+            {"task_id": FIRST},
+            {"run_id": FIRST + "-000001"},
+        ),
+    ),
+    "P2 an exit code that is not that of the process": (
+        "ends",
+        "its exit code and signal were",
+        change("TaskEnded", {"exit_code": 2}, exit_code=0),
+    ),
+    "P3 two ends": ("ends", "it ended twice", twice("TaskEnded")),
+    "P3 progress after the end": (
+        "ends",
+        "TaskProgress after its end",
+        before("TaskEnded", "TaskProgress", {"task_id": FIRST}, {"task_id": FIRST}),
+    ),
+    "P4 an end that is told twice": (
+        "ends",
+        "its end was told twice",
+        change("Notified", {"task_id": "s00000002"}, task_id="s00000005"),
+    ),
+    "P4 an end that is not told": ("stops", "its end was never told", drop("Notified")),
+    "P5 an envelope with one more element": (
+        "ends",
+        "its envelope has the elements",
+        lambda lines: lines[at(lines, "Envelope")].update(
+            xml=lines[at(lines, "Envelope")]["xml"].replace(
+                "<status>", "<status>completed</status><status>"
+            )
+        ),
+    ),
+    "P6 a launch that is refused for no reason": (
+        "backlog",
+        "it was refused, with",
+        change("RuntimeOpened", {}, backlog=9),
+    ),
+    "P7 more output than the quota": (
+        "ends",
+        "it kept",
+        change("Began", {"quota": 1000}, quota=4),
+    ),
+    "P8 a stop that nobody has asked for": (
+        "stops",
+        "nobody has asked for its stop",
+        change("Called", {"what": "stop"}, tasks=["s99"]),
+    ),
+    "P8 children that stop in another order": (
+        "one_for_one",
+        "a later one, ran",
+        before("StopRequested", "StopRequested", {"child": "first"}, {"child": "last"}),
+    ),
+    "P9 a wait that returns late": (
+        "ends",
+        "s late",
+        change("TaskEnded", {"task_id": FIRST}, time=-1.0),
+    ),
+    "P10 a failure that is swallowed": (
+        "stops",
+        "its work has failed",
+        change("TaskEnded", {"status": "failed"}, status="completed", error=None),
+    ),
+    "P10 a child that is not restarted": (
+        "one_for_one",
+        "neither restarted nor given up",
+        drop("RestartScheduled", child="brittle"),
+    ),
+    "log a line that is missing": ("ends", "follows line", drop("TaskProgress")),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_log_that_breaks_a_promise_is_refused(
+    name: str, clean: dict[str, Lines]
+) -> None:
+    program, text, edit = WRONG[name]
+    lines = [dict(it) for it in clean[program]]
+    edit(lines)
+    found = wrong(lines if name.startswith("log") else numbered(lines))
+    promise = name.partition(" ")[0]
+    assert [it for it in found if it.promise == promise and text in it.text], found
+
+
+def test_every_checker_has_a_log_that_it_refuses() -> None:
+    titles = {it.title for it in Checkers(print).judged()}
+    assert len(titles) == 14
+    assert len({name.partition(" ")[0] for name in WRONG}) == 11
+
+
+def corrupted(lines: Lines, random: Random) -> tuple[str, Lines]:
+    """Return the lines with one thing wrong, and what was done."""
+    copy = [dict(it) for it in lines]
+    place = random.randrange(1, len(copy) - 1)
+    line = copy[place]
+    what = random.choice(("drop", "duplicate", "swap", "re-own", "change"))
+    if what == "drop":
+        del copy[place]
+    elif what == "duplicate":
+        copy.insert(place, line)
+    elif what == "swap":
+        other = random.choice([it for it in range(1, len(copy) - 1) if it != place])
+        copy[place], copy[other] = copy[other], copy[place]
+    else:
+        owners = ("task_id", "child", "supervisor", "notification_id", "call", "run_id")
+        names = [key for key in line if (key in owners) == (what == "re-own")]
+        names = [key for key in names if key not in ("n", "kind", "version")]
+        if not names:
+            return corrupted(lines, random)
+        name = random.choice(names)
+        others = [it[name] for it in lines if name in it and it[name] != line[name]]
+        if not others:
+            return corrupted(lines, random)
+        line[name] = random.choice(others)
+    return what, copy
+
+
+def shares(clean: dict[str, Lines], hide: Callable[[Lines], Lines]) -> dict[str, float]:
+    """Return the share of single corruptions that is caught."""
+    random = Random("corruptions")
+    tried: Counter[str] = Counter()
+    caught: Counter[str] = Counter()
+    for _ in range(600):
+        what, lines = corrupted(clean[random.choice(list(clean))], random)
+        tried[what] += 1
+        try:
+            caught[what] += bool(wrong(hide(lines)))
+        except LogError:
+            caught[what] += 1
+    return {what: round(caught[what] / tried[what], 2) for what in tried}
+
+
+def test_most_single_corruptions_are_caught(clean: dict[str, Lines]) -> None:
+    """What is not caught is the change of words that are for people alone."""
+    found = shares(clean, lambda lines: lines)
+    print(found)
+    assert found["drop"] == found["duplicate"] == found["swap"] == 1
+    assert found["re-own"] > 0.5
+    assert found["change"] > 0.7
+
+
+def test_corruptions_that_hide_are_caught_by_what_the_lines_say(
+    clean: dict[str, Lines],
+) -> None:
+    """All numbers are right again. What is not caught then are lines that nothing else
+    depends on, and the order of what happens at the same time."""
+    found = shares(clean, numbered)
+    print(found)
+    assert min(found.values()) > 0.4
+
+
+# ---- In a run ----
+
+
+def test_a_broken_promise_is_a_finding_of_the_run() -> None:
+    async def program(sim: Sim) -> None:
+        with watched(sim) as log:
+            log.add(TaskEnded, "s1", "completed", None, None, None)
+            log.add(TaskEnded, "s1", "completed", None, None, None)
+        await trio.lowlevel.checkpoint()
+
+    run = simulate(program)
+    (found,) = [it for it in run.findings if it.kind == "P3"]
+    assert "task s1: it ended twice" in found.text
+
+
+def test_the_log_is_in_the_digest_of_the_run() -> None:
+    run = simulate(programs.ends)
+    assert [it for it in run.log if it[1] == "TaskEnded"]
+    assert run.digest == simulate(programs.ends).digest
+
+
+@pytest.mark.parametrize("copies", [40])
+def test_a_long_log_is_checked_in_one_pass(
+    copies: int, clean: dict[str, Lines]
+) -> None:
+    """Each copy is of another runtime, so what was before must be forgotten."""
+    entries = list(read(json.dumps(it) for it in clean["ends"]))
+    began = time.process_time()
+    count = 0
+    for _ in range(copies):
+        found, _ = check(entries)
+        assert not found
+        count += len(entries)
+    print(f"{count / (time.process_time() - began):,.0f} events a second")
