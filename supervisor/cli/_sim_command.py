@@ -246,6 +246,21 @@ def trace(place: str, **options: Any) -> int:
     return do(program, **options)
 
 
+@sim.command(short_help="Check a recorded log against the promises.")
+@click.argument("place", metavar="LOG")
+@_json
+def check(place: str, *, as_json: bool) -> int:
+    """Say which promises of the runtime a LOG shows broken, and how many events each
+    checker has really judged.
+
+    LOG is a file of supervisor.simulation.log.record, or what trio-supervisor run
+    --json has printed. That has only the events, so less of it can be judged.
+    """
+    from ._checking import check_log
+
+    return check_log(place, as_json=as_json)
+
+
 @sim.command(short_help="Run it for minutes, under schedules and faults.")
 @_program
 @click.option(

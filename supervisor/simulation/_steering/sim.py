@@ -94,6 +94,10 @@ class Sim:
         was due in that time is due now."""
         self._driver.suspend(seconds)
 
+    def on_suspend(self, fn: Callable[[float], object]) -> None:
+        """Call ``fn`` with the seconds whenever the machine has slept."""
+        self._driver.on_suspend.append(fn)
+
     def log(self, *fields: object) -> None:
         """Write a line into the log of the run, and so into its digest.
 

@@ -40,6 +40,7 @@ from ._kinds import (
     RuntimeOpened,
     Specified,
     Supervised,
+    Suspended,
 )
 from ._record import Kept, Log, Recorder, record
 
@@ -69,6 +70,7 @@ __all__ = [
     "RuntimeOpened",
     "Specified",
     "Supervised",
+    "Suspended",
     "read",
     "record",
     "to_line",

@@ -182,6 +182,13 @@ class Drained(Event):
 
 
 @attrs.frozen
+class Suspended(Event):
+    """In a simulated run: the machine has slept."""
+
+    seconds: float
+
+
+@attrs.frozen
 class LogEnded(Event):
     """The log ends."""
 

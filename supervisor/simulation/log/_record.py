@@ -58,6 +58,10 @@ class Simulated(Protocol):
         """Write into the log of the run."""
         ...
 
+    def on_suspend(self, fn: Callable[[float], object]) -> None:
+        """Call ``fn`` whenever the machine has slept."""
+        ...
+
 
 class Log:
     """What happened, in order: a context manager, which `record` makes.
@@ -81,6 +85,8 @@ class Log:
         self._is_recording = False
 
     def __enter__(self) -> Self:
+        if self._sim is not None:
+            self._sim.on_suspend(partial(self.add, kinds.Suspended))
         self.add(
             kinds.LogStarted,
             self._sim is not None,

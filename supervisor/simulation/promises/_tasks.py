@@ -43,6 +43,7 @@ from ..log import (
     Raised,
     Returned,
     RuntimeOpened,
+    Suspended,
 )
 from ._checker import Broken, Checker, Judge
 
@@ -834,6 +835,7 @@ class Prompt(Checker):
     def judges(self) -> Mapping[type[Event], Judge]:
         return {
             LogStarted: self._log_started,
+            Suspended: self._suspended,
             Called: self._calls,
             Began: self._began,
             TaskEnded: self._ended,
@@ -846,6 +848,9 @@ class Prompt(Checker):
 
     def _log_started(self, event: LogStarted, at: Entry) -> None:
         self._simulated = event.simulated
+
+    def _suspended(self, event: Suspended, at: Entry) -> None:
+        self._called.clear()  # Nobody can tell how long they have waited.
 
     def _calls(self, event: Called, at: Entry) -> None:
         if self._simulated:
