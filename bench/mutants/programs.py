@@ -161,7 +161,7 @@ async def stops(sim: Sim) -> None:
         drain(runtime)
 
 
-async def _run(
+async def _run(  # noqa: ASYNC114,ASYNC128
     runtime: Runtime, command: str, task_status: trio.TaskStatus[object]
 ) -> None:
     await runtime.run(Shell(command), owner="moved", task_status=task_status)

@@ -14,7 +14,9 @@ from actors.text import one_line
 
 from ..simulation.log import LogError, read
 from ..simulation.promises import Judged, Violation, check
-from .sim import CLEAN, USAGE, WRONG
+
+# The exit codes of ``trio-supervisor sim``.
+CLEAN, WRONG, USAGE = 0, 1, 2
 
 SHOWN = 20
 """How many violations are shown to people."""

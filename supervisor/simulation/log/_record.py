@@ -276,7 +276,7 @@ class Log:
     def _wrap_run(self, runtime: Runtime) -> None:
         run = runtime.run
 
-        async def recorded(
+        async def recorded(  # noqa: ASYNC114
             work: Any,
             *,
             task_status: trio.TaskStatus[TaskHandle] = trio.TASK_STATUS_IGNORED,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from actors.env import Env, Files, OutputFile, Process, Processes, ProcessExit
+from actors.env import Env, Files, Processes
+from actors.hosting import Process, ProcessExit
 
 from ...tree import Event
 from . import _kinds as kinds  # pyright: ignore[reportPrivateUsage]
@@ -75,15 +76,15 @@ class _Process(_Seen):
 
 
 class _Files(_Seen):
-    def create_output(self, path: Path) -> OutputFile:
+    def create_output(self, path: Path) -> _Output:
         return self._opened(self._inner.create_output(path))
 
-    def open_output(self, path: Path) -> OutputFile:
+    def open_output(self, path: Path) -> _Output:
         return self._opened(self._inner.open_output(path))
 
-    def _opened(self, file: OutputFile) -> OutputFile:
+    def _opened(self, file: Any) -> _Output:
         self._add(kinds.OutputOpened, file.path.stem)
-        return cast("OutputFile", _Output(file, self._add))
+        return _Output(file, self._add)
 
 
 class _Output(_Seen):

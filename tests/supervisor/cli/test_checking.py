@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import trio
 
 from supervisor.cli._command import command
 from supervisor.runtime import TaskEnded
@@ -13,16 +14,21 @@ from supervisor.simulation.log import record
 
 
 @pytest.fixture
-async def log(tmp_path: Path, autojump_clock: object) -> Path:
+def log(tmp_path: Path) -> Path:
     """A log in which a task ends twice."""
     path = tmp_path / "run.jsonl"
-    with record(path) as log:
-        log.add(TaskEnded, "s1", "completed", None, None, None)
-        log.add(TaskEnded, "s1", "completed", None, None, None)
+
+    async def write() -> None:
+        with record(path) as log:
+            log.add(TaskEnded, "s1", "completed", None, None, None)
+            log.add(TaskEnded, "s1", "completed", None, None, None)
+        await trio.lowlevel.checkpoint()
+
+    trio.run(write)
     return path
 
 
-async def test_a_broken_promise_is_told_with_its_lines(
+def test_a_broken_promise_is_told_with_its_lines(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(["sim", "check", str(log)]) == 1
@@ -52,7 +58,7 @@ async def test_a_broken_promise_is_told_with_its_lines(
         ),
     ],
 )
-async def test_a_line_that_is_none_is_refused_by_its_number(
+def test_a_line_that_is_none_is_refused_by_its_number(
     line: str, said: str, log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = log.read_text().splitlines()
@@ -61,7 +67,7 @@ async def test_a_line_that_is_none_is_refused_by_its_number(
     assert said in capsys.readouterr().err
 
 
-async def test_a_kind_that_is_not_known_is_warned_of(
+def test_a_kind_that_is_not_known_is_warned_of(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with log.open("a") as file:
