@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -63,7 +64,7 @@ class Program:
         """Write to stdout. Nothing is added to it.
 
         It waits while the pipe is full, like a program that prints faster than it is
-        read.
+        read. SIGPIPE ends it where nobody can read any more.
         """
         await self._print(output, to_stderr=False)
 
@@ -74,8 +75,15 @@ class Program:
     async def _print(self, output: str | bytes, *, to_stderr: bool) -> None:
         data = output.encode() if isinstance(output, str) else output
         await trio.lowlevel.checkpoint()
-        if self._prints:
+        if not self._prints:
+            return
+        try:
             await self._tree.print(data, to_stderr=to_stderr)
+        except trio.BrokenResourceError:
+            # Nobody can read it any more.
+            if self._signal is None:
+                self.end_by(signal.SIGPIPE)
+            await trio.lowlevel.checkpoint()
 
     async def read(self, max_bytes: int = 65_536) -> bytes:
         """Wait for input and return what is there. ``b""`` means the end of the

@@ -194,6 +194,27 @@ async def test_a_kill_may_take_its_time(autojump_clock: trio.testing.MockClock) 
     assert trio.current_time() >= 10
 
 
+async def test_what_prints_for_nobody_is_ended_by_sigpipe(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A sweep has found it: it was told as a mistake of the script."""
+
+    async def late(program: Program) -> None:
+        await trio.sleep(7)
+        await program.print("late\n")
+
+    plan = FaultPlan()
+    plan.set("process.kill", "slow")
+    async with fake_env({"x": late}, faults=plan) as world:
+        tree = await world.processes.spawn(["x"], cwd=None, env={}, marker="M")
+        await trio.testing.wait_all_tasks_blocked()
+        await tree.aclose()
+        assert tree.has_living
+    assert trio.current_time() == 10
+    assert not tree.has_living
+    assert tree.leader.signal == signal.SIGPIPE
+
+
 async def test_the_wall_clock_may_jump_and_the_machine_sleep(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
