@@ -30,7 +30,7 @@ SEAMS: Mapping[str, Ways] = {
     "files.replace": errors("EIO", "ENOSPC"),
     "files.link": errors("EIO", "ENOSPC"),
     "files.rotate": errors("EIO", "ENOSPC"),
-    "files.close": errors("EIO"),
+    "files.close": errors("EIO", "ENOSPC"),
     "files.claim": errors("EMFILE"),
     "files.in_thread": {"slow": "the thread takes a second"},
 }
