@@ -228,7 +228,7 @@ def _under_schedules(item: Any, test: Any, options: dict[str, Any]) -> Any:
     return run
 
 
-# ---- What GitHub shows -----------------------------------------------------------------
+# ---- What is shown ----------------------------------------------------------------------
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -236,12 +236,15 @@ def pytest_runtest_makereport(
     call: pytest.CallInfo[None],
 ) -> Generator[None, Any]:
     outcome = yield
-    if call.excinfo is None or os.environ.get("GITHUB_ACTIONS") != "true":
+    error = None if call.excinfo is None else call.excinfo.value
+    found = getattr(error, "report", None)
+    if type(error).__name__ != "SimulationFailed" or found is None:
         return
-    found = getattr(call.excinfo.value, "report", None)
-    if type(call.excinfo.value).__name__ == "SimulationFailed" and found is not None:
+    told = outcome.get_result()
+    told.longrepr = str(error)  # The way through the simulator says nothing more.
+    if os.environ.get("GITHUB_ACTIONS") == "true":
         # An attribute of a report gets from a worker of xdist to who prints it.
-        outcome.get_result().sim_annotations = found.annotations()
+        told.sim_annotations = found.annotations()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

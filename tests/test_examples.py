@@ -196,20 +196,28 @@ def test_the_simulation_example_finds_the_bug_and_nothing_else(tmp_path: Path) -
     assert "once more: a deadlock at 60 virtual seconds" in broken
 
 
-def test_the_test_in_the_readme_finds_the_lock(tmp_path: Path) -> None:
-    code = readme.examples()["sweep"]
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("sweep", "a Lock is held by work, which has ended; taken at test_it.py:6"),
+        ("schedules", "--sim-replay "),
+    ],
+)
+def test_what_the_readme_tests_is_short_and_finds_its_bug(
+    name: str, told: str, tmp_path: Path
+) -> None:
+    code = readme.examples()[name]
     assert len([line for line in code.splitlines() if line.strip()]) <= 30
-    (tmp_path / "test_work.py").write_text(code)
+    (tmp_path / "test_it.py").write_text(code)
+    plugins = ["-p", "no:cacheprovider", "-p", "_trio_supervisor_pytest"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", *plugins],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT)},
+        # Installed or not, the plugin is loaded once.
+        env={"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=60,
     )
     assert "1 failed" in done.stdout
-    assert (
-        "a Lock is held by work, which has ended; taken at test_work.py:6"
-        in done.stdout
-    )
+    assert told in done.stdout

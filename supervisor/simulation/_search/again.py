@@ -3,6 +3,7 @@ nothing is wrong."""
 
 from __future__ import annotations
 
+import inspect
 import os.path
 import shlex
 from collections.abc import Iterator, Sequence
@@ -50,7 +51,7 @@ def shortest(file: str) -> str:
 
 def place_of(program: Program) -> str:
     """Return where a program begins, as ``/path/file.py:12``; "" if nobody knows."""
-    code = getattr(program, "__code__", None)
+    code = getattr(inspect.unwrap(program), "__code__", None)
     file = file_of(program)
     if code is None or file is None or code.co_filename != file:
         return ""

@@ -353,13 +353,17 @@ class Search:
             tape,
             replay=replay_line(program, tape),
             parts=parting_line(program, run, tape, limit),
-            place=wrong[0].place or place_of(program),
+            place=wrong[0].place or _place(struck) or place_of(program),
         )
         return attrs.evolve(told, failure=failure)
 
 
 def nobody(_: str) -> None:
     """Hear of a run."""
+
+
+def _place(struck: Sequence[Fault]) -> str:
+    return next((it.place for it in struck if it.place), "")
 
 
 def smaller(
