@@ -250,7 +250,11 @@ class AppendedFile(OutputFile):
                 errno.ENOENT, "the file was removed or replaced", str(self._path)
             )
         new = self._path.with_name(f"{self._path.name}.new")
-        fd = create(new)
+        try:
+            fd = create(new)
+        except FileExistsError:
+            os.unlink(new)  # As in `_put_in_place`.
+            fd = create(new)
         try:
             replaced = os.lstat(older).st_size if os.path.lexists(older) else 0
             os.replace(self._path, older)

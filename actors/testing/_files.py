@@ -298,7 +298,7 @@ class FakeFiles(Files):
         where, to = _absolute(path), _absolute(older)
         if to in self.disk.directories:
             raise _error(errno.EISDIR, older)
-        new = where.with_name(f"{where.name}.new")
+        new = self._new(path)
         self._create(new)
         replaced = self.disk.file(to)
         self.disk.move(where, to)

@@ -98,6 +98,7 @@ async def output(files: Files, here: Path) -> None:
     await file.append(b"one\n")
     file.rotate(here / "s.output.1")
     await file.append(b"two\n")
+    files.reserve(here / "s.output.new")
     file.rotate(here / "s.output.1")
     await file.aclose()
     again = files.open_output(here / "s.output")

@@ -214,3 +214,30 @@ async def recorded(sim: Sim, disk: Disk) -> None:
 def test_a_durable_store_has_what_it_has_said_after_a_loss_of_power() -> None:
     report = crash_everywhere(records, recorded)
     assert report.points > 60
+
+
+# ---- A log that is rotated ---------------------------------------------------------------
+
+LOG, OLDER = Path("/log"), Path("/log.1")
+
+
+async def rotates(sim: Sim, disk: Disk) -> None:
+    """Go on with a log: the last line that was said to be in it is there, and it can be
+    rotated."""
+    files = disk.files
+    there = files.read_at(OLDER, 0, 999) + files.read_at(LOG, 0, 999)
+    for line in disk.told[-1:]:
+        assert line in there.split(b"\n")
+    begin = files.create_output if files.size(LOG) is None else files.open_output
+    file = begin(LOG)
+    for _ in range(2):
+        line = b"line %d" % len(disk.told)
+        await file.append(b"\n" + line + b"\n")
+        disk.tell(line)
+        file.rotate(OLDER)
+    await file.aclose()
+
+
+def test_a_log_can_be_rotated_after_a_kill_in_the_middle_of_that() -> None:
+    report = crash_everywhere(rotates, rotates, crashes=["kill", "torn"])
+    assert report.points > 40
