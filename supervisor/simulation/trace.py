@@ -85,7 +85,7 @@ class Traced:
     ended: float | None
     steps: int
     busy: float
-    """Seconds in its steps."""
+    """Seconds in its steps; in virtual time they take none."""
     longest: float
     """Seconds in the longest step."""
     wake_ups: int
@@ -334,7 +334,9 @@ class Trace(trio.abc.Instrument):
         """Return what each task did, in the order in which they were met."""
         spans: dict[int, list[tuple[int, int]]] = {it.number: [] for it in self._known}
         for number, woken, begun, ended in self._steps:
-            spans[number].append((ended - begun, begun - woken))
+            # What is shown as a microsecond has taken no virtual time.
+            taken = (0, 0) if self.virtual else (ended - begun, begun - woken)
+            spans[number].append(taken)
         cancels: dict[int, list[Cancelling]] = {}
         for cancelling in self.cancels():
             cancels.setdefault(cancelling.task, []).append(cancelling)
@@ -564,7 +566,8 @@ def dot(nodes: Iterable[Node]) -> str:
 
 def supervision(events: Iterable[Any]) -> list[Node]:
     """Return the tree of supervisors and children that the events of a tree tell of, as
-    they come from ``sup.events``: one node for each incarnation."""
+    they come from ``sup.events``, or as the entries of a recorded log have them: one
+    node for each incarnation, with its life."""
     nodes: dict[str, Node] = {}
     latest: dict[str, str] = {}  # {path: the id of the node that runs there}
 
@@ -577,7 +580,8 @@ def supervision(events: Iterable[Any]) -> list[Node]:
             nodes[latest[path]] = node
         return latest[path]
 
-    for event in events:
+    for it in events:
+        event: Any = getattr(it, "event", it)
         kind = type(event).__name__
         if kind == "ChildStarted":
             parent = parent_of(event.supervisor)

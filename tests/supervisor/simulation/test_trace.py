@@ -75,17 +75,18 @@ def test_the_metrics_are_those_that_a_hand_computes() -> None:
         "tidy": 3,
     }
     assert all(it.wake_ups == it.steps for it in tasks.values())
-    found = {
-        name: (it.requested, it.ended, it.latency, it.shielded, it.own_steps, it.whole)
+    assert all(it.busy == it.queued == it.longest == 0 for it in tasks.values())
+    # Nobody else was cancelled: that a sleep is over is no cancel.
+    assert [
+        (name, it.requested, it.ended, it.latency, it.shielded, it.own_steps, it.whole)
         for name, task in tasks.items()
         for it in task.cancels
-    }
-    assert found == {
-        "quick": (1.0, 1.0, 0.0, 0.0, 1, True),
-        "tidy": (1.0, 1.5, 0.5, 0.5, 2, True),
-        "deaf": (1.0, 2.0, 1.0, 1.0, 2, True),
-        "main": (1.0, 2.0, 1.0, 0.0, 1, False),
-    }
+    ] == [
+        ("main", 1.0, 2.0, 1.0, 0.0, 1, False),
+        ("deaf", 1.0, 2.0, 1.0, 1.0, 2, True),
+        ("quick", 1.0, 1.0, 0.0, 0.0, 1, True),
+        ("tidy", 1.0, 1.5, 0.5, 0.5, 2, True),
+    ]
     # quick and tidy are told, tidy ends, deaf wakes, is told and ends, and main goes on.
     assert [it.steps for it in trace.cancels()][-1] == 6
     assert trace.row()["cancel_latency"] == 1.0
@@ -96,6 +97,48 @@ def test_the_trace_of_a_simulated_run_is_the_same_each_time() -> None:
     texts = {traced(program, seed=3)[1].text("perfetto", {}) for _ in range(5)}
     assert len(texts) == 1
     assert traced(program, seed=3)[0].digest == simulate(program, seed=3).digest
+
+
+def test_the_order_in_which_a_set_is_gone_through_does_not_show() -> None:
+    async def many(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(30):
+                nursery.start_soon(quick)
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+
+    kept: list[object] = []
+    texts: set[str] = set()
+    for size in range(6):
+        kept += [bytearray(size * 97) for _ in range(50)]  # So addresses differ.
+        texts.add(traced(many)[1].text("perfetto", {}))
+    assert len(texts) == 1
+
+
+def test_what_a_cancel_cancels_in_turn_is_no_cancel_of_its_own() -> None:
+    async def nested() -> None:
+        async with trio.open_nursery() as inner:
+            inner.start_soon(quick)
+            await trio.sleep_forever()
+
+    async def outer(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(nested)
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+
+    _, trace = traced(outer)
+    names = {it.number: it.name for it in trace.tasks()}
+    told = [(names[it.task], it.steps) for it in trace.cancels()]
+    assert told == [("quick", 2), ("nested", 3), ("main", 4)]
+
+    async def within_itself(sim: Sim) -> None:
+        with trio.move_on_after(1):
+            await nested()
+
+    _, trace = traced(within_itself)
+    # main is told, quick is told and ends, and main goes on.
+    assert [it.steps for it in trace.cancels()] == [2, 3]
 
 
 def require_format(told: dict[str, Any]) -> None:
