@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import math
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -46,6 +47,9 @@ CHUNK: Final = 65_536
 WINDOW: Final = 8192
 """Characters of what came before in which a match of a regular expression may
 begin."""
+
+_AGAIN: Final = 1.0
+"""Seconds after which what could not be read is read again."""
 
 
 @attrs.frozen
@@ -194,7 +198,7 @@ class Follower(AsyncIterator[str]):
                 return text
             if self._task.status.is_terminal:
                 raise StopAsyncIteration
-            await self._wait_for(self._task.growth.wait, self._task)
+            await _wait_more(self._task, self.offset, self._wait_for)
 
     def _next(self) -> str:
         """Return what there is; nothing only if there is nothing yet."""
@@ -282,7 +286,14 @@ async def wait_output(
         elif ended:
             raise OutputEnded(task.snapshot())
         else:
-            await wait_for(task.growth.wait, task)
+            await _wait_more(task, offset, wait_for)
+
+
+async def _wait_more(task: Task, offset: int, wait_for: WaitFor) -> None:
+    """Wait for more output; not for long, if there is some that could not be read."""
+    unread = task.output_bytes > offset
+    with trio.move_on_after(_AGAIN if unread else math.inf):
+        await wait_for(task.growth.wait, task)
 
 
 def _compile(pattern: str | re.Pattern[str]) -> tuple[re.Pattern[str], int]:

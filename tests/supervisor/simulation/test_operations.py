@@ -10,8 +10,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
+import trio
 
-from supervisor.simulation import Sim, explore, simulate
+from actors.shell import Shell
+from actors.testing import Program
+from supervisor.runtime import open_runtime
+from supervisor.simulation import Sim, explore, fault_everywhere, simulate
 from tests.supervisor.simulation.operations import (
     SCENARIOS,
     asks_for_approval,
@@ -72,6 +76,24 @@ def test_all_works_under_other_schedules(scenario: Scenario) -> None:
 
 
 # ---- What was found so -----------------------------------------------------------------
+
+
+async def reads_what_is_there(sim: Sim) -> None:
+    async def says(program: Program) -> None:
+        await program.print("ready\n")
+        await trio.sleep(100)
+
+    async with open_runtime("tasks", env=sim.env({"says": says})) as runtime:
+        task = await runtime.launch(Shell("says"))
+        with sim.within(10):
+            await task.wait_output("ready")
+            assert await anext(aiter(task.follow())) == "ready\n"
+
+
+def test_what_could_not_be_read_once_is_read_again() -> None:
+    """The wait for it went on until more was printed, or the task had ended."""
+    report = fault_everywhere(reads_what_is_there, seams="files.read", schedules=3)
+    assert report.points >= 2
 
 
 def test_two_questions_never_have_one_id() -> None:
