@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -36,6 +40,7 @@ CALLED = {
     "files.rotate": "output.rotate",
     "files.close": "output.aclose",
     "files.claim": "share.claim",
+    "process.kill": "process.kill process.aclose processes.aclose",
 }
 """What asks for an operation that is called otherwise."""
 
@@ -67,11 +72,79 @@ def test_no_call_raises_what_its_protocol_does_not_say(operation: str) -> None:
             assert "BrokenResourceError" in promised(called)
 
 
-def test_every_call_of_processes_that_may_raise_an_error_of_the_system_does() -> None:
-    may = {it for it in operations() if it.startswith(("processes.", "process."))}
-    may = {it for it in may if "OSError" in promised(it)}
+def test_every_call_that_may_raise_an_error_of_the_system_does() -> None:
+    may = {it for it in operations() if "OSError" in promised(it)}
     does = {it for it, ways in FakeEnv.seams.items() if any(map(str.isupper, ways))}
-    assert may == {it for it in does if it.startswith(("processes.", "process."))}
+    called = {one for it in does for one in CALLED.get(it, it).split()}
+    assert may == called
+
+
+class Asked(FaultPlan):
+    """It lets nothing go wrong, and knows which operations were asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def next(self, operation: str, what: str = "") -> str:
+        self.names.add(operation)
+        return super().next(operation, what)
+
+
+WHERE = Path("/d/file")
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "files.make_directory": (Path("/d/e"),),
+    "files.create_output": (Path("/d/new"),),
+    "files.reserve": (Path("/d/new"),),
+    "files.open_output": (WHERE,),
+    "files.read_tail": (WHERE, 9),
+    "files.read_at": (WHERE, 0, 9),
+    "files.size": (WHERE,),
+    "files.remove": (WHERE,),
+    "files.names": (Path("/d"),),
+    "files.append_lines": (WHERE, b"one\n"),
+    "files.replace": (WHERE, b"one"),
+    "files.link": (Path("/d/new"), "file"),
+    "files.is_within": ("/d", None),
+    "files.follow": ("/d",),
+    "files.share": (Path("/d"),),
+    "files.in_thread": (len, b""),
+    "output.append": (b"one",),
+    "output.rotate": (Path("/d/older"),),
+    "share.claim": ("x",),
+    "share.holder": ("x",),
+    "share.release": ("x",),
+    "ids.hex": (4,),
+    "process.send": (b"x",),
+}
+
+
+@pytest.mark.parametrize("called", sorted(operations()))
+async def test_a_call_asks_only_for_what_it_may_do(
+    called: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Most of all one of which its protocol says that it never raises."""
+    part, _, name = called.partition(".")
+    asked = Asked()
+    async with fake_env({"x": says}, faults=asked) as world:
+        tree = await world.processes.spawn(
+            ["x"], cwd=None, env={}, marker="M", stdin="pipe", stderr="pipe"
+        )
+        world.files.make_directory(Path("/d"))
+        output, share = world.files.create_output(WHERE), world.files.share(Path("/d"))
+        world.ids.hex(4)
+        parts = {"process": tree, "output": output, "share": share}
+        method = getattr(parts.get(part) or getattr(world, part), name)
+        if called == "processes.spawn":
+            method = partial(method, ["x"], cwd=None, env={}, marker="M")
+        asked.names.clear()
+        came = method(*ARGUMENTS.get(called, ()))
+        if inspect.isawaitable(came):
+            await came
+        names = {*asked.names}
+    meant = {it for it, calls in CALLED.items() if called in calls.split()}
+    assert names <= meant | {called, "clock.suspend" if part == "clock" else called}
+    assert bool(names) == (called in FakeEnv.seams or bool(meant))
 
 
 # ---- A plan ------------------------------------------------------------------------
