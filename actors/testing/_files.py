@@ -25,14 +25,18 @@ SEAMS: Mapping[str, Ways] = {
     "files.open": errors("EIO", "EMFILE"),
     "files.read": errors("EIO"),
     "files.remove": errors("EIO"),
-    "files.append": {"EIO": "nothing is written", "ENOSPC": "a half is written"},
+    "files.append": {
+        "EIO": "nothing is written",
+        "ENOSPC": "a half is written",
+        "slow": "it takes a second",
+    },
     "files.append_lines": errors("EIO", "ENOSPC"),
     "files.replace": errors("EIO", "ENOSPC"),
     "files.link": errors("EIO", "ENOSPC"),
     "files.rotate": errors("EIO", "ENOSPC"),
     "files.close": errors("EIO", "ENOSPC"),
     "files.claim": errors("EMFILE"),
-    "files.in_thread": {"slow": "the thread takes a second"},
+    "files.in_thread": {"slow": "it takes a second"},
 }
 """What can go wrong by itself with each operation."""
 
@@ -267,20 +271,20 @@ class FakeFiles(Files):
 
     # For a file that is open, and a share
 
-    def ask(self, operation: str, path: str | os.PathLike[str]) -> None:
-        """Raise the error with which this call of an operation goes wrong, if it
-        does."""
-        goes_wrong(self.faults, operation, os.fspath(path))
+    def ask(self, operation: str, path: str | os.PathLike[str]) -> str:
+        """Raise the error with which this call of an operation goes wrong, or return
+        how it does without one."""
+        return goes_wrong(self.faults, operation, os.fspath(path))
 
     def write(
         self, operation: str, path: Path, where: Path, inode: Inode, data: bytes
-    ) -> None:
+    ) -> str:
         """Append to the file that is ``where``. Of a disk that fills up a part is
-        written first. An error names ``path``."""
+        written first. An error names ``path``. Return "slow" if it takes long."""
         self._refuse_writes(path)
-        fits, error = data, None
+        fits, error, way = data, None, ""
         try:
-            self.ask(operation, path)
+            way = self.ask(operation, path)
         except OSError as put_in:
             error = put_in
             fits = data[: len(data) // 2] if put_in.errno == errno.ENOSPC else b""
@@ -290,6 +294,7 @@ class FakeFiles(Files):
             self.disk.write(where, inode, fits)
         if len(fits) < len(data) or error is not None:
             raise error or _error(errno.ENOSPC, path)
+        return way
 
     def rotate(self, path: Path, older: Path) -> tuple[Inode, int]:
         """Move a file and begin a new one at its path. Return the new file, and the
@@ -358,6 +363,8 @@ class FakeFile(OutputFile):
     _path: Path
     _where: Path
     _inode: Inode | None
+    _slow: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    """Held while an append is under way that takes long."""
 
     @property
     def path(self) -> Path:
@@ -365,7 +372,11 @@ class FakeFile(OutputFile):
 
     async def append(self, data: bytes) -> None:
         file = self._open_file()
-        self._files.write("files.append", self._path, self._where, file, data)
+        where = self._where
+        if self._files.write("files.append", self._path, where, file, data):
+            with trio.CancelScope(shield=True):
+                async with self._slow:
+                    await trio.sleep(_SLOW)
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     def size(self) -> int:
@@ -378,6 +389,8 @@ class FakeFile(OutputFile):
         return self._files.disk.file(self._where) is self._open_file()
 
     def rotate(self, older: Path) -> int:
+        if self._slow.locked():
+            raise trio.BusyResourceError(f"{self._path} is being written to")
         if not self.is_in_place():
             raise OSError(
                 errno.ENOENT, "the file was removed or replaced", str(self._path)
@@ -386,6 +399,10 @@ class FakeFile(OutputFile):
         return replaced
 
     async def aclose(self) -> None:
+        if self._slow.locked():
+            with trio.CancelScope(shield=True):
+                async with self._slow:
+                    pass
         was_open, self._inode = self._inode is not None, None
         if was_open:
             self._files.ask("files.close", self._path)

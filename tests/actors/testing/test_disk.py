@@ -239,6 +239,24 @@ async def test_each_operation_goes_wrong_in_each_way_and_says_that_it_was_put_in
             assert faults.waiting == []
 
 
+async def test_a_slow_append_keeps_the_order_and_is_waited_for_by_the_end(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    files = FakeFiles()
+    file = files.create_output(Path("/out"))
+    files.faults = Once("files.append", "slow")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(file.append, b"one ")
+        await trio.testing.wait_all_tasks_blocked()
+        await file.append(b"two")
+        assert trio.current_time() == 0
+        with pytest.raises(trio.BusyResourceError):
+            file.rotate(Path("/older"))
+        await file.aclose()
+        assert trio.current_time() == 1
+    assert files.contents("/out") == b"one two"
+
+
 async def test_a_call_that_goes_wrong_leaves_what_was_there() -> None:
     files = FakeFiles()
     files.append_lines(Path("/a"), b"one\n")
