@@ -33,6 +33,7 @@ from .experiments import Delivery, experiment, open_group
 Row = Mapping[str, Any]
 Topology = Literal["independent", "chain"]
 Strategy = Literal["one_for_one", "rest_for_one", "one_for_all"]
+Restart = Literal["permanent", "transient", "temporary"]
 Shields = Literal["none", "innermost", "each"]
 
 START_UP = 1.0
@@ -50,14 +51,20 @@ class Outdated(Exception):
 
 
 async def crash(
-    sim: Sim, *, topology: Topology, strategy: Strategy, children: int
+    sim: Sim,
+    *,
+    topology: Topology,
+    strategy: Strategy,
+    children: int,
+    restart: Restart = "permanent",
 ) -> Row:
     """Let one of some children crash once, and tell what follows.
 
     In a ``chain`` each child uses what the one before it has made at its start. It looks
     once a second, and crashes if that is outdated. ``restarted`` counts incarnations,
-    ``decisions`` the restarts that the supervisor has decided on, and ``quiet_after``
-    is the virtual time from the crash to the last start.
+    ``decisions`` the restarts that the supervisor has decided on, ``quiet_after`` is the
+    virtual time from the crash to the last start, and ``gone`` counts the children that
+    do not run at the end.
     """
     made = [0] * children
     which = sim.random.randrange(children)
@@ -76,10 +83,11 @@ async def crash(
                 raise Outdated
 
     specs = [
-        child(f"child{place}", work, place, wait_started=True)
+        child(f"child{place}", work, place, wait_started=True, restart=restart)
         for place in range(children)
     ]
     told: Sequence[Event] = ()
+    gone = 0
     logging.getLogger("supervisor").addFilter(_quiet)
     try:
         async with open_supervisor(
@@ -88,13 +96,15 @@ async def crash(
             with sup.events.subscribe() as events:
                 await trio.sleep_until(CRASH_AT + 4 * children * START_UP + 10)
                 told = events.drain()
+            gone = children - sup.count_children().active
     finally:
         logging.getLogger("supervisor").removeFilter(_quiet)
     starts = [it.time for it in told if isinstance(it, ChildStarted)]
     return {
         "restarted": len(starts),
         "decisions": sum(isinstance(it, RestartScheduled) for it in told),
-        "quiet_after": max(starts) - CRASH_AT,
+        "quiet_after": max(starts, default=CRASH_AT) - CRASH_AT,
+        "gone": gone,
     }
 
 
@@ -102,11 +112,14 @@ def _quiet(_: logging.LogRecord) -> bool:
     return False  # The crashes are wanted here.
 
 
-def restarts(*, seeds: int = 40, largest: int = 16) -> list[dict[str, Any]]:
+def restarts(
+    *, seeds: int = 40, largest: int = 16, restart: Restart = "permanent"
+) -> list[dict[str, Any]]:
     """Return the rows of the study of restart strategies, one for each run."""
     return experiment(
         crash,
         seeds=seeds,
+        restart=[restart],
         topology=["independent", "chain"],
         strategy=["one_for_one", "rest_for_one", "one_for_all"],
         children=[it for it in (2, 4, 8, 12, 16) if it <= largest],

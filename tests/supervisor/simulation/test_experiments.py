@@ -235,6 +235,14 @@ def test_each_strategy_restarts_whom_it_names() -> None:
         is_cascade = (row["topology"], row["strategy"]) == ("chain", "one_for_one")
         assert row["decisions"] == (row["restarted"] if is_cascade else 1)
         assert row["quiet_after"] >= row["restarted"]
+        assert row["gone"] == 0
+
+
+def test_children_that_are_temporary_are_not_restarted_and_are_gone() -> None:
+    for row in restarts(seeds=6, largest=4, restart="temporary"):
+        assert row["restarted"] == row["decisions"] == row["quiet_after"] == 0
+        # In a chain nobody makes anew what the crashed one had made.
+        assert row["gone"] == 1
 
 
 @pytest.mark.parametrize(
