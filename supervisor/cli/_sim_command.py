@@ -261,6 +261,27 @@ def check(place: str, *, as_json: bool) -> int:
     return check_log(place, as_json=as_json)
 
 
+@sim.command(short_help="Draw the tree of a recorded log.")
+@click.argument("place", metavar="LOG")
+@click.option(
+    "--format",
+    type=click.Choice(["mermaid", "dot", "json"]),
+    default="mermaid",
+    show_default=True,
+    help="json also has when each began and ended, and how.",
+)
+def tree(place: str, format: str) -> int:
+    """Print the supervisors and children of a LOG, one node for each incarnation.
+
+    LOG is one as for check.
+    """
+    from .sim import draw
+
+    with refusing(ValueError, OSError):
+        return draw(place, format)
+    raise AssertionError
+
+
 @sim.command(short_help="Run it for minutes, under schedules and faults.")
 @_program
 @click.option(

@@ -202,6 +202,22 @@ def trace(
     return CLEAN if run.error is None else WRONG
 
 
+def draw(place: str, format: str) -> int:
+    """Print the tree of a recorded log, and return the exit code."""
+    from ..simulation import log
+    from ..simulation.trace import dot, mermaid, supervision, tree
+
+    with Path(place).open("rb") as lines:
+        nodes = supervision(log.read(lines))
+    if not nodes:
+        raise ValueError(f"{place}: no supervisor and no child is in it")
+    if format == "json":
+        print(json.dumps(tree(nodes), indent=1))
+    else:
+        print((mermaid if format == "mermaid" else dot)(nodes))
+    return CLEAN
+
+
 def study(name: str, out: str, *, small: bool) -> int:
     """Run a study, write what came of it, and return the exit code."""
     from ..simulation import studies

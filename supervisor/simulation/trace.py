@@ -548,6 +548,7 @@ def mermaid(nodes: Iterable[Node]) -> str:
     lines = ["graph TD"]
     for node in nodes:
         label = node.name.replace("&", "#amp;").replace('"', "#quot;")
+        label = " ".join(label.split())
         lines.append(f'  {node.id}["{label}"]')
         if node.parent is not None:
             lines.append(f"  {node.parent} --> {node.id}")
@@ -567,35 +568,41 @@ def dot(nodes: Iterable[Node]) -> str:
 def supervision(events: Iterable[Any]) -> list[Node]:
     """Return the tree of supervisors and children that the events of a tree tell of, as
     they come from ``sup.events``, or as the entries of a recorded log have them: one
-    node for each incarnation, with its life."""
+    node for each incarnation, with its life. A task of a runtime has its description.
+    """
     nodes: dict[str, Node] = {}
-    latest: dict[str, str] = {}  # {path: the id of the node that runs there}
+    latest: dict[str, str] = {}  # {path: the id of the node that was there last}
+    described: dict[str, str] = {}
 
-    def parent_of(path: str) -> str:
-        if path not in latest:
-            latest[path] = f"n{len(nodes)}"
-            above = path.rpartition("/")[0]
-            parent = parent_of(above) if above else None
-            node = Node(id=latest[path], name=path.rpartition("/")[2], parent=parent)
-            nodes[latest[path]] = node
-        return latest[path]
+    def add(path: str, began: float, again: str = "") -> None:
+        above, _, name = path.rpartition("/")
+        if above and above not in latest:
+            add(above, began)
+        id = latest[path] = f"n{len(nodes)}"
+        text = f"{name}: {described[name]}" if name in described else name
+        nodes[id] = Node(
+            id=id, name=text + again, parent=latest.get(above), began=began
+        )
 
     for it in events:
         event: Any = getattr(it, "event", it)
         kind = type(event).__name__
-        if kind == "ChildStarted":
-            parent = parent_of(event.supervisor)
-            id = latest[f"{event.supervisor}/{event.child}"] = f"n{len(nodes)}"
-            again = f" ({event.incarnation})" if event.incarnation > 1 else ""
-            nodes[id] = Node(
-                id=id, name=event.child + again, parent=parent, began=event.time
-            )
-        elif kind == "ChildExited":
-            id = parent_of(f"{event.supervisor}/{event.child}")
-            nodes[id] = attrs.evolve(nodes[id], ended=event.time, exit=event.exit)
-        elif kind == "SupervisorEnded":
-            id = parent_of(event.supervisor)
-            nodes[id] = attrs.evolve(nodes[id], ended=event.time, exit=event.exit)
+        if kind == "TaskStarted":
+            described[event.task_id] = event.description
+        if kind not in ("ChildStarted", "ChildExited", "SupervisorEnded", "Supervised"):
+            continue
+        path = event.supervisor
+        if kind.startswith("Child"):
+            path = f"{path}/{event.child}"
+        number = getattr(event, "incarnation", 1)
+        is_new = path not in latest or (
+            kind == "ChildStarted" and nodes[latest[path]].ended is not None
+        )
+        if is_new:
+            add(path, event.time, f" ({number})" if number > 1 else "")
+        if kind in ("ChildExited", "SupervisorEnded"):
+            node = nodes[latest[path]]
+            nodes[node.id] = attrs.evolve(node, ended=event.time, exit=event.exit)
     return list(nodes.values())
 
 

@@ -28,7 +28,13 @@ from supervisor.simulation.trace import (
     traced,
     tree,
 )
-from supervisor.tree import child, open_supervisor
+from supervisor.tree import (
+    ChildExited,
+    ChildStarted,
+    SupervisorEnded,
+    child,
+    open_supervisor,
+)
 
 
 async def deaf() -> None:
@@ -330,6 +336,24 @@ def test_the_tree_of_tasks_is_told_in_three_ways() -> None:
     assert drawn[0] == "graph TD"
     assert f"  {ids['main']} --> {ids['deaf']}" in drawn
     assert f'  "{ids["main"]}" -> "{ids["tidy"]}";' in dot(nodes).splitlines()
+
+
+def test_the_tree_is_the_same_whichever_event_tells_of_a_supervisor_first() -> None:
+    """Who subscribes late hears of ends alone."""
+    late = [
+        ChildExited(1, 2.0, "top/pool", "worker", 1, "failed", "", abnormal=True),
+        ChildStarted(2, 2.0, "top/pool", "worker", 2),
+        SupervisorEnded(3, 3.0, "top/pool", "stopped", ""),
+        SupervisorEnded(4, 4.0, "top", "stopped", ""),
+    ]
+    nodes = supervision(late)
+    parents = {it.id: it.name for it in nodes}
+    assert [(it.name, parents.get(it.parent or ""), it.ended) for it in nodes] == [
+        ("top", None, 4.0),
+        ("pool", "top", 3.0),
+        ("worker", "pool", 2.0),
+        ("worker (2)", "pool", None),
+    ]
 
 
 def test_a_name_cannot_break_out_of_a_drawing() -> None:

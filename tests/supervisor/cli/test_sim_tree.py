@@ -1,0 +1,66 @@
+"""``trio-supervisor sim tree``: the tree of a recorded log."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import trio
+
+from actors.shell import Shell
+from actors.testing import Program, fake_env
+from supervisor.cli._command import command
+from supervisor.runtime import open_runtime
+from supervisor.simulation.log import record
+
+
+async def answer(program: Program) -> None:
+    await program.print("hi\n")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    path = tmp_path / "run.jsonl"
+
+    async def main() -> None:
+        async with fake_env({"ask": answer}) as env:
+            with record(path) as log:
+                opened = open_runtime("tasks", env=env)
+                async with log.recording(opened) as runtime:
+                    task = await runtime.launch(Shell("ask"))
+                    await task.wait()
+
+    trio.run(main)
+    return str(path)
+
+
+def test_the_tree_has_each_task_with_its_life(
+    log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["sim", "tree", log, "--format", "json"]) == 0
+    (runtime,) = json.loads(capsys.readouterr().out)
+    assert (runtime["name"], runtime["exit"]) == ("runtime", "stopped")
+    below = {it["name"]: it["children"] for it in runtime["children"]}
+    (task,) = below["shells"]
+    assert task["name"].endswith(": ask") and task["exit"] == "completed"
+    assert runtime["began"] <= task["began"] <= task["ended"] <= runtime["ended"]
+    assert command(["sim", "tree", log]) == 0
+    assert capsys.readouterr().out.startswith("graph TD")
+    assert command(["sim", "tree", log, "--format", "dot"]) == 0
+    assert capsys.readouterr().out.startswith("digraph")
+
+
+def test_what_is_no_log_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, empty = tmp_path / "other", tmp_path / "empty"
+    other.write_text("nonsense\n")
+    empty.write_text("")
+    for path, text in (
+        (other, "line 1: it is no JSON"),
+        (empty, "no supervisor and no child is in it"),
+        (tmp_path / "missing", "missing"),
+    ):
+        assert command(["sim", "tree", str(path)]) == 2
+        assert text in capsys.readouterr().err
