@@ -48,12 +48,13 @@ class Met:
 class Probes:
     """Listens to the probes in one run, and decides when a buggify fires."""
 
-    def __init__(self, driver: run.Driver, seams: Seams, chance: Random | None) -> None:
+    def __init__(self, driver: run.Driver, seams: Seams, seed: int) -> None:
         self.met: dict[tuple[str, str], Met] = {}
         self._driver = driver
         self._seams = seams
-        self._chance = chance
-        """None: nothing fires but what the tape says."""
+        self._seed = seed
+        """By 0 nothing fires but what the tape says."""
+        self._chance: Random | None = None  # Most runs need none, and it takes long.
         self._thread = threading.get_ident()
 
     def always(self, name: str, holds: object, /) -> object:
@@ -93,8 +94,8 @@ class Probes:
             return False
         if new:
             self._seams.ways[operation] = {"fires": "what is rare is done"}
-        chance = self._chance
-        if chance is not None:
+        if self._seed:
+            chance = self._chance = self._chance or Random(f"buggify {self._seed}")
             if new:
                 met.armed = chance.random() < ACTIVE
             if met.armed and chance.random() < ACTIVE:
@@ -120,7 +121,6 @@ def listening(
 ) -> Generator[Mapping[Any, Met]]:
     """Listen to the probes of this process, until the block ends. Under seed 0 nothing
     fires by chance."""
-    chance = Random(f"buggify {seed}") if seed else None
-    probes = Probes(driver, seams, chance)
+    probes = Probes(driver, seams, seed)
     with heard_by(probes):
         yield probes.met

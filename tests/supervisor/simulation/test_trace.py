@@ -186,7 +186,7 @@ def require_format(told: dict[str, Any]) -> None:
 def test_the_json_follows_the_rules_of_the_format(is_real: bool) -> None:
     async def main() -> None:
         with trio.move_on_after(0.02):
-            await program()
+            await quick()
 
     if is_real:
         trace = Trace()
