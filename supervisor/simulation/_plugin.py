@@ -117,6 +117,8 @@ class Asked:
     def _replay(
         self, program: Program, tape: str, limit: float, error: Errors | None
     ) -> None:
+        if not tape.strip():
+            raise ValueError("--sim-replay names no tape")
         read = load(tape) if os.path.isfile(tape) else Tape.parse(tape)
         with session():
             run, _ = replayed(program, read, limit=limit, error=error)

@@ -92,8 +92,10 @@ class Parting:
     def line(self) -> str:
         """Return in one line who ran where they part, and who ran instead."""
         mine, other = (_at(it, self.step) for it in (self.fails, self.passes))
-        ran = f"{mine.who} ran" if mine.who else "the run was over"
-        instead = f"{other.who} did" if other.who else "it was over"
+        ran = f"{mine.who} ran" if mine.who else "nobody ran any more"
+        instead = f"{other.who} did" if other.who else "nobody did"
+        if not mine.who and not other.who:
+            return f"the same steps do other things in a run that passes ({self.tape})"
         if mine.who == other.who:
             ran = f"{mine.who} went on from {mine.where} at {mine.when:g} s"
             instead = f"it did from {other.where} at {other.when:g} s"
@@ -172,6 +174,8 @@ def _steps(
     def listen(driver: Driver) -> None:
         def begins(task: Task) -> None:
             where = sites.site(task) or "at its start"
+            if driver.stuck is not None:
+                return  # It only ends.
             who = driver.name(task) or "trio"
             steps.append(Step(who, where, driver.clock.current_time()))
 

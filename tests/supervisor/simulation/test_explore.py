@@ -236,6 +236,24 @@ def test_a_run_that_fails_is_told_beside_one_that_passes() -> None:
     assert simulate(race, tape=found.tape).error is None
 
 
+def test_a_run_that_gets_stuck_is_told_up_to_there() -> None:
+    async def waits(sim: Sim) -> None:
+        event = trio.Event()
+
+        async def sets() -> None:
+            await trio.sleep(1)
+            event.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sets)
+            await event.wait()
+
+    (row, *_) = cancel_everywhere(waits, check=False, arrivals=["woken"]).rows
+    assert row.error.startswith("Deadlock: ")
+    assert "nobody ran any more; " in row.parts
+    assert " did in a run that passes (round robin)" in row.parts
+
+
 def test_where_nothing_fails_or_passes_nearby_there_is_no_such_line() -> None:
     async def wrong(sim: Sim) -> None:
         raise ValueError("always")

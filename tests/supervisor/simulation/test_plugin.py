@@ -136,6 +136,7 @@ def test_options_say_which_schedules(tmp_path: Path) -> None:
     shown = run(tmp_path, RACE, "--sim-time", "0.3", "-k", "order")
     runs = re.findall(r"explore: (\d+) runs", shown)
     assert int(runs[0]) > 40
+    assert "--sim-replay names no tape" in run(tmp_path, RACE, "--sim-replay", "")
     for wrong in ("--sim-seeds=0", "--sim-time=-1", "--sim-jobs=x"):
         assert "invalid positive" in run(tmp_path, RACE, wrong)
 
