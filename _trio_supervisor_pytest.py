@@ -15,6 +15,7 @@ import functools
 import importlib.metadata
 import inspect
 import os
+import sys
 import warnings
 from collections.abc import Generator
 from typing import Any
@@ -82,6 +83,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "sim(seeds=20, policy='portfolio', faults=None, targets=None, limit=3600.0): run "
         "an async test under many schedules, each in a simulation of its own",
     )
+    if getattr(config, "workerinput", {}).get("workercount", 1) > 1:
+        config.pluginmanager.register(_Split())
 
 
 @functools.cache
@@ -100,6 +103,7 @@ def _plugin() -> Any:
 
 def _asked(item: Any) -> Any:
     config, plugin = item.config, _plugin()
+    _watch(config)
     given = {name: config.getoption(f"--sim-{name}") for name in OPTIONS}
     part = _part(item)[2]
     name = item.nodeid.partition("::")[2]
@@ -139,13 +143,15 @@ def _sim_part(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Let xdist split the seeds of a test over its workers."""
-    workers = getattr(metafunc.config, "workerinput", {}).get("workercount", 1)
-    if workers == 1 or metafunc.definition.get_closest_marker("sim") is None:
-        return
-    one = [metafunc.config.getoption(f"--sim-{it}") for it in ("seed", "replay")]
-    if one == [None, None]:
+class _Split:
+    """Lets xdist split the seeds of a test over its workers."""
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        config, mark = metafunc.config, metafunc.definition.get_closest_marker("sim")
+        one = [config.getoption(f"--sim-{it}") for it in ("seed", "replay")]
+        if mark is None or one != [None, None]:
+            return
+        workers: int = getattr(config, "workerinput")["workercount"]  # noqa: B009
         metafunc.fixturenames.append("_sim_part")
         parts = [(it, workers, f"{it + 1}of{workers}") for it in range(workers)]
         ids = [it[2] for it in parts]
@@ -164,16 +170,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         mark = item.get_closest_marker("sim")
         if mark is None or not isinstance(item, pytest.Function):
             continue
+        _watch(item.config)
         if why := _refused(item, mark):
             item.stash[REFUSED] = why
         else:
             item.obj = _under_schedules(item, item.obj, dict(mark.kwargs))
-
-
-@pytest.hookimpl(tryfirst=True)  # before any fixture
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if why := item.stash.get(REFUSED, ""):
-        pytest.fail(f"{item.nodeid}: {why}", pytrace=False)
 
 
 def _refused(item: Any, mark: pytest.Mark) -> str:
@@ -231,20 +232,38 @@ def _under_schedules(item: Any, test: Any, options: dict[str, Any]) -> Any:
 # ---- What is shown ----------------------------------------------------------------------
 
 
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(
-    call: pytest.CallInfo[None],
-) -> Generator[None, Any]:
-    outcome = yield
-    error = None if call.excinfo is None else call.excinfo.value
-    found = getattr(error, "report", None)
-    if type(error).__name__ != "SimulationFailed" or found is None:
-        return
-    told = outcome.get_result()
-    told.longrepr = str(error)  # The way through the simulator says nothing more.
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        # An attribute of a report gets from a worker of xdist to who prints it.
-        told.sim_annotations = found.annotations()
+class _Watch:
+    """The hooks of each test: registered in a run that needs them."""
+
+    @pytest.hookimpl(tryfirst=True)  # before any fixture
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if why := item.stash.get(REFUSED, ""):
+            pytest.fail(f"{item.nodeid}: {why}", pytrace=False)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, Any]:
+        outcome = yield
+        error = None if call.excinfo is None else call.excinfo.value
+        found = getattr(error, "report", None)
+        if type(error).__name__ != "SimulationFailed" or found is None:
+            return
+        told = outcome.get_result()
+        told.longrepr = str(error)  # The way through the simulator says nothing more.
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            # An attribute of a report gets from a worker of xdist to who prints it.
+            told.sim_annotations = found.annotations()
+
+
+def _watch(config: pytest.Config) -> None:
+    if not config.pluginmanager.has_plugin("trio_supervisor_watch"):
+        config.pluginmanager.register(_Watch(), "trio_supervisor_watch")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if "supervisor.simulation" in sys.modules:  # A test has imported it by itself.
+        _watch(session.config)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -21,7 +21,7 @@ import attrs
 from ._errors import TapeDoesNotFit
 from ._search import explore as exploring
 from ._search import sweeps
-from ._search.again import place_of, replay_line
+from ._search.again import place_of, replay_line, shortest
 from ._search.corpus import load, save, try_corpus
 from ._search.report import Campaign, Failure, SimulationFailed, SweepReport, wrong_in
 from ._steering.run import LIMIT, session
@@ -60,9 +60,7 @@ class Asked:
         self._folder = file.parent / FOLDER
         self._of = f"{file.name}::{name}"
         self._properties = properties
-        here = Path(os.path.relpath(file))
-        shown = file if here.parts[:1] == ("..",) else here
-        node = shlex.quote(f"{shown.as_posix()}::{name}")
+        node = shlex.quote(f"{Path(shortest(str(file))).as_posix()}::{name}")
         self._replayed_by = f"pytest {node} --sim-replay "
 
     def function(self, name: str) -> Callable[..., Any]:
@@ -73,6 +71,8 @@ class Asked:
         def asked(program: Program, *args: Any, **options: Any) -> Any:
             if not options.get("check", True):
                 return fn(program, *args, **options)
+            if self._options.jobs is not None:
+                options.setdefault("jobs", self._options.jobs)
             error = args[0] if args else options.get("error")
             limit = options.get("limit", LIMIT)
             return self.check(

@@ -176,7 +176,7 @@ def _opened(
     if log is None:
         yield (lambda _: None), set()
         return
-    with open(log, "a+", encoding="utf-8") as file:
+    with open(log, "a+", encoding="utf-8", buffering=1) as file:  # a line at a time
         seen = _read(file, head, tally)
 
         def write(data: dict[str, Any]) -> None:

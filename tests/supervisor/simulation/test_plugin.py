@@ -300,3 +300,36 @@ def test_a_run_that_does_not_use_it_pays_nothing(tmp_path: Path) -> None:
         took.append(float(printed[0]))
         assert not {"trio", "supervisor", "attrs"} & set(printed[1:])
     assert min(took) < 0.005
+
+
+CALLS = """
+import contextlib, io, sys, pytest
+calls = []
+def watch(frame, event, _):
+    if event == "call" and frame.f_code.co_filename.endswith("_trio_supervisor_pytest.py"):
+        calls.append(frame.f_code.co_name)
+options = "-q -p no:cacheprovider -p _trio_supervisor_pytest test_it.py".split()
+sys.setprofile(watch)
+with contextlib.redirect_stdout(io.StringIO()):
+    pytest.main(options)
+sys.setprofile(None)
+print(len(calls))
+assert "trio" not in sys.modules
+"""
+
+
+def test_no_test_that_does_not_use_it_costs_a_call(tmp_path: Path) -> None:
+    made: list[int] = []
+    for count in (1, 50):
+        tests = [f"def test_{number}(): ...\n" for number in range(count)]
+        (tmp_path / "test_it.py").write_text("".join(tests))
+        done = subprocess.run(
+            [sys.executable, "-c", CALLS],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        made.append(int(done.stdout))
+    assert made[0] == made[1] < 40
