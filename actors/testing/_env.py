@@ -141,6 +141,9 @@ def fake_env(
     An error that a script raises is a mistake of the test. Its task fails, and the end
     of the runtime's block raises the error in an ExceptionGroup.
 
+    Nobody has to enter it. In ``async with fake_env(...) as env`` the scripts run in a
+    nursery of the test, and have ended after the block.
+
     Raises:
         TypeError, ValueError: if a value in ``commands`` is none of these; it names the
             key and the value.

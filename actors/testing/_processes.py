@@ -91,6 +91,8 @@ class FakeProcesses(Processes):
         self._nursery: trio.Nursery | None = None
 
     async def __aenter__(self) -> Self:
+        if self._nursery is not None:
+            raise RuntimeError("these processes are entered already")
         self._entered = trio.open_nursery()
         self._nursery = await self._entered.__aenter__()
         return self

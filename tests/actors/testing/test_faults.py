@@ -361,6 +361,14 @@ async def test_leaving_a_world_ends_its_scripts_and_keeps_the_error_of_the_block
     assert ended == [60]
 
 
+async def test_a_world_is_entered_by_one_at_a_time() -> None:
+    world = fake_env()
+    for _ in range(2):
+        async with world:
+            with pytest.raises(RuntimeError, match="entered already"):
+                await world.__aenter__()
+
+
 async def test_leaving_a_world_raises_what_a_script_did_wrong(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
