@@ -31,6 +31,9 @@ PROGRAMS: Sequence[Any] = (
     programs.backlog,
     programs.again,
     programs.waits,
+    programs.places,
+    programs.survivors,
+    programs.readers,
     programs.notifier_restarts,
     programs.agents,
     programs.one_for_one,
@@ -39,6 +42,7 @@ PROGRAMS: Sequence[Any] = (
     programs.gives_up,
     programs.closes,
     programs.dynamic,
+    programs.starts,
     programs.talks,
     programs.exits,
 )
@@ -47,7 +51,9 @@ STRUCK = (
     programs.ends,
     programs.stops,
     programs.waits,
+    programs.places,
     programs.dynamic,
+    programs.starts,
     programs.one_for_one,
     programs.talks,
 )
