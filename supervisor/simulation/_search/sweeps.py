@@ -119,8 +119,10 @@ def fault_everywhere(
     one in each run, and return what came of it.
 
     The operations are those of ``sim.network()``: ``network.connect`` (refused,
-    unreachable), ``network.send`` (reset, or cut in the middle) and ``network.receive``
-    (reset, the end in the middle, or one byte alone), and those of ``sim.env()``, which
+    unreachable or slow), ``network.send`` (reset, cut in the middle, lost or half closed
+    afterwards, byte by byte, or cut off for a while), ``network.receive`` (reset, the
+    end in the middle, one byte alone, or slow) and ``network.datagram`` (lost, twice or
+    late), and those of ``sim.env()``, which
     `actors.testing.FakeEnv.seams` lists: ``processes.spawn``, ``process.kill``,
     ``clock.now`` and so on. ``seams`` are the names of those that are to be tried, with
     ``*``; all if there are none.

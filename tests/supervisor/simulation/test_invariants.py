@@ -290,7 +290,7 @@ async def counts_down(sim: Sim) -> None:
 
 
 async def signals(sim: Sim) -> None:
-    """One gives what the other takes."""
+    """One gives what the other takes, and in part gives back."""
     ready = trio.Semaphore(0)
 
     async def make() -> None:
@@ -302,6 +302,7 @@ async def signals(sim: Sim) -> None:
         for _ in range(3):
             with trio.move_on_after(5):
                 await ready.acquire()
+        ready.release()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(make)

@@ -409,6 +409,35 @@ def test_memory_streams_of_anyio_are_clean() -> None:
     assert cancel_everywhere(program, schedules=2).points > 100
 
 
+@pytest.mark.parametrize("name", ["anyio", "trio"])
+def test_a_connection_is_closed_that_is_cancelled_while_it_opens(name: str) -> None:
+    """Several attempts may be under way, and one of them may just have won."""
+    anyio = library("anyio", "4.16.0")
+
+    async def sink(stream: Any) -> None:
+        async for _ in stream:
+            pass
+
+    async def talk() -> None:
+        if name == "anyio":
+            async with await anyio.connect_tcp("here", 80) as stream:
+                await stream.send(b"x")
+        else:
+            async with await trio.open_tcp_stream("here", 80) as one:
+                await one.send_all(b"x")
+
+    async def program(sim: Sim) -> None:
+        sim.network(patch=True).delay = 0.01
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(trio.serve_tcp, sink, 80, host="here"))
+            async with trio.open_nursery() as talkers:
+                talkers.start_soon(sim.target(talk))
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+
+    assert cancel_everywhere(program).points > 80
+
+
 def test_trio_asyncio_is_clean() -> None:
     """Futures, locks and tasks of asyncio that are cancelled from trio's side."""
     trio_asyncio = library("trio_asyncio", "0.16.0", distribution="trio-asyncio")

@@ -236,6 +236,24 @@ def test_each_fault_is_what_it_is_called(fault: str) -> None:
     assert done.value == CLIENT[fault]
 
 
+def test_a_half_close_ends_one_direction_only() -> None:
+    async def program(sim: Sim) -> None:
+        one, other = await pair(sim.network())
+        await one.send_all(b"a")
+        assert await other.receive_some() == b"a"
+        assert await other.receive_some() == b""
+        with pytest.raises(trio.BrokenResourceError):
+            await one.send_all(b"b")
+        await other.send_all(b"c")
+        assert await one.receive_some() == b"c"
+        await one.aclose()
+        await other.aclose()
+
+    done = simulate(program, tape="fault network.send half 1")
+    if done.error:
+        raise done.error
+
+
 # ---- Programs without a backend argument ----------------------------------------------
 
 
@@ -249,6 +267,7 @@ def test_trios_own_streams_run_on_the_network() -> None:
                 assert stream.socket.getpeername() == ("10.0.0.2", 443)
                 await stream.send_all(b"hello")
                 await stream.send_eof()
+                assert stream.socket.did_shutdown_SHUT_WR
                 got = b"".join([data async for data in stream])
                 with pytest.raises(trio.ClosedResourceError):
                     await stream.send_all(b"x")
