@@ -100,8 +100,6 @@ class Disk:
     def __init__(self, sim: Sim, before: _Left | None = None) -> None:
         before = before or _Left(FakeDisk())
         self.told: list[Any] = [*before.told]
-        self.moments: list[_Moment] = []
-        """What `keep` has kept."""
         self._sim = sim
         self._env = sim.env()
         self._env.ids.given = before.names
@@ -128,23 +126,6 @@ class Disk:
         env = self._sim.env(commands, environment=environment)
         world = self._env
         return attrs.evolve(env, files=self.files, ids=world.ids, clock=world.clock)
-
-    def keep(self, step: DiskStep | None) -> None:
-        """Keep the disk as it is before a step."""
-        site, place = "the end", ""
-        if step is not None:
-            site, place = sites.caller(), sites.place_here()
-        self.moments.append(
-            _Moment(
-                self.files.disk.image(),
-                step,
-                site,
-                place,
-                (*self.told,),
-                self._env.ids.given,
-                self._env.clock.ahead + trio.current_time(),
-            )
-        )
 
 
 def crash_everywhere(
@@ -186,9 +167,8 @@ def crash_everywhere(
     Raises ProgramFailed if the program fails by itself, NothingToStrike if it changes
     nothing, and NotDeterministic.
     """
-    for it in crashes:
-        if it not in CRASHES:
-            raise ValueError(f"crashes are {', '.join(CRASHES)}; not {it!r}")
+    if not crashes or not {*crashes} <= {*CRASHES}:
+        raise ValueError(f"crashes are {', '.join(CRASHES)}; not {crashes!r}")
     if schedules < 1:
         raise ValueError(f"schedules must be at least 1, not {schedules}")
     sweep = _Sweep(program, recover, crashes, limit)
@@ -209,15 +189,14 @@ def crash(
     """Let a program crash as a tape says, and return the run of ``recover`` on what is
     left then.
 
-    Raises TapeDoesNotFit if the program does not change its disk so.
+    Raises TapeDoesNotFit if the program does not change its disk so, and ValueError for
+    a tape without a crash.
     """
+    tape = Tape.parse(tape) if isinstance(tape, str) else tape
+    if not tape.faults:
+        raise ValueError("the tape has no crash: `simulate` plays it")
     with session():
-        run, _ = _replayed(program, recover, _read(tape), limit)
-    return run
-
-
-def _read(tape: Tape | str) -> Tape:
-    return Tape.parse(tape) if isinstance(tape, str) else tape
+        return _replayed(program, recover, tape, limit)[0]
 
 
 def _once(
@@ -236,11 +215,21 @@ def _once(
     @wraps(program.func if isinstance(program, partial) else program)
     async def main(sim: Sim) -> Any:
         disk = Disk(sim, before)
-        disk.moments = moments
-        disk.files.disk.on_step = disk.keep if record else None
+        world = disk.env()
+
+        def keep(step: DiskStep | None) -> None:
+            site, place = "the end", ""
+            if step is not None:
+                site, place = sites.caller(), sites.place_here()
+            image, told = disk.files.disk.image(), (*disk.told,)
+            now = world.clock.ahead + trio.current_time()
+            names = world.ids.given
+            moments.append(_Moment(image, step, site, place, told, names, now))
+
+        disk.files.disk.on_step = keep if record else None
         value = await program(sim, disk)
         disk.files.disk.on_step = None
-        disk.keep(None)
+        keep(None)
         return value
 
     return once(main, pick, seed=seed, limit=limit)[0], moments

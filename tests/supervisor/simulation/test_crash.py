@@ -345,8 +345,14 @@ def test_what_proves_nothing_is_refused() -> None:
     with pytest.raises(NothingToStrike, match="never changes its disk"):
         crash_everywhere(nothing, nothing)
     kinds: Any = ["killed"]
-    with pytest.raises(ValueError, match="crashes are kill, torn, power; not 'killed'"):
+    with pytest.raises(
+        ValueError, match=r"crashes are kill, torn, power; not \['killed'\]"
+    ):
         crash_everywhere(logs(), logged(), crashes=kinds)
+    with pytest.raises(ValueError, match="crashes are kill, torn, power"):
+        crash_everywhere(logs(), logged(), crashes=[])
+    with pytest.raises(ValueError, match="has no crash: `simulate` plays it"):
+        crash(logs(), logged(), "15:2")
     with pytest.raises(ValueError, match="at least 1"):
         crash_everywhere(logs(), logged(), schedules=0)
 
