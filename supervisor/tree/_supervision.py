@@ -258,9 +258,7 @@ class Supervision(Children):
             await trio.sleep(delay)
             # Whoever ends the child in the tick in which this wakes comes too late to
             # cancel it. By now the child may also wait for another restart.
-            late = child.retry is not retry
-            sometimes("a child is ended in the tick in which its restart is due", late)
-            if not late and not self.closing:
+            if child.retry is retry and not self.closing:
                 child.retry = None
                 child.begin_next(self.nursery, child.incarnation.number + 1)
 
@@ -376,10 +374,12 @@ class GroupRestart:
 
         If the new group has all members of this one and no delay, it begins at once.
         Otherwise both delays are waited out."""
-        if delay > 0 or not members.keys() >= self._members.keys():
-            self._not_before = max(self._not_before, self._until)
-        else:
+        begins = delay <= 0 and members.keys() >= self._members.keys()
+        sometimes("a group that waits is widened by one that begins at once", begins)
+        if begins:
             self._not_before = -math.inf
+        else:
+            self._not_before = max(self._not_before, self._until)
         self._delay = delay
         now = trio.current_time()
         self._until = max(self._not_before, now + delay)
