@@ -37,13 +37,13 @@ class _Slots:
     """Where each task has taken those that it has."""
     lent: bool = False
     """Somebody has given back what he had taken."""
-    by_others: bool = False
-    """Somebody has given what he had not taken."""
+    otherwise: bool = False
+    """Somebody has given what he had not taken, or has had several at once."""
 
     @property
     def is_lent(self) -> bool:
-        """Each slot is given back by who has taken it, as far as it was seen."""
-        return self.lent and not self.by_others
+        """Each takes one slot and gives it back, as far as it was seen."""
+        return self.lent and not self.otherwise
 
 
 class Watch:
@@ -78,11 +78,12 @@ class Watch:
         if more > 0:
             name, where = self._driver.name(task), sites.caller()
             held.append(f"{name}, which has ended; taken at {where}")
+            known.otherwise = known.otherwise or len(held) > 1
         elif more < 0 and held:
             known.lent = True
             held.pop()
         elif more < 0:
-            known.by_others = True
+            known.otherwise = True
         return len(held)
 
     def finish(self, streams: Iterable[Stream]) -> None:
@@ -97,7 +98,8 @@ class Watch:
                     by = asked.get(owner, "a task that has ended")
                     self._find("held", f"a {type(lock).__name__} is held by {by}")
         for slots in self._slots.values():
-            # What is never given back is used up, and what others give is a signal.
+            # What is never given back is used up, what others give is a signal, and who
+            # has several keeps some back for a while.
             for task, held in slots.held.items() if slots.is_lent else ():
                 if held and not self._driver.name(task):
                     self._find("held", f"a slot of a Semaphore is held by {held[0]}")

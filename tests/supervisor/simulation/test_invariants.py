@@ -309,7 +309,27 @@ async def signals(sim: Sim) -> None:
         nursery.start_soon(use)
 
 
-@pytest.mark.parametrize("program", [counts_down, signals])
+async def keeps_back(sim: Sim) -> None:
+    """One takes most of them, which may be given back by another."""
+    slots = trio.Semaphore(3)
+
+    async def limit() -> None:
+        for _ in range(2):
+            await slots.acquire()
+        await trio.sleep(1)
+        for _ in range(2):
+            slots.release()
+
+    async def use() -> None:
+        async with slots:
+            await trio.sleep(1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(limit)
+        nursery.start_soon(use)
+
+
+@pytest.mark.parametrize("program", [counts_down, signals, keeps_back])
 def test_a_semaphore_that_is_no_pool_is_left_alone(program: Any) -> None:
     assert cancel_everywhere(program).rows == []
 
