@@ -71,7 +71,8 @@ class Asked:
         def asked(program: Program, *args: Any, **options: Any) -> Any:
             if not options.get("check", True):
                 return fn(program, *args, **options)
-            if self._options.jobs is not None:
+            exhaustive = options.get("policy") == exploring.EXHAUSTIVE
+            if self._options.jobs is not None and not exhaustive:
                 options.setdefault("jobs", self._options.jobs)
             error = args[0] if args else options.get("error")
             limit = options.get("limit", LIMIT)
@@ -181,7 +182,12 @@ class Asked:
         }
         seeds = self._seeds(marked.get("seeds", 20))
         number, parts = part
-        if parts > 1:
+        if options["policy"] == exploring.EXHAUSTIVE:
+            # One process goes through all schedules, and faults are by chance.
+            options |= {"jobs": 1, "faults": None}
+            if number:
+                return
+        elif parts > 1:
             seeds = islice(seeds, number, None, parts)
         self.check(
             program,

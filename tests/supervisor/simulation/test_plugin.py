@@ -141,6 +141,25 @@ def test_options_say_which_schedules(tmp_path: Path) -> None:
         assert "invalid positive" in run(tmp_path, RACE, wrong)
 
 
+def test_all_schedules_of_few_deviations_have_one_process_and_no_faults(
+    tmp_path: Path,
+) -> None:
+    """Whatever the options of the whole run say."""
+    code = RACE.replace("seeds=40", "seeds=40, policy='exhaustive'")
+    shown = run(tmp_path, code, "--sim-jobs=2", "--sim-faults=swarm", "-k", "order")
+    assert "explore: 40 runs, 40 different: " in shown
+    assert "faults: " not in shown
+
+
+def test_a_method_is_run_under_many_schedules(tmp_path: Path) -> None:
+    code = (
+        "import pytest\nclass TestIt:\n    @pytest.mark.sim\n"
+        "    async def test_it(self, sim):\n        assert sim.random.random() < 0.5\n"
+    )
+    shown = run(tmp_path, code)
+    assert "replay: pytest test_it.py::TestIt::test_it --sim-replay 'seed " in shown
+
+
 def test_faults_are_put_into_an_async_test(tmp_path: Path) -> None:
     code = LEAK + (
         "import pytest\n@pytest.mark.sim(seeds=30)\n"
