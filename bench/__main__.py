@@ -12,6 +12,7 @@ from . import (
     idle,
     messages,
     shells,
+    simulator,
     stops,
     tasks,
     transcripts,
@@ -20,7 +21,18 @@ from . import (
 from ._case import Case, Result, run_case
 from ._report import describe_machine, format_table, to_json
 
-_THEMES = (messages, tasks, idle, shells, stops, capture, transcripts, agents, watching)
+_THEMES = (
+    messages,
+    tasks,
+    idle,
+    shells,
+    stops,
+    capture,
+    transcripts,
+    agents,
+    watching,
+    simulator,
+)
 
 
 def all_cases(*, small: bool) -> list[Case]:

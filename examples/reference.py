@@ -247,6 +247,7 @@ async def work(sim: Sim, runtime: Runtime) -> None:
     with trio.move_on_after(60):
         await runtime.wait_idle()
     await runtime.stop_all(reason="whoever was to stop it has gone")
+    await runtime.wait_idle()  # What dies slowly outlives a stop.
 
 
 def main(seeds: int = 5) -> None:

@@ -15,6 +15,7 @@ from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
@@ -433,9 +434,11 @@ def _collect() -> None:
     _runs += 1
     if _runs % SWEPT == 0:
         watching = sys.getprofile()
-        sys.setprofile(None)  # What the collector calls is nobody's culprit.
+        if isinstance(watching, FunctionType):  # cProfile could not be set again.
+            sys.setprofile(None)  # What the collector calls is nobody's culprit.
         gc.collect()
-        sys.setprofile(watching)
+        if isinstance(watching, FunctionType):
+            sys.setprofile(watching)
 
 
 @contextmanager

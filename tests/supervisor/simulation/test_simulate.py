@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import gc
 import random
 import secrets
@@ -283,3 +284,14 @@ def test_nobody_is_blamed_for_time_and_chance_of_the_simulation() -> None:
         run = simulate(chatter, seed=3)
     assert run.error is None
     assert culprits == []
+
+
+def test_a_profiler_does_not_disturb_a_session() -> None:
+    """After some runs what they left is collected, unseen by a culprit's watcher."""
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        report = explore(chatter, seeds=range(1, 20))
+    finally:
+        profile.disable()
+    assert report.runs == 19
