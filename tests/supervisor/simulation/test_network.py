@@ -419,3 +419,32 @@ def test_errors_are_those_of_the_library_that_calls() -> None:
         assert trio.current_time() == 5
 
     run(program)
+
+
+def test_a_client_with_its_own_backend_keeps_its_connection() -> None:
+    """It polls the socket to learn whether an idle one was closed."""
+    httpx = pytest.importorskip("httpx2")
+
+    async def answer(stream: Any) -> None:
+        got = b""
+        async for data in stream:
+            got += data
+            while b"\r\n\r\n" in got:
+                _, _, got = got.partition(b"\r\n\r\n")
+                await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    async def program(sim: Sim) -> list[str]:
+        network = sim.network(patch=True)
+        got: list[str] = []
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(trio.serve_tcp, answer, 80, host="far"))
+            async with httpx.AsyncClient(trust_env=False) as client:
+                for _ in range(3):
+                    response = await client.get("http://far/")
+                    got.append(response.text)
+                    names = {stream.name for stream in network.open}
+            nursery.cancel_scope.cancel()
+        assert names == {"far:80 #1"}
+        return got
+
+    assert run(program).value == ["ok"] * 3

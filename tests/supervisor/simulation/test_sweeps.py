@@ -590,7 +590,8 @@ def test_a_client_that_forgets_a_fault_is_found(
     ask: Callable[[Any], Awaitable[bytes]], way: str, kind: str
 ) -> None:
     program = asking(ask)
-    report = fault_everywhere(program, seams="network.receive", check=False)
+    options: dict[str, Any] = {"seams": "network.receive", "schedules": 1}
+    report = fault_everywhere(program, check=False, **options)
     rows = [row for row in report.rows if row.arrival == way]
     assert rows
     assert f" {ask.__name__}" in " ".join(row.site for row in rows)
