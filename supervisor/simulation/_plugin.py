@@ -18,7 +18,7 @@ from typing import Any
 
 import attrs
 
-from ._errors import TapeDoesNotFit
+from ._errors import NothingToStrike, TapeDoesNotFit
 from ._search import explore as exploring
 from ._search import sweeps
 from ._search.again import place_of, replay_line, shortest
@@ -33,8 +33,8 @@ FOLDER = ".sim"
 """Beside the file of a test: its tapes, which belong into the repository."""
 
 
-class TapeWarning(UserWarning):
-    """A tape of a test says nothing any more, or cannot be kept."""
+class SimulationWarning(UserWarning):
+    """What was asked for is not done: a tape says nothing any more, or cannot be kept."""
 
 
 @attrs.frozen
@@ -139,7 +139,7 @@ class Asked:
             program, self._folder, self._of, limit=limit, error=error
         )
         for misfit in misfits:
-            warnings.warn(TapeWarning(misfit), stacklevel=2)
+            warnings.warn(SimulationWarning(misfit), stacklevel=2)
         if report.failed:
             raise SimulationFailed(report)
 
@@ -153,7 +153,7 @@ class Asked:
             save(report, self._folder, of=self._of)
         except OSError as error:
             text = f"the tapes of {self._of} cannot be kept: {error}"
-            warnings.warn(TapeWarning(text), stacklevel=2)
+            warnings.warn(SimulationWarning(text), stacklevel=2)
 
     # ---- Tests with the mark ---------------------------------------------------------
 
@@ -189,12 +189,18 @@ class Asked:
                 return
         elif parts > 1:
             seeds = islice(seeds, number, None, parts)
-        self.check(
-            program,
-            lambda it: exploring.explore(it, seeds=seeds, **options),
-            limit=limit,
-            first=number == 0,
-        )
+
+        def find(program: Program) -> None:
+            try:
+                exploring.explore(program, seeds=seeds, **options)
+            except NothingToStrike as error:
+                if asked.faults is None:
+                    raise
+                # It was asked of all tests. By now the schedules alone have been run.
+                text = f"--sim-faults has no effect on {self._of}: {error}"
+                warnings.warn(SimulationWarning(text), stacklevel=2)
+
+        self.check(program, find, limit=limit, first=number == 0)
 
     def _seeds(self, marked: int | Sequence[int]) -> Any:
         asked = self._options

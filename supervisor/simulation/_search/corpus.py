@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from hashlib import blake2b
-from os import PathLike, fspath, listdir, path
+from os import PathLike, fspath, getpid, listdir, path, replace
 from typing import Any, cast
 
 import trio
@@ -49,9 +49,11 @@ def save(
             "versions": {"python": sys.version.split()[0], "trio": trio.__version__},
         }
         paths.append(path.join(fspath(folder), f"{name}.json"))
-        with open(paths[-1], "w", encoding="utf-8") as file:
+        part = f"{paths[-1]}.{getpid()}"  # Others may be reading, as workers of xdist.
+        with open(part, "w", encoding="utf-8") as file:
             json.dump(data, file, indent=1)
             file.write("\n")
+        replace(part, paths[-1])
     return paths
 
 

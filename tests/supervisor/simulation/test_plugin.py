@@ -174,6 +174,9 @@ def test_faults_are_put_into_an_async_test(tmp_path: Path) -> None:
     assert "raise OSError" in shown
     shown = run(tmp_path, code, "-k", "test_it and not raise", "--sim-faults", "cancel")
     assert "faults: cancel blocked" in shown
+    shown = run(tmp_path, RACE, "-k", "time", "--sim-faults=swarm")
+    assert "--sim-faults has no effect on test_it.py::test_time: " in shown
+    assert "1 passed, 1 deselected, 1 warning" in shown
     assert "no target has one of the names nobody" in run(
         tmp_path, code, "-k", "nobody"
     )
@@ -206,7 +209,7 @@ def test_a_tape_that_no_longer_fits_says_so(tmp_path: Path) -> None:
     other = RACE.replace('nursery.start_soon(pass_by, "second")', "pass")
     shown = run(tmp_path, other.replace("== [", "!= ["))
     assert "2 passed, 1 warning" in shown or "2 passed, 2 warnings" in shown
-    assert f"TapeWarning: {kept(tmp_path)[0]}: " in shown
+    assert f"SimulationWarning: {kept(tmp_path)[0]}: " in shown
     assert "delete the file" in shown
 
 
