@@ -38,6 +38,7 @@ BLIND: Sequence[Mutant] = (
             "A child that outlives its budget is reported once, and then the block "
             "hangs without another word."
         ),
+        alive_at_first="P1, which now asks for the next report",
     ),
     Mutant(
         name="log-closed-without-shield",
@@ -64,6 +65,7 @@ BLIND: Sequence[Mutant] = (
             "if a write that was under way before them fails and the next one would "
             "not."
         ),
+        alive_at_first="a program whose first write is slow and fails",
     ),
     Mutant(
         name="checkpoint-after-return",
@@ -113,6 +115,7 @@ BLIND: Sequence[Mutant] = (
             "A long result or error with an ampersand or a tag where it is cut "
             "makes an envelope that no XML parser reads."
         ),
+        alive_at_first="P5, by a result that is cut inside of an escape",
     ),
     Mutant(
         name="queued-survives-crash",
@@ -135,6 +138,7 @@ BLIND: Sequence[Mutant] = (
             "The program is refused every launch because of notifications that only "
             "an agent can acknowledge, though it has acknowledged all of its own."
         ),
+        alive_at_first="a program with an agent that reads nothing",
     ),
     Mutant(
         name="quota-anew-each-run",
@@ -146,6 +150,7 @@ BLIND: Sequence[Mutant] = (
             "A shell that is run again has its whole quota again in each run, so a "
             "loop of crashes fills the disk."
         ),
+        alive_at_first="P7, by a loud command that is run again",
     ),
     Mutant(
         name="moved-task-dies-with-turn",
@@ -197,6 +202,7 @@ BLIND: Sequence[Mutant] = (
             "its end and keeps it, so with a cap of one no pending task ever "
             "starts."
         ),
+        alive_at_first="a program with a work that gives up a wait",
     ),
     Mutant(
         name="last-question-hangs",
@@ -208,6 +214,7 @@ BLIND: Sequence[Mutant] = (
             "Whoever asked the question that an actor was handling when it crashed "
             "waits for ever instead of hearing of the failure."
         ),
+        alive_at_first="a program with one question to an actor that fails at it",
     ),
     Mutant(
         name="restart-counted-when-due",
@@ -220,5 +227,6 @@ BLIND: Sequence[Mutant] = (
             "further apart than the period allows to count, because each counts "
             "from the end of its delay."
         ),
+        alive_at_first="P10, by a backoff that ends within the period",
     ),
 )

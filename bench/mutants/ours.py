@@ -155,6 +155,7 @@ OURS: Sequence[Mutant] = (
 """,
         promise="P8",
         why="A stop of all tasks of one owner stops those of others.",
+        alive_at_first="P8, once the owner of a call is recorded wherever it stands in the call",
     ),
     Mutant(
         name="survivors-not-told",
@@ -196,6 +197,7 @@ OURS: Sequence[Mutant] = (
 """,
         promise="P9",
         why="A notification comes, and the reader who waits for it is not woken.",
+        alive_at_first="an assert in `ends` that a reader is left nothing",
     ),
     Mutant(
         name="ack-not-counted",
@@ -271,6 +273,7 @@ OURS: Sequence[Mutant] = (
         promise="P4",
         why="What an incarnation of the notifier has left without an envelope waits "
         "there until something else ends.",
+        alive_at_first="a program whose notifier fails",
     ),
     Mutant(
         name="progress-not-conflated",
@@ -283,6 +286,7 @@ OURS: Sequence[Mutant] = (
 """,
         promise="P6",
         why="Notes of the progress of one task pile up for a reader who does not read.",
+        alive_at_first="P6, by a program in which it runs long enough",
     ),
     Mutant(
         name="progress-told-at-once",
@@ -322,6 +326,7 @@ OURS: Sequence[Mutant] = (
 """,
         promise="P5",
         why="A task that prints a mark and an escape sequence writes its own envelope.",
+        alive_at_first="P6, by a program that comes to the very limit",
     ),
     Mutant(
         name="envelope-not-cleaned",
@@ -366,6 +371,7 @@ async def _end(""",
 async def _end(""",
         promise="P2",
         why="A task ends while processes that its command has left are being ended.",
+        alive_at_first="P2, by a command that leaves a process for longer than it may linger",
     ),
     Mutant(
         name="deaf-processes-never-killed",

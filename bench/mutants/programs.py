@@ -10,12 +10,26 @@ from collections.abc import AsyncIterator, Callable
 
 import trio
 
-from actors import Context, Failed, Reply
-from actors.agent import Agent, AgentContext, AgentEvent, FinalResult
+from actors import AskUnanswered, Context, Failed, Progress, Progressed, Reply
+from actors.agent import (
+    Agent,
+    AgentContext,
+    AgentEvent,
+    AssistantMessage,
+    FinalResult,
+)
 from actors.shell import Shell
-from actors.testing import Program
+from actors.testing import FaultPlan, Program, fake_env
 from actors.work import Report
-from supervisor.runtime import BacklogFull, Limits, Runtime, open_runtime
+from supervisor.runtime import (
+    BacklogFull,
+    Limits,
+    Runtime,
+    TaskEnded,
+    TaskHandle,
+    TaskProgress,
+    open_runtime,
+)
 from supervisor.simulation import Sim
 from supervisor.simulation.promises import watched
 from supervisor.tree import (
@@ -68,6 +82,18 @@ async def lasts(program: Program) -> None:
     await trio.sleep(0.5)
 
 
+async def strays(program: Program) -> int:
+    """End, while another process of it would go on for ever."""
+    program.fork(deaf_child)
+    await trio.lowlevel.checkpoint()
+    return 0
+
+
+async def prints_and_fails(program: Program) -> int:
+    await program.print("x" * 399 + "\n")
+    return 1
+
+
 async def floods(program: Program) -> None:
     while True:
         await program.print("x" * 99 + "\n")
@@ -86,6 +112,8 @@ COMMANDS = {
     "false": 1,
     "deaf": deaf,
     "leaves": leaves,
+    "strays": strays,
+    "prints": prints_and_fails,
     "floods": floods,
     "fails": fails_once,
     "nothing": OSError(2, "there is no such program"),
@@ -120,10 +148,15 @@ async def ends(sim: Sim) -> None:
                 await task.wait()
 
             async with trio.open_nursery() as jobs:
-                for command in ("make", "true", "false", "leaves", "floods", "nothing"):
+                for command in (
+                    *("make", "true", "false", "leaves", "strays"),
+                    *("floods", "nothing"),
+                ):
                     jobs.start_soon(sim.target(job), command)
             with sim.within(60):
                 await runtime.wait_idle()
+                await trio.sleep(1)
+                assert not runtime.notifications.drain(), "a reader was not woken"
                 snapshot = await runtime.run(Shell("true"))
                 assert snapshot.exit_code in (0, None)  # None: it could not start.
             nursery.cancel_scope.cancel()
@@ -192,6 +225,27 @@ async def turns(sim: Sim) -> None:
                     notes = turn.take()
                     assert [it.task_id for it in notes] == [task.id]
                     turn.progressed()
+                # What a turn makes nothing of comes again, in its old place.
+                early = await runtime.launch(Shell("true"), owner="me")
+                await early.wait()
+                async with runtime.turn("me") as turn:
+                    await trio.sleep(0.1)
+                    assert [it.task_id for it in turn.take()] == [early.id]
+                    late = await runtime.launch(Shell("true"), owner="me")
+                    await late.wait()
+                    await trio.sleep(0.1)
+                async with runtime.turn("me") as turn:
+                    notes = turn.take()
+                    assert [it.task_id for it in notes] == [early.id, late.id]
+                    turn.progressed()
+            # Moved in the very step in which its caller is cancelled.
+            async with trio.open_nursery() as nursery:
+                moved = await nursery.start(_run, runtime, "make")
+                await trio.sleep(0.1)
+                assert runtime.background(moved.id)
+                nursery.cancel_scope.cancel()
+            with sim.within(60):
+                assert (await moved.wait()).status.value == "failed"
         drain(runtime)
 
 
@@ -202,27 +256,126 @@ async def backlog(sim: Sim) -> None:
             "tasks", env=sim.env(COMMANDS), limits=Limits(backlog=2, shells=1)
         )
         async with log.recording(block) as runtime:
-            loud = await runtime.launch(Shell("floods", quota=30_000))
-            first = await runtime.launch(Shell("true"))
             refused = 0
             for _ in range(4):
                 try:
                     await (await runtime.launch(Shell("false"))).wait()
                 except BacklogFull:
                     refused += 1
-                await trio.sleep(0.3)
-                runtime.tell_progress(loud.id)
-                runtime.tell_progress(loud.id)
-            assert refused
-            with sim.within(600):
-                await loud.wait()
-                await first.wait()
+            assert refused == 2
             for note in runtime.notifications.drain():
                 assert note.ack()
                 assert not note.ack()
             with sim.within(60):
                 await runtime.run(Shell("true"))
                 await (await runtime.launch(Shell("true"))).wait()
+        drain(runtime)
+
+
+async def progress(sim: Sim) -> None:
+    """Nobody reads how far a loud task has come, and the notifier fails meanwhile."""
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS))
+        async with log.recording(block) as runtime:
+            loud = await runtime.launch(Shell("floods", quota=60_000))
+            told = 0
+            with runtime.events.subscribe() as events:
+                for number in range(5):
+                    await trio.sleep(0.3)
+                    runtime.tell_progress(loud.id)
+                    runtime.tell_progress(loud.id)
+                    if number == 2:
+                        crash_notifier(runtime, loud.id)
+                events.drain()
+                await trio.sleep(3)
+                told = sum(isinstance(it, TaskProgress) for it in events.drain())
+            assert told >= 2, "its progress is told no more"
+            await loud.stop()
+        drain(runtime)
+
+
+def crash_notifier(runtime: Runtime, task_id: str = "") -> None:
+    """Let it fail, with a message in its hands and more behind it."""
+    (ref,) = (it.ref for it in runtime.root.which_children() if it.id == "notifier")
+    # An id that no set can hold.
+    ref.tell(Progressed([], "", Progress()))  # type: ignore[arg-type]
+
+
+async def crashes(sim: Sim) -> None:
+    """The notifier fails with ends and progress in its hands, and nothing is lost."""
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS))
+        async with log.recording(block) as runtime:
+            tasks = [await runtime.launch(Shell("fails")) for _ in range(2)]
+            loud = await runtime.launch(Shell("floods", quota=60_000))
+            with runtime.events.subscribe() as events:
+                for _ in range(3):
+                    # It runs in the step after that of the end, or of the progress.
+                    async for event in events:
+                        if isinstance(event, TaskEnded | TaskProgress):
+                            crash_notifier(runtime)
+                            break
+                with sim.within(60):
+                    for task in tasks:
+                        await task.wait()
+                    notes = await runtime.notifications.receive_batch()
+                    while len(notes) < 2:
+                        notes += await runtime.notifications.receive_batch()
+                    for note in notes:
+                        note.ack()
+                    await trio.sleep(0.5)
+                    events.drain()
+                    await trio.sleep(3)
+                told = sum(isinstance(it, TaskProgress) for it in events.drain())
+            assert told >= 2, "its progress is told no more"
+            await loud.stop()
+        drain(runtime)
+
+
+async def keeps_quota(sim: Sim) -> None:
+    """A quota holds for all runs of a task together."""
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS))
+        async with log.recording(block) as runtime:
+            task = await runtime.launch(
+                Shell("prints", quota=1_000), restart="permanent", intensity=4
+            )
+            with sim.within(60):
+                await task.wait()
+        drain(runtime)
+
+
+class Waits:
+    """A work that gives up a wait for another task, and so has lent its place."""
+
+    task_type = "local_work"
+    shutdown = 0.5
+    writes_output = False
+
+    def __init__(self) -> None:
+        self.other: TaskHandle | None = None
+
+    def describe(self) -> str:
+        return "waits"
+
+    async def run(self, ctx: Context[object], report: Report) -> None:
+        await trio.sleep(0.1)
+        assert self.other is not None
+        with trio.move_on_after(0.5):
+            await self.other.wait()
+
+
+async def gives_up_a_wait(sim: Sim) -> None:
+    """A task ends while it waits to have its place again: the place is the next one's."""
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS), limits=Limits(total=1))
+        async with log.recording(block) as runtime:
+            work = Waits()
+            await runtime.launch(work)
+            work.other = await runtime.launch(Shell("make"))
+            after = await runtime.launch(Shell("true"))
+            with sim.within(60):
+                await after.wait()
         drain(runtime)
 
 
@@ -420,6 +573,73 @@ async def agents(sim: Sim) -> None:
         drain(runtime)
 
 
+async def resumes(sim: Sim) -> None:
+    """Agents that go on after their end, and one that is stopped before it speaks."""
+
+    async def answers(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        await trio.sleep(0.1)
+        if len(context.history) > 2:
+            await trio.sleep_forever()
+        yield FinalResult("&" * 40_000)
+
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS))
+        async with log.recording(block) as runtime:
+            task = await runtime.launch(Agent(answers, "do it", model="m"))
+            with sim.within(60):
+                await task.wait()
+                again = await runtime.resume(task.id, "once more")
+                await trio.sleep(0.2)
+                await again.stop()
+        drain(runtime)
+
+
+async def strangers(sim: Sim) -> None:
+    """What only an agent can acknowledge keeps nobody else from launching."""
+
+    async def deaf_agent(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        for _ in range(2):
+            await context.launch(Shell("true"))
+        await trio.sleep_forever()
+        yield FinalResult("never")
+
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS), limits=Limits(backlog=2))
+        async with log.recording(block) as runtime:
+            agent = await runtime.launch(Agent(deaf_agent, "do it", model="m"))
+            await trio.sleep(1)
+            await (await runtime.launch(Shell("true"))).wait()
+            await agent.stop()
+        drain(runtime)
+
+
+async def flushes(sim: Sim) -> None:
+    """The last words of an agent are on the disk when it has ended, also if a write
+    before has failed."""
+
+    async def speaks_twice(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        yield AssistantMessage("first words")
+        await trio.sleep(0.5)
+        yield AssistantMessage("last words")
+        yield FinalResult("done")
+
+    plan = FaultPlan()
+    for call in (1, 2):
+        plan.set("files.in_thread", "slow", call=call)
+    plan.set("files.append_lines", "EIO", call=1)
+    env = fake_env(faults=plan)
+    with watched(sim) as log:
+        async with log.recording(open_runtime("tasks", env=env)) as runtime:
+            agent = Agent(speaks_twice, "do it", model="m")
+            task = await runtime.launch(agent)
+            with sim.within(60):
+                await task.wait()
+            (name,) = (it for it in env.files.names("tasks") if "jsonl" in it)
+            kept = env.files.contents(f"tasks/{name}")
+            assert b"last words" in kept, "it has ended before they were written"
+        drain(runtime)
+
+
 # ---- The tree ----
 
 
@@ -578,6 +798,33 @@ async def closes(sim: Sim) -> None:
                 await trio.sleep_forever()
 
 
+async def counts_when_it_ends(sim: Sim) -> None:
+    """A restart counts from the end that it follows, not from the end of its delay."""
+    with watched(sim) as log:
+        block = open_supervisor(
+            [child("slow", works, backoff=Backoff(2.0, 2.0))], intensity=1, period=5.0
+        )
+        async with log.recording(block) as supervisor:
+            ref = supervisor.which_children()[0].ref
+            ref.tell("fail")
+            await trio.sleep(5.5)
+            ref.tell("fail")
+            await trio.sleep(4)
+
+
+async def straggles(sim: Sim) -> None:
+    """A child that does not end is told of again and again."""
+
+    async def shielded(ctx: Context[str]) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(100)
+
+    with watched(sim) as log:
+        block = open_supervisor([child("slow", shielded, shutdown=1.0)])
+        async with log.recording(block):
+            await trio.sleep(0.1)
+
+
 async def dynamic(sim: Sim) -> None:
     """Children that are started as needed, by several, and stop together."""
     template: ChildSpec[str] = child("worker", lingers, restart="temporary")
@@ -694,3 +941,15 @@ async def exits(sim: Sim) -> None:
     except KeyboardInterrupt:
         ended = True
     assert ended, "the interrupt stays in the supervisor"
+
+    async def fails_at(ctx: Context[Reply[int]]) -> None:
+        async for _ in ctx.mailbox:
+            raise LookupError("at this one")
+
+    async with open_supervisor([child("c", fails_at)]) as supervisor:
+        with sim.within(5):
+            try:
+                await supervisor.which_children()[0].ref.ask(lambda reply: reply)
+            except AskUnanswered:
+                ended = False
+    assert not ended, "who has asked it hears of the failure"

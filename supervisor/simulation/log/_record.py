@@ -228,8 +228,11 @@ class Log:
 
         async def recorded(*args: Any, **options: Any) -> Any:
             tasks = about(args)
+            owner = options.get("owner")
+            if name in ("stop_all", "stop_foreground"):
+                tasks, owner = (), owner if not args else args[0]
             call = partial(method, *args, **options)
-            return await self.call(name, tasks, call, options.get("owner"))
+            return await self.call(name, tasks, call, owner)
 
         _replace(opened, name, recorded)
 

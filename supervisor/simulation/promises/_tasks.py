@@ -258,6 +258,7 @@ class Once(Checker):
         super().__init__(broken)
         self._live: dict[str, str] = {}  # {task: its type}
         self._over: dict[str, int] = {}
+        self._revived: dict[str, int] = {}
         # The task whose actor has ended, with that line.
         self._ending: tuple[str, Entry] | None = None
 
@@ -298,11 +299,12 @@ class Once(Checker):
         if task_id in self._live:
             self.breaks(f"task {task_id}", "it started a second time", at.number)
         if task_id in self._over:
-            text = "it started after its end"
-            self.breaks(f"task {task_id}", text, self._over[task_id], at.number)
+            # Right only for an agent that is resumed, which is told next.
+            self._revived[task_id] = self._over.pop(task_id)
         self._live[task_id] = event.task_type
 
     def _resumed(self, event: TaskResumed, at: Entry) -> None:
+        self._revived.pop(event.task_id, None)
         self._over.pop(event.task_id, None)
         self._live[event.task_id] = "local_agent"
 
@@ -319,6 +321,10 @@ class Once(Checker):
         ended = self._over.get(task_id)
         if ended is not None:
             self.breaks(f"task {task_id}", "it ended twice", ended, at.number)
+        ended = self._revived.pop(task_id, None)
+        if ended is not None:
+            text = "it started after its end"
+            self.breaks(f"task {task_id}", text, ended, at.number)
         self._live.pop(task_id, None)
         self._over[task_id] = at.number
         if self._ending is None:
@@ -366,8 +372,8 @@ class Record(Checker):
         self._handed: dict[str, int] = {}
         self._last_note = ""
         self._launches = set[int]()
+        self._resumed_tasks = set[str]()
         self._drained = False
-        self._has_turns = False
 
     def judges(self) -> Mapping[type[Event], Judge]:
         return {
@@ -406,6 +412,10 @@ class Record(Checker):
         self._check_told()
         self._ended = event.task_id
         self._over[event.task_id] = at.number
+        # A resume that fails may be undone, and then nothing is told.
+        if event.task_id in self._resumed_tasks and event.status != "failed":
+            self._background.add(event.task_id)
+        self._resumed_tasks.discard(event.task_id)
         if event.task_id in self._background:
             self._untold[event.task_id] = at.number
 
@@ -416,7 +426,7 @@ class Record(Checker):
             self._ended = ""
 
     def _resumed(self, event: TaskResumed, at: Entry) -> None:
-        # If it is undone, nothing is told: so nothing is owed.
+        self._resumed_tasks.add(event.task_id)
         self._background.discard(event.task_id)
         self._seen.discard(event.task_id)
         self._over.pop(event.task_id, None)
@@ -504,7 +514,8 @@ class Unforged(Checker):
     def __init__(self, broken: Broken) -> None:
         super().__init__(broken)
         self._ends: dict[str, str] = {}
-        self._kinds: dict[str, str] = {}
+        # By notification: what it tells, and how the task had ended then.
+        self._notes: dict[str, tuple[str, str | None]] = {}
 
     def judges(self) -> Mapping[type[Event], Judge]:
         return {
@@ -517,17 +528,19 @@ class Unforged(Checker):
         self._ends[event.task_id] = event.status
 
     def _notified(self, event: Notified, at: Entry) -> None:
-        self._kinds[event.notification_id] = event.what
+        ended = self._ends.get(event.task_id)
+        self._notes[event.notification_id] = event.what, ended
 
     def _given(self, event: Envelope, at: Entry) -> None:
-        if self._kinds.pop(event.notification_id, "task") != "task":
+        what, ended = self._notes.pop(event.notification_id, ("task", None))
+        if what != "task":
             return
         self.judged += 1
-        wrong = self._wrong_in(event)
+        wrong = self._wrong_in(event, ended)
         if wrong:
             self.breaks(f"notification {event.notification_id}", wrong, at.number)
 
-    def _wrong_in(self, event: Envelope) -> str:
+    def _wrong_in(self, event: Envelope, ended: str | None) -> str:
         try:
             root = ElementTree.fromstring(event.xml)
         except ElementTree.ParseError as error:
@@ -552,9 +565,8 @@ class Unforged(Checker):
             event.task_id,
         ):
             return "its envelope is about another one"
-        status = self._ends.get(event.task_id, said["status"])
-        if said["status"] != status:
-            return f"its envelope says {said['status']}, and the task is {status}"
+        if ended not in (None, said["status"]):
+            return f"its envelope says {said['status']}, and the task was {ended}"
         return ""
 
 

@@ -14,6 +14,7 @@ from ...tree import (
     GaveUp,
     RestartScheduled,
     StopRequested,
+    Straggler,
     SupervisorEnded,
 )
 from ..log import (
@@ -29,6 +30,9 @@ from ..log import (
 )
 from ._checker import Broken, Checker, Judge
 
+REPORTED_EVERY = 31.0
+"""Seconds after which whoever still does not end is told of again."""
+
 
 class Children(Checker):
     """No child outlives its supervisor, and no incarnation begins or ends twice."""
@@ -40,15 +44,21 @@ class Children(Checker):
         super().__init__(broken)
         # By supervisor, of each child: how many of that name run, and since when.
         self._live: dict[str, dict[str, list[int]]] = {}
+        # Who does not end, and when it was last told so.
+        self._late: dict[str, tuple[float, int]] = {}
 
     def judges(self) -> Mapping[type[Event], Judge]:
         return {
             Specified: self._specified,
             ChildStarted: self._started,
             ChildExited: self._exited,
+            Straggler: self._straggles,
             SupervisorEnded: self._supervisor_ended,
             Closed: self._closed,
         }
+
+    def _straggles(self, event: Straggler, at: Entry) -> None:
+        self._late[f"{event.supervisor}/{event.child}"] = event.time, at.number
 
     def _specified(self, event: Specified, at: Entry) -> None:
         if event.live:
@@ -64,6 +74,10 @@ class Children(Checker):
     def _exited(self, event: ChildExited, at: Entry) -> None:
         self.judged += 1
         path = event.supervisor
+        told, line = self._late.pop(f"{path}/{event.child}", (event.time, 0))
+        if event.time - told > REPORTED_EVERY:
+            text = f"it did not end for {event.time - told:g} s, and nobody was told"
+            self.breaks(f"{path}/{event.child}", text, line, at.number)
         there = self._live.get(path, {})
         # One that failed to start is not among them.
         if since := there.get(event.child):
