@@ -34,7 +34,7 @@ def cases(small: bool) -> list[Case]:
         parts=[
             lambda: {"bare": _bare(few)},
             lambda: {"simulated": _simulated(actors_and_checkers, few)},
-            lambda: {"swept": _swept(actors_and_checkers, points)},
+            lambda: {"swept": _swept(swept_actors, points)},
             lambda: {"shell": _swept(one_shell, points)},
             lambda: {"reference": _simulated(reference, some)},
         ],
@@ -105,6 +105,11 @@ async def actors(recorded: Callable[[Any], Any] = lambda it: it) -> None:
 
 
 async def actors_and_checkers(sim: Sim) -> None:
+    with watched(sim) as log:
+        await actors(log.recording)
+
+
+async def swept_actors(sim: Sim) -> None:
     with watched(sim) as log:
         await sim.target(actors)(log.recording)
 
