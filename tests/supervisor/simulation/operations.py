@@ -536,24 +536,34 @@ async def serves_dynamic_children(sim: Sim) -> None:
 
 async def launches(sim: Sim) -> None:
     """So many at once that the calls themselves give way."""
+    handles: list[object] = []
     async with running(sim, limits=Limits(total=2)) as runtime:
 
         async def one() -> None:
             task = await call(sim, runtime.launch, Shell("true"))
             if task is not None:
+                handles.append(task)
                 await call(sim, task.wait)
 
         for _ in range(30):
             runtime._launches += 1  # pyright: ignore[reportPrivateUsage] (as if they had been)
         await together(one, one, one)
+        assert len(runtime.tasks()) == len(handles), "a struck launch has started one"
 
 
 async def runs(sim: Sim) -> None:
     """In the foreground, also where it is moved, and where it is cleared."""
     async with running(sim) as runtime:
+        callers = 0
 
         async def fore() -> None:
+            nonlocal callers
+            callers += 1
             await call(sim, runtime.run, Shell("make"))
+            callers -= 1
+            left = [it for it in runtime.tasks() if not it.background]
+            left = [it for it in left if not it.status.is_terminal]
+            assert len(left) <= callers, f"nobody waits for {left}"
 
         async def moves() -> None:
             await trio.sleep(0.1)
@@ -565,7 +575,7 @@ async def runs(sim: Sim) -> None:
 
         async def late() -> None:
             await trio.sleep(0.12)
-            await call(sim, runtime.run, Shell("make"))
+            await fore()
 
         await together(fore, fore, moves, clears, late)
 
@@ -827,9 +837,15 @@ async def asks_for_approval(sim: Sim) -> None:
                     runtime.approvals.answer(parked.id, True)
 
         approvals = runtime.approvals
+
+        async def asks(wait: Any, asked: ToolRequest, *owner: None) -> None:
+            await call(sim, wait, *owner, asked)
+            # Answered, or withdrawn.
+            assert asked.tool_use not in [it.tool_use for it in approvals.pending()]
+
         await together(
-            lambda: call(sim, approvals.wait, request(agent.id, 1)),
-            lambda: call(sim, approvals.wait_of_host, None, request("main", 2)),
+            lambda: asks(approvals.wait, request(agent.id, 1)),
+            lambda: asks(approvals.wait_of_host, request("main", 2), None),
             answers_them,
         )
         assert not approvals.pending()
