@@ -7,6 +7,7 @@ what nobody can see in a log is asserted.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 import trio
 
@@ -242,8 +243,8 @@ async def turns(sim: Sim) -> None:
             async with trio.open_nursery() as nursery:
                 moved = await nursery.start(_run, runtime, "make")
                 await trio.sleep(0.1)
-                assert runtime.background(moved.id)
                 nursery.cancel_scope.cancel()
+                assert runtime.background(moved.id)
             with sim.within(60):
                 assert (await moved.wait()).status.value == "failed"
         drain(runtime)
@@ -329,6 +330,41 @@ async def crashes(sim: Sim) -> None:
                 told = sum(isinstance(it, TaskProgress) for it in events.drain())
             assert told >= 2, "its progress is told no more"
             await loud.stop()
+        drain(runtime)
+
+
+class Says:
+    """A work that says how far it has come, and lets the notifier fail at that."""
+
+    task_type = "local_work"
+    shutdown = 0.5
+    writes_output = False
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+
+    def describe(self) -> str:
+        return "says"
+
+    async def run(self, ctx: Context[object], report: Report) -> None:
+        for number in range(4):
+            await trio.sleep(1.5)
+            if number == 1:
+                crash_notifier(self.runtime)
+            report.say(Progress(f"number {number}"))
+        await trio.sleep(1.5)
+
+
+async def says(sim: Sim) -> None:
+    """The notifier fails with progress in its hands, and tells the next all the same."""
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS))
+        async with log.recording(block) as runtime:
+            with runtime.events.subscribe() as events:
+                await runtime.launch(Says(runtime))
+                await trio.sleep(7)
+                told = [it for it in events.drain() if isinstance(it, TaskProgress)]
+            assert [it.text for it in told] == [f"number {at}" for at in range(4)]
         drain(runtime)
 
 
@@ -514,6 +550,23 @@ async def readers(sim: Sim) -> None:
             for note in (*first, *rest):
                 note.ack()
             assert not mine.unacknowledged()
+
+            # What a turn gives back is in its old place, for every reader.
+            async def ended() -> str:
+                task = await runtime.launch(Shell("true"), owner="me")
+                await task.wait()
+                await trio.sleep(0.1)
+                return task.id
+
+            async with runtime.turn("me") as turn:
+                early = await ended()
+                assert [it.task_id for it in turn.take()] == [early]
+                second = await ended()
+                (note,) = runtime.notifications.drain()
+                assert note.ack() and note.task_id == second
+                late = await ended()
+            told = [it.task_id for it in runtime.notifications.drain()]
+            assert told == [early, late]
         drain(runtime)
 
 
@@ -591,6 +644,19 @@ async def resumes(sim: Sim) -> None:
                 again = await runtime.resume(task.id, "once more")
                 await trio.sleep(0.2)
                 await again.stop()
+
+                async def resume() -> None:
+                    with suppress(SupervisorError):
+                        await runtime.resume(task.id, "once more")
+
+                # Stopped before it has said anything.
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(resume)
+                    for _ in range(50):
+                        await trio.lowlevel.checkpoint()
+                        if not runtime.get(task.id).status.is_terminal:
+                            break
+                    await runtime.stop(task.id)
         drain(runtime)
 
 

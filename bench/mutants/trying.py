@@ -51,7 +51,8 @@ class Verdict:
         if not end:
             end = "nothing" if self.mutant is None else "ALIVE"
         promise = "" if self.mutant is None else self.mutant.promise
-        return name, promise, end, str(self.runs), f"{self.seconds:.1f}", self.tape
+        tape = self.tape if len(self.tape) < 90 else f"{self.tape[:80]} ... (--json)"
+        return name, promise, end, str(self.runs), f"{self.seconds:.1f}", tape
 
     def as_json(self) -> dict[str, Any]:
         """Return it as what JSON can say."""
