@@ -340,6 +340,50 @@ def test_hypercorn_never_ends_while_a_client_reads_nothing() -> None:
         cancel_everywhere(partial(hypercorn, size=100_000), schedules=1)
 
 
+def test_hypercorn_leaves_a_connection_open_after_a_stream_of_starlette() -> None:
+    """It tells the app of the end before it closes the connection. starlette hears that
+    and cancels the very task in which hypercorn is about to close it."""
+    library("hypercorn", "0.18.0")
+    library("starlette", "1.10.0")
+    server: Any = importlib.import_module("hypercorn.trio.tcp_server").TCPServer
+    worker: Any = importlib.import_module("hypercorn.trio.worker_context").WorkerContext
+    wrapper: Any = importlib.import_module("hypercorn.app_wrappers").ASGIWrapper
+    config: Any = importlib.import_module("hypercorn.config").Config()
+    responses: Any = importlib.import_module("starlette.responses")
+
+    async def program(sim: Sim, *, streams: bool) -> None:
+        sim.network(patch=True)
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            async def parts() -> Any:
+                yield b"one"
+                yield b"two"
+
+            response = responses.PlainTextResponse("onetwo")
+            if streams:
+                response = responses.StreamingResponse(parts())
+            await response(scope, receive, send)
+
+        async def serve(stream: Any) -> None:
+            await server(wrapper(app), config, worker(None), {}, stream).run()
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(
+                partial(trio.serve_tcp, sim.target(serve), 80, host="here")
+            )
+            async with await trio.open_tcp_stream("here", 80) as client:
+                head = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
+                await client.send_all(head)
+                got = b"".join([data async for data in client])
+                assert b"two" in got
+            nursery.cancel_scope.cancel()
+
+    assert simulate(partial(program, streams=False)).error is None
+    stuck = simulate(partial(program, streams=True)).error
+    assert isinstance(stuck, Deadlock)
+    assert "tcp_server.py:104 _read_data" in stuck.tree
+
+
 # ---- mcp ---------------------------------------------------------------------------------
 
 
