@@ -149,9 +149,11 @@ async def program(sim: Sim) -> Counter[str]:
     async with open_runtime("tasks", env=env, agents=AgentPolicy(run=reads)) as runtime:
         events = runtime.events.subscribe(agents=True)
         await work(sim, runtime)
-        with sim.within(600):  # It still works, but for one fault.
-            last = [await runtime.run(Shell("true")) for _ in range(2)]
-        assert 0 in [it.exit_code for it in last], last
+        with sim.within(600):  # It still works; a few faults may come even now.
+            tries = 1
+            while (await runtime.run(Shell("true"))).exit_code != 0:
+                tries += 1
+        assert tries <= 9, tries
         for note in runtime.notifications.drain():
             sim.log("told", note.id, note.xml)
             told[note.task_id] += 1
