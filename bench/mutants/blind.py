@@ -93,6 +93,7 @@ BLIND: Sequence[Mutant] = (
             "record of that end, and its old record is back as if nobody had "
             "resumed it."
         ),
+        alive_at_first="P4, which now owes a notification to a resume that did not fail",
     ),
     Mutant(
         name="put-back-at-the-end",
@@ -104,6 +105,7 @@ BLIND: Sequence[Mutant] = (
             "What a turn took and made nothing of is offered again behind the tasks "
             "that have ended later, not in the order of ending."
         ),
+        alive_at_first="an assert on the order in a program with two readers",
     ),
     Mutant(
         name="escaped-before-cut",
@@ -127,6 +129,7 @@ BLIND: Sequence[Mutant] = (
             "A task whose message the notifier had in its hands when it crashed "
             "tells no further progress while it runs."
         ),
+        alive_at_first="a program whose notifier fails between two reports",
     ),
     Mutant(
         name="backlog-of-strangers",
@@ -168,6 +171,7 @@ BLIND: Sequence[Mutant] = (
             "A task that was just moved to the background is stopped if the turn is "
             "cancelled before `run` has returned."
         ),
+        alive_at_first="P8, by a task that is moved in the step of the cancel",
     ),
     Mutant(
         name="together-when-cancelled",

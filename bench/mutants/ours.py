@@ -313,6 +313,7 @@ OURS: Sequence[Mutant] = (
 """,
         promise="P6",
         why="One more is launched than the backlog allows.",
+        alive_at_first="P6, by a program that comes to the very limit",
     ),
     # ---- Envelopes ----
     Mutant(
@@ -326,7 +327,6 @@ OURS: Sequence[Mutant] = (
 """,
         promise="P5",
         why="A task that prints a mark and an escape sequence writes its own envelope.",
-        alive_at_first="P6, by a program that comes to the very limit",
     ),
     Mutant(
         name="envelope-not-cleaned",
