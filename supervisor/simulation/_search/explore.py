@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import attrs
 
@@ -17,6 +16,7 @@ from .._steering.policies import Pick, Policy, Replay, policy_of
 from .._steering.run import LIMIT, Run, scattered, session
 from .._steering.simulate import PROBES, Errors, Program, once, replayed
 from .._steering.tape import Fault, Tape
+from .._steering.targets import is_named, read_names
 from .again import parting_line, place_of, replay_line
 from .report import Campaign, Failure, SimulationFailed, wrong_in
 from .shrink import BUDGET, shrink, size
@@ -225,8 +225,7 @@ class Search:
         self._limit = limit
         self._policy = policy_of(None if policy == EXHAUSTIVE else policy)
         self._kinds = read_kinds(faults)
-        names = [targets] if isinstance(targets, str) else targets
-        self._targets = None if names is None else tuple(names)
+        self._targets = read_names(targets)
         self._tried = 0
         self._told: set[str] = set()
 
@@ -296,9 +295,7 @@ class Search:
             raise NothingToStrike(self._targets or ())
 
     def _is_meant(self, point: Fault) -> bool:
-        if self._targets is None or point.kind == "fault":
-            return True
-        return any(fnmatchcase(point.target, it) for it in self._targets)
+        return point.kind == "fault" or is_named(point.target, self._targets)
 
     def _twice(
         self,
@@ -347,6 +344,7 @@ class Search:
         program, limit = self._program, self._limit
         tape = smaller(program, run, kind, limit, beat=self.beat)
         self.beat(str(tape))
+        require_told(program, tape, kind, limit)
         failure = Failure(
             seed,
             text,
@@ -395,13 +393,55 @@ def smaller(
 def require_equal(one: Run, other: Run, again: Callable[[], object]) -> None:
     """Raise NotDeterministic unless two runs are equal. It has the first difference, and
     what was met when the program was run ``again``."""
-    if one.digest == other.digest:
-        return
+    if one.digest != other.digest:
+        _refuse(_difference(one, other), again)
+    if _outcome(one) != _outcome(other):
+        # How a run ends is no line of its log.
+        _refuse(_ends(_outcome(one), _outcome(other)), again)
+
+
+def require_failing(
+    run: Run, tape: Tape, kind: str, again: Callable[[], object]
+) -> None:
+    """Raise NotDeterministic unless a run of a tape fails as it did before."""
+    outcome = _outcome(run)
+    if kind not in outcome[:1]:
+        _refuse(f"{_ends([kind], outcome)}\n  the tape is {tape}", again)
+
+
+def require_told(
+    program: Program, tape: Tape, kind: str, limit: float, error: Errors | None = None
+) -> None:
+    """Raise NotDeterministic unless a tape that is to be told fails when it is replayed
+    by its text, inside of a session."""
+    given = Tape.parse(str(tape))
+    do = partial(replayed, program, given, limit=limit, error=error)
+    with scattered():
+        run, _ = do()
+    require_failing(run, tape, kind, do)
+
+
+def _outcome(run: Run) -> list[str]:
+    """Return what is wrong in a run, and else the error that it ends with."""
+    wrong = [it.kind for it in wrong_in(run)]
+    return wrong or [f"an error of ours, {type(it).__name__}" for it in _error(run)]
+
+
+def _error(run: Run) -> list[BaseException]:
+    return [] if run.error is None else [run.error]
+
+
+def _ends(one: Sequence[str], other: Sequence[str]) -> str:
+    texts = [", ".join(it) or "nothing is wrong" for it in (one, other)]
+    return f"two runs of one tape end otherwise:\n  {texts[0]}\n  {texts[1]}"
+
+
+def _refuse(difference: str, again: Callable[[], object]) -> NoReturn:
     from .._steering.culprits import watched  # It needs much that nobody else does.
 
     with watched() as culprits:
         again()
-    raise NotDeterministic(_difference(one, other), tuple(culprits))
+    raise NotDeterministic(difference, tuple(culprits))
 
 
 def _difference(one: Run, other: Run) -> str:

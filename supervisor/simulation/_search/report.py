@@ -60,7 +60,9 @@ class SweepReport:
     points: int
     """At how many points a target was struck."""
     runs: int
-    """How many times the program was run."""
+    """How many runs there were: under each schedule two in which the points are
+    counted, and one for each fault or pair. Those that are done once more to be
+    compared, or that make what was found smaller, do not count."""
     skipped: int
     """How many points were left out, because of ``max_points``."""
     never_fired: Sequence[Fault]
@@ -73,6 +75,8 @@ class SweepReport:
     """In how many runs the shield of a target was ended that had been cancelled."""
     pairs: Sequence[tuple[Fault, Fault]] = ()
     """Which two faults were put into one run, the first and the second."""
+    unmet: Sequence[str] = ()
+    """What was asked for and did not come about."""
     notes: Mapping[str, int] = attrs.field(default={})
     """What is worth a line and not wrong, and in how many runs it was so."""
 
@@ -99,6 +103,7 @@ class SweepReport:
         if self.pairs:
             one, other = self.pairs[0]
             lines.append(f"  {counted(len(self.pairs), 'pair')}, as {one}, {other}")
+        lines += [f"  {it}" for it in self.unmet]
         if self.never_fired:
             unfired = self.never_fired[0]
             lines.append(f"  {len(self.never_fired)} faults never fired, as {unfired}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
 from functools import partial
 from random import Random
 from typing import Any, Literal, TypeVar
@@ -16,8 +15,16 @@ from .._steering.policies import policy_of
 from .._steering.run import LIMIT, Run, scattered, session
 from .._steering.simulate import Errors, Program, once
 from .._steering.tape import ARRIVALS, Arrival, Fault, Tape
+from .._steering.targets import is_named, read_names
 from .again import parting_line, place_of, replay_line
-from .explore import nobody, require_equal, smaller
+from .explore import (
+    VERIFY,
+    nobody,
+    require_equal,
+    require_failing,
+    require_told,
+    smaller,
+)
 from .report import Row, SimulationFailed, SweepReport, wrong_in
 
 SHRUNK = 8
@@ -65,8 +72,18 @@ def cancel_everywhere(
     has no target, and NotDeterministic.
     """
     _require_arrivals(arrivals)
-    options = (schedules, max_points, limit, pairs, jobs, twice)
-    sweep = _Sweep(program, "cancel", arrivals, targets, *options)
+    sweep = _Sweep(
+        program=program,
+        kind="cancel",
+        arrivals=arrivals,
+        targets=targets,
+        schedules=schedules,
+        max_points=max_points,
+        limit=limit,
+        pairs=pairs,
+        jobs=jobs,
+        twice=twice,
+    )
     return sweep.done(check=check)
 
 
@@ -99,8 +116,19 @@ def raise_everywhere(
     _require_arrivals(arrivals)
     made = error()
     name = f"{type(made).__module__}:{type(made).__qualname__}"
-    options = (schedules, max_points, limit, pairs, jobs, False)
-    sweep = _Sweep(program, "raise", arrivals, targets, *options, error, name)
+    sweep = _Sweep(
+        program=program,
+        kind="raise",
+        arrivals=arrivals,
+        targets=targets,
+        schedules=schedules,
+        max_points=max_points,
+        limit=limit,
+        pairs=pairs,
+        jobs=jobs,
+        error=error,
+        name=name,
+    )
     return sweep.done(check=check)
 
 
@@ -131,12 +159,22 @@ def fault_everywhere(
     from it; a failed assert is. The other arguments and errors are those of
     `cancel_everywhere`.
     """
-    options = (schedules, max_points, limit, pairs, jobs)
-    sweep = _Sweep(program, "fault", (), seams, *options)
+    sweep = _Sweep(
+        program=program,
+        kind="fault",
+        targets=seams,
+        schedules=schedules,
+        max_points=max_points,
+        limit=limit,
+        pairs=pairs,
+        jobs=jobs,
+    )
     return sweep.done(check=check)
 
 
 def _require_arrivals(arrivals: Sequence[str]) -> None:
+    if not arrivals:
+        raise ValueError(f"no arrival is no fault; arrivals are {', '.join(ARRIVALS)}")
     for arrival in arrivals:
         if arrival not in ARRIVALS:
             raise ValueError(f"arrivals are {', '.join(ARRIVALS)}; not {arrival!r}")
@@ -157,6 +195,8 @@ class _Strike:
     fault: Fault
     pairs: int = 0
     """How many faults are to be added, each in a run of its own."""
+    compared: bool = False
+    """It is done twice, and both runs are compared."""
 
 
 @attrs.frozen
@@ -182,17 +222,17 @@ class _Struck:
         return self.struck.site, self.struck.arrival, self.kind
 
 
-@attrs.define
+@attrs.define(kw_only=True)
 class _Sweep:
     program: Program
     kind: Literal["cancel", "raise", "fault"]
-    arrivals: Sequence[str]
+    arrivals: Sequence[str] = ()
     targets: str | Iterable[str] | None
     schedules: int
     max_points: int | None
     limit: float
-    pairs: int = 0
-    jobs: int = 1
+    pairs: int
+    jobs: int
     twice: bool = False
     error: Errors | None = None
     name: str = ""
@@ -203,11 +243,17 @@ class _Sweep:
 
     def done(self, *, check: bool) -> SweepReport:
         """Do the sweep, and return its report or raise it."""
-        for name, least in (("schedules", 1), ("jobs", 1), ("pairs", 0)):
+        for name, least in (
+            *(("schedules", 1), ("jobs", 1), ("pairs", 0)),
+            *([("max_points", 1)] if self.max_points is not None else []),
+        ):
             if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}")
+                raise ValueError(
+                    f"{name} must be at least {least}, not {getattr(self, name)}"
+                )
+        names = read_names(self.targets)
         with session():
-            todo = self._points()
+            todo = self._points(names)
             chosen = _some(todo, self.max_points)
             strikes = _with_pairs(chosen, self.pairs)
             all_struck = [
@@ -220,13 +266,19 @@ class _Sweep:
             kept = [first[key] for key in dict.fromkeys(it.key for it in wrong)]
             rows = [
                 *self._each(kept[:SHRUNK], self._shrunk, self._unshrunk),
-                *map(self._row, kept[SHRUNK:]),
+                *self._each(kept[SHRUNK:], self._checked, self._unshrunk),
             ]
             counts = [times[it.key] for it in kept]
             rows = [
                 attrs.evolve(row, count=count)
                 for row, count in zip(rows, counts, strict=True)
             ]
+        again = sum(it.asked[-1].kind == "again" for it in all_struck)
+        both = [
+            (it.asked[0], it.asked[1])
+            for it in all_struck
+            if len(it.asked) > 1 and it.asked[1].kind != "again"
+        ]
         report = SweepReport(
             kind=f"{self.kind} {self.name.rpartition(':')[2]}".strip(),
             rows=rows,
@@ -239,25 +291,31 @@ class _Sweep:
                 self.arrivals or dict.fromkeys(fault.arrival for _, fault in todo)
             ),
             notes=Counter(note for it in all_struck for note in it.notes),
-            again=sum(it.asked[-1].kind == "again" for it in all_struck),
-            pairs=[
-                (it.asked[0], it.asked[1])
-                for it in all_struck
-                if len(it.asked) > 1 and it.asked[1].kind != "again"
-            ],
+            again=again,
+            pairs=both,
+            unmet=self._unmet(len(both), again),
         )
         if check and (rows or report.never_fired):
             raise SimulationFailed(report)
         return report
 
+    def _unmet(self, pairs: int, again: int) -> list[str]:
+        """Return what was asked for and did not come about."""
+        unmet: list[str] = []
+        if self.twice and not again:
+            unmet.append("no second cancel: no target has a shield with a deadline")
+        if pairs < self.pairs:
+            text = (
+                f"{pairs} of {self.pairs} pairs: after a first fault there are no more"
+            )
+            unmet.append(f"{text} points of others, or something was wrong already")
+        return unmet
+
     def _once(self, seed: int, **options: Any) -> tuple[Run, list[Fault]]:
         pick = policy_of(None).start(seed)
         return once(self.program, pick, seed=seed, limit=self.limit, **options)
 
-    def _points(self) -> list[tuple[int, Fault]]:
-        names: list[str] | None = None
-        if self.targets is not None:
-            names = [self.targets] if isinstance(self.targets, str) else [*self.targets]
+    def _points(self, names: Sequence[str] | None) -> list[tuple[int, Fault]]:
         found: list[tuple[int, Fault]] = []
         called: set[str] = set()
         for seed in range(self.schedules):
@@ -271,10 +329,10 @@ class _Sweep:
             found += [
                 (seed, fault)
                 for fault in self._named(faults)
-                if _is_meant(fault, names)
+                if is_named(fault.target, names)
             ]
         if not found:
-            what = _no_call(called, names or []) if self.kind == "fault" else ""
+            what = _no_call(called, names or ()) if self.kind == "fault" else ""
             raise NothingToStrike(tuple(names or ()), what)
         return found
 
@@ -293,6 +351,10 @@ class _Sweep:
         if strike.pairs:
             count.append((self.kind, tuple(self.arrivals)))
         run, points = self._run(seed, (fault,), count)
+        if strike.compared:
+            with scattered():
+                again, _ = self._run(seed, (fault,), ())
+            require_equal(run, again, partial(self._run, seed, (fault,), ()))
         all_struck = [_struck(seed, (fault,), run)]
         if not run.faults or all_struck[0].text:
             return all_struck
@@ -323,11 +385,22 @@ class _Sweep:
         if it.lost:
             return self._row(it)
         run, _ = self._run(it.seed, it.asked, ())
+        do = partial(self._run, it.seed, it.asked, ())
+        require_failing(run, it.tape, it.kind, do)
         limit, error = self.limit, self.error
         given = self.program, run, it.kind, limit, error, self.beat
         tape = smaller(*given, site=it.struck.site)
+        self.beat(str(tape))
+        require_told(self.program, tape, it.kind, limit, error)
         parts = parting_line(self.program, run, tape, limit, error)
         return self._row(attrs.evolve(it, tape=tape), parts)
+
+    def _checked(self, it: _Struck) -> Row:
+        """Return the row of a strike with its tape as it is."""
+        if not it.lost:
+            self.beat(str(it.tape))
+            require_told(self.program, it.tape, it.kind, self.limit, self.error)
+        return self._row(it)
 
     def _unshrunk(self, it: _Struck, doing: str, why: str) -> Row:
         return self._row(it)
@@ -379,10 +452,6 @@ class _Sweep:
         return [results[at] for at in range(len(items))]
 
 
-def _is_meant(fault: Fault, names: Sequence[str] | None) -> bool:
-    return names is None or any(fnmatchcase(fault.target, it) for it in names)
-
-
 def _with_pairs(chosen: Sequence[tuple[int, Fault]], pairs: int) -> list[_Strike]:
     """Say at which points another fault is to be added: each of some by chance gets as
     many as the others, the same each time."""
@@ -390,7 +459,7 @@ def _with_pairs(chosen: Sequence[tuple[int, Fault]], pairs: int) -> list[_Strike
     if chosen:
         places = Random("pairs").sample(range(len(chosen)), len(chosen))
         more.update(places[number % len(places)] for number in range(pairs))
-    return [_Strike(*it, more[at]) for at, it in enumerate(chosen)]
+    return [_Strike(*it, more[at], at % VERIFY == 0) for at, it in enumerate(chosen)]
 
 
 def _struck(seed: int, asked: tuple[Fault, ...], run: Run) -> _Struck:
@@ -413,7 +482,7 @@ def _lost(strike: _Strike, doing: str, why: str) -> list[_Struck]:
     return [attrs.evolve(struck, lost=True)]
 
 
-def _no_call(called: set[str], names: list[str]) -> str:
+def _no_call(called: set[str], names: Sequence[str]) -> str:
     if called:
         known = ", ".join(sorted(called))
         text = f"no operation that is called has one of the names {', '.join(names)}"

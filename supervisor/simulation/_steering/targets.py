@@ -6,7 +6,8 @@ what a caller could do at any time.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
 
@@ -111,6 +112,22 @@ class Targets:
             for target in self.live.values():
                 if by is target.task or by in target.started:
                     target.started.append(task)
+
+
+def read_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the names that are asked for, with ``*``; None if all are. Raises ValueError
+    if there is none."""
+    if names is None:
+        return None
+    read = (names,) if isinstance(names, str) else (*names,)
+    if not read:
+        raise ValueError("no name strikes nobody: give some, or None for all")
+    return read
+
+
+def is_named(name: str, names: Sequence[str] | None) -> bool:
+    """Tell whether a name is one that is asked for."""
+    return names is None or any(fnmatchcase(name, it) for it in names)
 
 
 def _function(fn: Any) -> Any:

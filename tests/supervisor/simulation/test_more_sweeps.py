@@ -137,6 +137,17 @@ def test_which_pairs_were_tried_is_told() -> None:
     assert f"{len(pairs)} pairs, as {pairs[0][0]}, {pairs[0][1]}" in str(reports[0])
 
 
+def test_what_could_not_be_added_is_told() -> None:
+    async def alone(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sim.target(trio.sleep), 1)
+
+    report = cancel_everywhere(alone, pairs=20, twice=True)
+    assert (report.pairs, report.again) == ([], 0)
+    assert "no second cancel: no target has a shield" in str(report)
+    assert "0 of 20 pairs: " in str(report)
+
+
 def test_an_error_in_the_clean_up_after_an_error_is_tried() -> None:
     """One target may have both."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -12,6 +13,7 @@ import trio
 
 from supervisor.simulation import (
     Deadlock,
+    NotDeterministic,
     NothingToStrike,
     ProgramFailed,
     Sim,
@@ -135,13 +137,86 @@ def test_a_program_that_fails_by_itself_is_not_swept() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"arrivals": ["soon"]}, {"schedules": 0}], ids=["arrivals", "schedules"]
+    "options",
+    [
+        {"arrivals": ["soon"]},
+        {"arrivals": []},
+        {"schedules": 0},
+        {"max_points": 0},
+        {"max_points": -1},
+    ],
+    ids=str,
 )
 def test_wrong_arguments_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         cancel_everywhere(correct, **options)
+    with pytest.raises(ValueError, match="no name strikes nobody"):
+        cancel_everywhere(correct, targets=[])
     with pytest.raises(ValueError, match="no arrival 'woken'"):
         raise_everywhere(correct, OSError, arrivals=["woken"])
+
+
+# ---- What no tape decides, where only a fault leads ----------------------------------
+
+
+async def dice(sim: Sim) -> None:
+    async def work() -> None:
+        try:
+            await trio.sleep(1)
+        except trio.Cancelled:
+            if random.random() < 0.5:
+                raise AssertionError("by chance") from None
+            raise
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work)
+
+
+def test_chance_after_a_fault_is_no_finding() -> None:
+    before, noticed = random.getstate(), 0
+    try:
+        for seed in range(20):
+            random.seed(seed)
+            with pytest.raises((NotDeterministic, SimulationFailed)) as raised:
+                cancel_everywhere(dice)
+            noticed += isinstance(raised.value, NotDeterministic)
+    finally:
+        random.setstate(before)
+    # Some luck is left: both runs of each that are compared may end alike.
+    assert noticed >= 18
+
+
+def changing(runs_that_fail: Callable[[int], bool]) -> Program:
+    struck: list[None] = []
+
+    async def work() -> None:
+        try:
+            await trio.sleep(1)
+        except trio.Cancelled:
+            struck.append(None)
+            assert not runs_that_fail(len(struck)), "this time"
+            raise
+
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sim.target(work))
+
+    return program
+
+
+@pytest.mark.parametrize("once", [1, 2, 3], ids="only strike {}".format)
+def test_what_fails_once_is_not_deterministic(once: int) -> None:
+    """The first strike is done twice, and what is found is run again as it is told."""
+    with pytest.raises(NotDeterministic) as raised:
+        cancel_everywhere(changing(once.__eq__), schedules=1)
+    assert "nothing is wrong" not in str(raised.value).splitlines()[0]
+    assert "AssertionError" in str(raised.value)
+
+
+def test_the_tape_that_is_told_is_replayed() -> None:
+    """It fails when it is struck, compared, run again and made smaller; then no more."""
+    with pytest.raises(NotDeterministic, match=r"the tape is cancel work blocked 1"):
+        cancel_everywhere(changing((4).__gt__), schedules=1, arrivals=["blocked"])
 
 
 # ---- Whom it strikes ----------------------------------------------------------------
