@@ -467,6 +467,9 @@ def session() -> Generator[None]:
                 gc.enable()
 
 
+_scattered = count()
+
+
 @contextmanager
 def scattered() -> Generator[None]:
     """Let objects that are made in the block have other addresses, in another order.
@@ -474,9 +477,13 @@ def scattered() -> Generator[None]:
     What goes by addresses is the same in two runs more often than not, since both are
     given the same ones.
     """
-    # One of each size for which Python has places of its own.
-    sizes = range(0, 480, 16)
-    held: list[bytes | None] = [bytes(size) for size in sizes for _ in range(200)]
+    # Of each size for which Python has places of its own, from 16 bytes to 512. Not
+    # always as many: where the next object goes to is the same place by luck.
+    many = range(100 + 13 * (next(_scattered) % 8))
+    sizes = range(15, 480, 16)
+    held: list[object] = [bytes(size) for size in sizes for _ in many]
+    held += [object() for _ in many]
+    held += [10**12 + it for it in many]
     for turn in range(len(held) // 2):
         held[turn * 7_919 % len(held)] = None  # No two are neighbours.
     yield

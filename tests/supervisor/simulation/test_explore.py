@@ -293,6 +293,17 @@ def test_two_runs_that_differ_are_shown_from_both_sides() -> None:
     assert {left.strip(), right.strip()} == {"main", "sleep"}
 
 
+@pytest.mark.parametrize("kind", [object, list, dict, float, Path, trio.Event])
+def test_an_address_in_the_log_is_another_one_in_the_second_run(
+    kind: Callable[[], object],
+) -> None:
+    async def addressed(sim: Sim) -> None:
+        sim.log(id(kind()))
+
+    with pytest.raises(NotDeterministic, match=r"no tape decides an address \(id\)"):
+        explore(addressed, seeds=40)
+
+
 def test_the_line_that_replays_names_the_program_if_it_can(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
