@@ -353,8 +353,8 @@ class _Sweep:
         run, points = self._run(seed, (fault,), count)
         if strike.compared:
             with scattered():
-                again, _ = self._run(seed, (fault,), ())
-            require_equal(run, again, partial(self._run, seed, (fault,), ()))
+                other, _ = self._run(seed, (fault,), ())
+            require_equal(run, other, partial(self._run, seed, (fault,), ()))
         all_struck = [_struck(seed, (fault,), run)]
         if not run.faults or all_struck[0].text:
             return all_struck
