@@ -58,7 +58,9 @@ def watched() -> Generator[list[str]]:
                 add("an address in a text", sites.nearest(frame.f_back))
 
     def enter(frame: FrameType, _event: str, _: Any) -> Any:
-        return line if sites.shown(frame.f_code.co_filename) else None
+        if frame.f_code in callbacks or not sites.shown(frame.f_code.co_filename):
+            return None
+        return line
 
     def line(frame: FrameType, event: str, _: Any) -> Any:
         if event == "line":

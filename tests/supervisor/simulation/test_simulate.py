@@ -286,6 +286,28 @@ def test_nobody_is_blamed_for_time_and_chance_of_the_simulation() -> None:
     assert culprits == []
 
 
+def test_nobody_is_blamed_for_what_the_collector_calls() -> None:
+    """Between two runs it is on, and calls what a library has asked it to call."""
+    calls: list[str] = []
+
+    def called(phase: str, _: dict[str, int]) -> None:
+        calls.append(phase)
+        time.time()
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(called)
+    gc.set_threshold(1)
+    try:
+        with watched() as culprits:
+            kept = [[n] for n in range(100)]
+    finally:
+        gc.callbacks.remove(called)
+        gc.set_threshold(*thresholds)
+    assert calls
+    assert len(kept) == 100
+    assert culprits == []
+
+
 def test_a_profiler_does_not_disturb_a_session() -> None:
     """After some runs what they left is collected, unseen by a culprit's watcher."""
     profile = cProfile.Profile()
