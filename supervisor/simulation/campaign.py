@@ -116,6 +116,8 @@ def campaign(
     if the program has no point for any fault, and ValueError for a log of another
     campaign.
     """
+    if seconds <= 0:
+        raise ValueError(f"seconds must be more than 0, not {seconds:g}")
     search = Search(program, policy, faults, targets, limit)
     tally = Tally(program)
     began = time.monotonic()

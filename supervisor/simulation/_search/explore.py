@@ -24,6 +24,7 @@ from .swarm import COUNT, drawn, kind_of, read_kinds
 
 if TYPE_CHECKING:
     from .._steering.probes import Met
+    from .jobs import Slate
     from .reached import Reached
 
 VERIFY = 20
@@ -85,6 +86,8 @@ def explore(
     tally = Tally(program)
     for tried in tries(search, numbers, jobs):
         tally.add(tried)
+    if not tally.runs:
+        raise ValueError("no seeds prove nothing: there was none")
     search.require_points(tally)
     campaign = tally.campaign()
     if check and campaign.failed:
@@ -191,9 +194,9 @@ def tries(
         raise ValueError("this system cannot fork: there is only one job")
 
     def work(
-        number: int, done: int, beat: Callable[[str], object]
+        number: int, done: int, beat: Callable[[str], object], slate: Slate
     ) -> Iterator[list[Tried]]:
-        search.beat = beat
+        search.beat, search.slate = beat, slate
         with session():
             for seed in islice(numbers, number + jobs * done, None, jobs):
                 yield search.seed(seed)
@@ -201,9 +204,8 @@ def tries(
     patience = processes.PATIENCE if patience is None else patience
     for result in processes.in_processes(jobs, work, patience=patience):
         if isinstance(result, processes.Lost):
-            at = result.number + jobs * result.done
-            seed = numbers[at] if isinstance(numbers, Sequence) else at
-            yield search.lost(seed, result.doing, result.why)
+            written = Tape.parse(result.written)
+            yield search.lost(written, result.doing, result.why)
         else:
             yield from result
 
@@ -221,6 +223,8 @@ class Search:
     ) -> None:
         self.policy = policy
         self.beat: Callable[[str], object] = nobody
+        self.slate: Slate | None = None
+        """Where a process writes down the schedule of its run."""
         self._program = program
         self._limit = limit
         self._policy = policy_of(None if policy == EXHAUSTIVE else policy)
@@ -233,8 +237,8 @@ class Search:
         """Run the program under the schedule of a seed, and then with its faults."""
         count = COUNT if self._kinds else ()
         self.beat("")
-        start = partial(self._policy.start, seed)
-        run, points = self._twice(seed, start, count)
+        start = partial(self._start, seed)
+        run, points = self._twice(partial(self._once, seed, start, count))
         tried = [self._told_of(seed, run)]
         if tried[0].kind or not self._kinds:
             return tried
@@ -244,16 +248,27 @@ class Search:
             # What a buggify has done by chance belongs to the run that they are added to.
             tape = attrs.evolve(run.tape, faults=(*run.tape.faults, *faults))
             self.beat(str(tape))
-            struck, _ = replayed(self._program, tape, limit=self._limit)
+            do = partial(replayed, self._program, tape, limit=self._limit)
+            struck, _ = self._twice(do)
             missed = len(tape.faults) - len(struck.faults)
             tried.append(attrs.evolve(self._told_of(seed, struck), missed=missed))
         return tried
+
+    def _start(self, seed: int) -> Pick:
+        pick = self._policy.start(seed)
+        if self.slate is None:
+            return pick
+        from .jobs import written  # It is there: this is one of several processes.
+
+        return written(self.slate, seed, pick)
 
     def all(self, numbers: Iterator[int]) -> Iterator[Tried]:
         """Run the program under each schedule of no deviation, of one, of two, ..., as
         long as there are numbers."""
         level: list[dict[int, int]] = [{}]
         complete: int | None = None
+        # Of the schedules of a level, and of those of the next one, some are left out.
+        cut = left_out = False
         while level:
             below: list[dict[int, int]] = []
             for nth, places in enumerate(level, 1):
@@ -261,28 +276,28 @@ class Search:
                 if number is None:
                     return
                 start = partial(Replay(places).start, 0)
-                run, _ = self._twice(0, start)
+                run, _ = self._twice(partial(self._once, 0, start))
                 last = max(places, default=-1)
-                below += [
+                more = (
                     {**places, step: place}
                     for step, count in run.choices
-                    if step > last and len(below) <= WIDE
+                    if step > last
                     for place in range(1, count)
-                ]
-                if nth == len(level):
+                )
+                below += islice(more, WIDE - len(below))
+                if nth == len(level) and not cut:
                     complete = 0 if complete is None else complete + 1
+                left_out = left_out or next(more, None) is not None
                 told = self._told_of(number, run)
                 yield attrs.evolve(told, complete=complete)
-            level = below
+            level, cut = below, left_out
 
-    def lost(self, seed: int, doing: str, why: str) -> Tried:
-        """Return what is told of a run that was lost with its process."""
-        text = f"Lost: {why}"
-        tape, line = Tape(seed=seed), f"simulate(program, seed={seed})"
-        if doing:
-            tape = Tape.parse(doing)
-            line = replay_line(self._program, tape)
-        place = place_of(self._program)
+    def lost(self, written: Tape, doing: str, why: str) -> Tried:
+        """Return what is told of a run that was lost with its process, of the tape that
+        it has written and of what it was doing if that was no run of a seed."""
+        text, seed = f"Lost: {why}", written.seed
+        tape = Tape.parse(doing) if doing else written
+        line, place = replay_line(self._program, tape), place_of(self._program)
         failure = Failure(seed, text, tape, replay=line, place=place)
         return Tried(
             seed, "", 0, 0.0, wrong=text, kind="Lost", failure=failure, lost=True
@@ -297,24 +312,25 @@ class Search:
     def _is_meant(self, point: Fault) -> bool:
         return point.kind == "fault" or is_named(point.target, self._targets)
 
-    def _twice(
+    def _once(
         self,
         seed: int,
         start: Callable[[], Pick],
         count: Collection[tuple[str, tuple[str, ...]]] = (),
     ) -> tuple[Run, list[Fault]]:
+        return once(
+            self._program,
+            start(),
+            seed=seed,
+            limit=self._limit,
+            count=count,
+            chance=True,
+        )
+
+    def _twice(
+        self, do: Callable[[], tuple[Run, list[Fault]]]
+    ) -> tuple[Run, list[Fault]]:
         """Run the program; each time in some twice, and compare both."""
-
-        def do() -> tuple[Run, list[Fault]]:
-            return once(
-                self._program,
-                start(),
-                seed=seed,
-                limit=self._limit,
-                count=count,
-                chance=True,
-            )
-
         run, points = do()
         if self._tried % VERIFY == 0:
             with scattered():

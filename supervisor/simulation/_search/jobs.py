@@ -11,10 +11,13 @@ import os
 import signal
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
+from mmap import mmap
 from typing import Any, Protocol, TypeVar
 
 import attrs
+
+from .._steering.policies import Pick
 
 PATIENCE = 60.0
 """Seconds of real time for which a process may be silent."""
@@ -25,10 +28,50 @@ Beat = Callable[[str], object]
 """Called before each run with what it is, so that a silence can be told from work."""
 
 
+class Slate:
+    """What a process writes down, to be read when it is gone; made before the fork."""
+
+    def __init__(self) -> None:
+        self._memory = mmap(-1, 1 << 20)
+        self._end = 0
+
+    def wipe(self) -> None:
+        """Forget all."""
+        self._memory[:1], self._end = b"\0", 0
+
+    def write(self, text: str) -> None:
+        """Add a text; what there is no room for is left out."""
+        data = text.encode()
+        end = self._end + len(data)
+        if end < len(self._memory):
+            self._memory[self._end : end + 1] = data + b"\0"
+            self._end = end
+
+    def read(self) -> str:
+        """Return all that was written since it was wiped."""
+        return self._memory[: self._memory.find(b"\0")].decode()
+
+
+def written(slate: Slate, seed: int, pick: Pick) -> Pick:
+    """Return the choices of a run that write down the tape that they make."""
+    slate.wipe()
+    slate.write(f"seed {seed}")
+
+    def writing(able: Sequence[int], step: int) -> int:
+        place = pick(able, step)
+        if place:
+            slate.write(f", {step}:{place}")
+        return place
+
+    return writing
+
+
 class Work(Protocol[Yields]):
     """What one process does."""
 
-    def __call__(self, number: int, done: int, beat: Beat) -> Iterable[Yields]:
+    def __call__(
+        self, number: int, done: int, beat: Beat, slate: Slate
+    ) -> Iterable[Yields]:
         """Yield the results of a process by its number, but for the first ``done``."""
         ...
 
@@ -41,6 +84,9 @@ class Lost:
     done: int
     """How many results it had given."""
     doing: str
+    """What it has said that it does."""
+    written: str
+    """What it has written on its slate."""
     why: str
 
 
@@ -71,10 +117,13 @@ def in_processes(
     context: Any = get_context("fork")
     running: dict[Any, _Worker] = {}
     done = [0] * jobs
+    slates = [Slate() for _ in range(jobs)]
 
     def start(number: int) -> None:
+        slates[number].wipe()
         here, there = context.Pipe(duplex=False)
-        options = (there, work, number, done[number], os.getpid())
+        given = number, done[number]
+        options = (there, work, given, slates[number], os.getpid())
         process = context.Process(target=_serve, args=options, daemon=True)
         with warnings.catch_warnings():
             # Other threads: the child uses nothing that they may hold.
@@ -92,7 +141,8 @@ def in_processes(
     def lose(here: Any, why: str) -> Lost:
         worker = running[here]
         end(here)
-        lost = Lost(worker.number, done[worker.number], worker.doing, why)
+        text = slates[worker.number].read()
+        lost = Lost(worker.number, done[worker.number], worker.doing, text, why)
         done[worker.number] += 1
         start(worker.number)
         return lost
@@ -131,7 +181,9 @@ def in_processes(
             end(here)
 
 
-def _serve(there: Any, work: Work[Any], number: int, done: int, parent: int) -> None:
+def _serve(
+    there: Any, work: Work[Any], given: tuple[int, int], slate: Slate, parent: int
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Who has started us ends us.
     os.dup2(2, 1)  # What a program prints must not get into what a command prints.
 
@@ -141,7 +193,7 @@ def _serve(there: Any, work: Work[Any], number: int, done: int, parent: int) -> 
         there.send(("doing", doing))
 
     try:
-        for result in work(number, done, beat):
+        for result in work(*given, beat, slate):
             there.send(("result", result))
         there.send(("ended", None))
     except BaseException as error:  # noqa: ASYNC103 (no trio runs here; it is raised there)

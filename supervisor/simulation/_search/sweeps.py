@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import attrs
 
@@ -180,6 +180,9 @@ def _require_arrivals(arrivals: Sequence[str]) -> None:
             raise ValueError(f"arrivals are {', '.join(ARRIVALS)}; not {arrival!r}")
 
 
+if TYPE_CHECKING:
+    from .jobs import Slate
+
 Key = tuple[str, str, str]
 """By what strikes are alike: the site, the arrival, and the kind of what is wrong."""
 
@@ -240,6 +243,8 @@ class _Sweep:
     runs: int = 0
     beat: Callable[[str], object] = nobody
     """Hears of each run before it, with its tape."""
+    slate: Slate | None = None
+    """Where a process writes down the schedule of its run."""
 
     def done(self, *, check: bool) -> SweepReport:
         """Do the sweep, and return its report or raise it."""
@@ -313,6 +318,10 @@ class _Sweep:
 
     def _once(self, seed: int, **options: Any) -> tuple[Run, list[Fault]]:
         pick = policy_of(None).start(seed)
+        if self.slate is not None:
+            from .jobs import written  # It is there: this is one of several processes.
+
+            pick = written(self.slate, seed, pick)
         return once(self.program, pick, seed=seed, limit=self.limit, **options)
 
     def _points(self, names: Sequence[str] | None) -> list[tuple[int, Fault]]:
@@ -402,7 +411,7 @@ class _Sweep:
             require_told(self.program, it.tape, it.kind, self.limit, self.error)
         return self._row(it)
 
-    def _unshrunk(self, it: _Struck, doing: str, why: str) -> Row:
+    def _unshrunk(self, it: _Struck, doing: Tape, why: str) -> Row:
         return self._row(it)
 
     def _row(self, it: _Struck, parts: str = "") -> Row:
@@ -422,7 +431,7 @@ class _Sweep:
         self,
         items: Sequence[Item],
         do: Callable[[Item], Result],
-        lost: Callable[[Item, str, str], Result],
+        lost: Callable[[Item, Tape, str], Result],
     ) -> list[Result]:
         """Do something with each item, in one process or in several; what a process was
         doing that has died, or did not end, is ``lost``."""
@@ -435,9 +444,9 @@ class _Sweep:
             raise ValueError("this system cannot fork: there is only one job")
 
         def work(
-            number: int, done: int, beat: Callable[[str], object]
+            number: int, done: int, beat: Callable[[str], object], slate: Slate
         ) -> Iterator[tuple[int, Result]]:
-            self.beat = beat
+            self.beat, self.slate = beat, slate
             for at in range(number + jobs * done, len(items), jobs):
                 yield at, do(items[at])
 
@@ -446,7 +455,9 @@ class _Sweep:
         for got in processes.in_processes(jobs, work, patience=patience):
             if isinstance(got, processes.Lost):
                 at = got.number + jobs * got.done
-                results[at] = lost(items[at], got.doing, got.why)
+                written = Tape.parse(got.written)
+                doing = attrs.evolve(written, faults=Tape.parse(got.doing).faults)
+                results[at] = lost(items[at], doing, got.why)
             else:
                 results[got[0]] = got[1]
         return [results[at] for at in range(len(items))]
@@ -472,12 +483,10 @@ def _struck(seed: int, asked: tuple[Fault, ...], run: Run) -> _Struck:
     return _Struck(seed, asked, struck, fired, run.tape, wrong[0].kind, text, notes)
 
 
-def _lost(strike: _Strike, doing: str, why: str) -> list[_Struck]:
-    tape = Tape.parse(doing) if doing else Tape((), (strike.fault,), strike.seed)
-    asked = tape.faults or (strike.fault,)
+def _lost(strike: _Strike, doing: Tape, why: str) -> list[_Struck]:
+    asked = doing.faults or (strike.fault,)
+    tape = attrs.evolve(doing, faults=asked, seed=strike.seed)
     text = f"Hang: it cannot be ended: {why}"
-    if strike.seed:
-        text += f"; under the schedule of seed {strike.seed}"
     struck = _Struck(strike.seed, asked, strike.fault, True, tape, "Hang", text)
     return [attrs.evolve(struck, lost=True)]
 

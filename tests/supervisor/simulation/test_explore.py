@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import attrs
@@ -29,11 +31,13 @@ from supervisor.simulation import (
     raise_everywhere,
     simulate,
 )
+from supervisor.simulation._search import explore as explore_module
 from supervisor.simulation._search.again import parting, replay_line
 from supervisor.simulation._search.explore import Search, tries
 from supervisor.simulation._search.swarm import drawn, is_meant, kind_of, read_kinds
 from supervisor.simulation._steering.run import LIMIT, session
 from supervisor.simulation._steering.tape import Fault
+from supervisor.simulation.campaign import campaign
 
 
 def arguments(fn: Callable[..., Any]) -> dict[str, Any]:
@@ -212,8 +216,61 @@ def test_a_run_that_cannot_be_ended_costs_one_process() -> None:
         lost = [it for it in tried if it.lost]
         assert len(lost) == wrong
         assert why in lost[0].wrong
-        assert lost[0].failure is not None
-        assert lost[0].failure.replay == f"simulate(program, seed={lost[0].seed})"
+        for it in lost:
+            # The tape is the schedule of its seed, as far as the run came.
+            assert it.failure is not None
+            tape = it.failure.tape
+            assert it.failure.replay == f'simulate(program, tape="{tape}")'
+            assert tape.seed == it.seed
+            whole = simulate(stuck, seed=it.seed).tape.deviations
+            assert tape.deviations == whole[: len(tape.deviations)] != ()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_run_that_is_lost_is_told_by_its_seed(tmp_path: Path) -> None:
+    dying = (10, 11, 15)
+    chances = [Random(f"program {seed}").random() for seed in dying]
+
+    async def dies(sim: Sim) -> None:
+        if sim.random.random() in chances:
+            os._exit(3)
+        await trio.sleep(1)
+
+    report = explore(dies, seeds=iter(range(10, 20)), jobs=2, check=False)
+    assert (report.runs, report.failed) == (10, 3)
+    assert report.failures[0].seed in dying
+    file = tmp_path / "log"
+    for runs in (5, 20):
+        campaign(dies, seconds=60, runs=runs, faults=None, jobs=2, log=file)
+    rows = [json.loads(line) for line in file.read_text().splitlines()[1:]]
+    # Two processes may be ahead of each other, so it is not just the first twenty.
+    assert len({it["seed"] for it in rows}) == len(rows) == 20
+    lost = {it["seed"] for it in rows if it.get("lost")}
+    assert lost == {it["seed"] for it in rows} & {*dying}
+
+
+@pytest.mark.parametrize("seeds", [0, [], iter([])], ids=str)
+def test_no_seeds_are_refused(seeds: Any) -> None:
+    with pytest.raises(ValueError, match="prove"):
+        explore(race, seeds=seeds)
+
+
+@pytest.mark.parametrize("wide", [3, 40])
+def test_a_level_that_is_cut_is_not_complete(
+    monkeypatch: pytest.MonkeyPatch, wide: int
+) -> None:
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(trio.lowlevel.checkpoint)
+
+    whole = explore(program, seeds=10_000, policy="exhaustive")
+    assert whole.runs < 10_000
+    assert whole.complete is not None and whole.complete > 1
+    monkeypatch.setattr(explore_module, "WIDE", wide)
+    cut = explore(program, seeds=10_000, policy="exhaustive")
+    assert cut.runs < whole.runs
+    assert cut.complete == (0 if wide == 3 else 1)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
