@@ -289,6 +289,7 @@ def test_nobody_is_blamed_for_time_and_chance_of_the_simulation() -> None:
 def test_nobody_is_blamed_for_what_the_collector_calls() -> None:
     """Between two runs it is on, and calls what a library has asked it to call."""
     calls: list[str] = []
+    kept: list[list[int]] = []
 
     def called(phase: str, _: dict[str, int]) -> None:
         calls.append(phase)
