@@ -51,6 +51,7 @@ from __future__ import annotations
 from ._errors import (
     Deadlock,
     Hang,
+    NotAProgram,
     NotDeterministic,
     NothingToStrike,
     ProgramFailed,
@@ -89,6 +90,7 @@ __all__ = [
     "Fault",
     "Finding",
     "Hang",
+    "NotAProgram",
     "NotDeterministic",
     "NothingToStrike",
     "OneStep",

@@ -3,6 +3,7 @@
 SimulationError
     UnsupportedTrio      the trio that is installed has changed inside
     NotDeterministic     two runs of one tape differ
+    NotAProgram          what was given is no async function of one argument
     ProgramFailed        the program fails without any fault
     NothingToStrike      a sweep has no target
     TapeDoesNotFit       the tape was made for another program
@@ -59,6 +60,13 @@ class NotDeterministic(SimulationError):
         if not self.culprits:
             lines.append("look for a set of objects, or for an address in a text")
         return "\n".join(lines)
+
+
+class NotAProgram(SimulationError, TypeError):
+    """Raised when a program cannot be called with a `Sim` and be awaited.
+
+    A program is an async function of one argument. Nothing has been run.
+    """
 
 
 class ProgramFailed(SimulationError):

@@ -35,6 +35,7 @@ from trio.lowlevel import Task
 
 from ._public import publish
 from ._steering import loop
+from ._steering.checks import require_count
 from ._steering.sim import Sim
 from ._steering.simulate import simulate
 from .trace import manifest
@@ -69,6 +70,11 @@ def experiment(
     (``error``, or nothing), its ``steps`` and virtual ``seconds``, its digest, and the
     manifest.
     """
+    for name, values in parameters.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise TypeError(f"{name} must be several values, not {values!r}")
+    if isinstance(seeds, int):
+        require_count("seeds", seeds)
     rows: list[dict[str, Any]] = []
     about = manifest()
     for values in product(*map(list, parameters.values())):

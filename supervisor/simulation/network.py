@@ -23,6 +23,7 @@ from trio.abc import HalfCloseableStream
 from trio.abc import Listener as AbstractListener
 
 from ._steering import sites
+from ._steering.checks import require_seconds
 from ._steering.seams import Seams
 
 __all__ = ["BackendStream", "Listener", "Network", "Stream"]
@@ -311,6 +312,16 @@ class Network:
         self._apart: set[str] = set()
         self._healed = trio.Event()
         self._count = 0
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set ``delay`` or ``slow``. Raises AttributeError for another name, and
+        TypeError or ValueError for what is no time."""
+        if name in ("delay", "slow"):
+            require_seconds(name, value)
+        elif name != "open" and not name.startswith("_"):
+            text = f"a network has no {name!r}; what can be set is delay and slow"
+            raise AttributeError(text)
+        super().__setattr__(name, value)
 
     # ---- What goes wrong --------------------------------------------------------------
 

@@ -16,6 +16,8 @@ from typing import Protocol
 
 import attrs
 
+from .checks import require_count, require_number
+
 Pick = Callable[[Sequence[int], int], int]
 """From the tasks that can run, and the step, to a place among them."""
 
@@ -26,6 +28,12 @@ class Policy(Protocol):
     def start(self, seed: int) -> Pick:
         """Return the choices of one run."""
         ...
+
+
+def _require_policy(policy: object) -> None:
+    if not callable(getattr(policy, "start", None)) or isinstance(policy, type):
+        text = "policy must be a name, or have `start` as `Policy` says"
+        raise TypeError(f"{text}, not {policy!r}")
 
 
 @attrs.frozen
@@ -77,7 +85,11 @@ class Sparse:
     """Round robin, but for a few steps that anyone takes who can."""
 
     rate: float = 0.1
-    """The share of such steps."""
+    """The share of such steps, from 0 to 1."""
+
+    def __attrs_post_init__(self) -> None:
+        """Raise TypeError or ValueError for what is no share."""
+        require_number("rate", self.rate, 0, 1)
 
     def start(self, seed: int) -> Pick:
         """Return the choices of one run."""
@@ -104,6 +116,11 @@ class PCT:
     depth: int = 3
     length: int = 200
     """About how many steps a run has in which there is a choice."""
+
+    def __attrs_post_init__(self) -> None:
+        """Raise TypeError or ValueError for what is no number of steps."""
+        require_count("depth", self.depth)
+        require_count("length", self.length)
 
     def start(self, seed: int) -> Pick:
         """Return the choices of one run."""
@@ -161,6 +178,13 @@ class Portfolio:
         PCT(2, 50),
     )
 
+    def __attrs_post_init__(self) -> None:
+        """Raise TypeError or ValueError where a seed would have no policy."""
+        if not self.policies:
+            raise ValueError("a portfolio must have a policy")
+        for policy in self.policies:
+            _require_policy(policy)
+
     def start(self, seed: int) -> Pick:
         """Return the choices of one run."""
         if seed == 0:
@@ -187,4 +211,7 @@ def policy_of(policy: Policy | str | None) -> Policy:
                 f"policy must be one of {', '.join(NAMED)}, not {policy!r}"
             )
         return NAMED[policy]
-    return NAMED["portfolio"] if policy is None else policy
+    if policy is None:
+        return NAMED["portfolio"]
+    _require_policy(policy)
+    return policy

@@ -24,6 +24,7 @@ from trio.lowlevel import Task
 
 from .._errors import Deadlock, Hang, Stuck
 from . import loop, patches, sites
+from .checks import require_number
 from .policies import Pick
 from .tape import Deviation, Fault, Tape
 
@@ -116,6 +117,7 @@ class Driver(loop.Scheduler):
 
     def __init__(self, pick: Pick, limit: float = LIMIT, steps: int = STEPS) -> None:
         super().__init__()
+        require_number("limit", limit)
         self.log: list[Entry] = []
         self.names: dict[Task, str] = {}
         """Each living task of the program with its name, in the order of their birth."""
@@ -305,7 +307,8 @@ class Driver(loop.Scheduler):
             heard(task)
         self.steps += 1
         if self.steps >= self._most:
-            self._stop(Hang, f"still running after {self.steps} steps")
+            what = f"still running after {self.steps} steps, as many as a run may take"
+            self._stop(Hang, what)
 
     # ---- Time, and the end -------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from . import sites
+from .checks import require_count
 from .run import Driver
 from .tape import Fault
 
@@ -67,6 +68,7 @@ class Seams:
 
     def set(self, operation: str, way: str, call: int) -> None:
         """Let a call go wrong because the program says so."""
+        require_count("call", call)
         ways = self.ways.get(operation)
         if ways is None:
             text = f"no operation is called {operation!r}; there are"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
+from .checks import require_callable, require_number, require_seconds
 from .run import Driver, Finding
 from .seams import Seams
 from .targets import Targets
@@ -51,6 +52,7 @@ class Sim:
         its caller had cancelled it, and returns None. Without a target, every task is
         one that a nursery starts with a function of the program's own files.
         """
+        require_callable("target", fn, "an async function")
         return self._targets.choose(fn)
 
     @contextmanager
@@ -60,6 +62,7 @@ class Sim:
         The text has each task with the line where it was at that time. Time in which
         the machine sleeps does not count.
         """
+        require_number("seconds", seconds)
         trees: list[str] = []
         driver = self._driver
         with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
@@ -87,15 +90,19 @@ class Sim:
         It is not called if the program has ended by then. What it raises ends the
         simulation.
         """
+        require_seconds("seconds", seconds)
+        require_callable("fn", fn)
         self._driver.at(self._driver.clock.current_time() + seconds, fn)
 
     def suspend(self, seconds: float) -> None:
         """Let virtual time go on at once, as if the machine had slept: everything that
         was due in that time is due now."""
+        require_seconds("seconds", seconds)
         self._driver.suspend(seconds)
 
     def on_suspend(self, fn: Callable[[float], object]) -> None:
         """Call ``fn`` with the seconds whenever the machine has slept."""
+        require_callable("fn", fn)
         self._driver.on_suspend.append(fn)
 
     def log(self, *fields: object) -> None:

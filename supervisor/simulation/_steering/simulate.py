@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from inspect import isawaitable, signature
 from typing import TYPE_CHECKING, Any
 
-from .._errors import Stuck, TapeDoesNotFit
+from .._errors import NotAProgram, Stuck, TapeDoesNotFit
 from . import patches, sites
 from .points import Count, Strike
 from .policies import Pick, Policy, Replay, policy_of
@@ -51,10 +52,11 @@ def simulate(
       policy: what makes schedules of seeds, by its name or as an object; the
         portfolio if there is none.
       tape: the schedule and the faults, in place of seed and policy.
-      limit: virtual seconds after which the run is ended as a `Hang`.
+      limit: virtual seconds after which the run is ended as a `Hang`. It is also
+        ended after 100,000 steps, which are no argument.
 
     What the program raises is not raised, but kept as the error of the run. A Ctrl+C
-    is raised. Raises UnsupportedTrio, and TapeDoesNotFit for a tape whose fault needs
+    is raised. Raises UnsupportedTrio, NotAProgram, and TapeDoesNotFit for a tape whose fault needs
     an error that cannot be made of its name.
     """
     if isinstance(tape, str):
@@ -142,7 +144,7 @@ def once(
     async def main() -> Any:
         ended = False
         try:
-            value = await program(sim)
+            value = await _begun(driver, program, sim)
             ended = True
         finally:
             # Also where a fault has ended it by an error: all is unwound by now.
@@ -174,6 +176,41 @@ def once(
         probes=list(met.values()),
     )
     return run, [*seams.points, *(it for each in counters for it in each.faults())]
+
+
+def _begun(driver: Driver, program: Program, sim: Sim) -> Awaitable[Any]:
+    """Return what is to be awaited; if there is nothing, the simulation ends by it."""
+    what = ""
+    try:
+        begun = program(sim)
+    except TypeError as error:
+        if what := _misfit(program):
+            driver.broken = NotAProgram(what)
+            raise driver.broken from error
+        raise
+    if not isawaitable(begun):
+        what = f"{_called(program)} is no async function: it returned {begun!r:.80}"
+        driver.broken = NotAProgram(f"{what}, and nothing to await")
+        raise driver.broken
+    return begun
+
+
+def _misfit(program: Program) -> str:
+    """Return why a program cannot be called with one argument; "" if it can."""
+    if not callable(program):
+        return f"a program is an async function, not {program!r}"
+    try:
+        signature(program).bind(None)
+    except TypeError as error:
+        text = f"{_called(program)} must take one argument, the `Sim`"
+        return f"{text}, and no other that has no default: {error}"
+    except ValueError:  # It does not say what it takes.
+        pass
+    return ""
+
+
+def _called(program: Program) -> str:
+    return f"the program {getattr(program, '__qualname__', repr(program))}"
 
 
 def _named(fault: Fault) -> Errors | None:
