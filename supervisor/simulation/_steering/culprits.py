@@ -35,6 +35,7 @@ def watched() -> Generator[list[str]]:
     """Write down each culprit that this thread meets in the block, once for a place."""
     found: dict[str, str] = {}
     listed: list[str] = []
+    was_on = gc.isenabled()
     # What the collector calls, at any place, is none of the program's.
     callbacks = {getattr(it, "__code__", None) for it in gc.callbacks}
 
@@ -65,7 +66,11 @@ def watched() -> Generator[list[str]]:
     def line(frame: FrameType, event: str, _: Any) -> Any:
         if event == "line":
             what = goes_by_address(frame)
-            if gc.isenabled() and "the collector" not in "".join(found.values()):
+            if (
+                not was_on
+                and gc.isenabled()
+                and "the collector" not in "".join(found.values())
+            ):
                 what = "the collector"  # Somebody has turned it on.
             if what:
                 add(what, sites.nearest(frame))
