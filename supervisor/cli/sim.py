@@ -187,8 +187,9 @@ def trace(
 
     try:
         read = None if tape is None else _read_tape(tape)
-        run, trace = traced(program, seed=seed, tape=read)
-        about = manifest(seed=seed, tape=str(run.tape))
+        run, trace = traced(program, seed=seed, policy="portfolio", tape=read)
+        policy = "portfolio" if read is None else "that of the tape"
+        about = manifest(seed=seed, policy=policy, tape=str(run.tape))
         text = trace.table() if format == "table" else trace.text(format, about)
         if output is None:
             print(text)

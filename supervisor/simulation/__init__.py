@@ -10,41 +10,10 @@ had again.
     explore(program, seeds=2000)                 # many schedules
     simulate(program, seed=7)                    # one run
 
-It needs nothing of this package but trio: any trio program will do.
+Any trio program will do: it need not know of this package.
 """
 
-# General layout:
-# _steering      one run
-#   loop             the only file with private names of trio: whose step it is, and when
-#   policies tape    who takes the next step, and what was decided: pure
-#   sites            where a task is, in lines of the program
-#   patches          what of trio a run has to see
-#   run              schedule, time, log, digest, and its end
-#   targets points watch
-#                    whom to strike, when, and what is wrong without any assert
-#   seams            which operations on the world can go wrong, and how
-#   probes           what `actors.probe` tells: loaded where a program has probes
-#   sim simulate     what a program sees, and one run of it
-#   culprits addresses
-#                    what in a program no tape decides
-# _search        many runs
-#   explore sweeps   many schedules, and one fault at every point
-#   swarm jobs       faults by chance: pure; work in several processes
-#   again            what replays a finding, and the nearest run that passes
-#   shrink report    how what was found is made smaller, and told: pure
-#   reached          which probes many runs came by: loaded likewise
-#   corpus           tapes as files
-#   losses           what a crash may leave of a disk: pure
-# _public        the names say that they are from here
-# crash          a crash at each change of the disk, and recovery; imported by its name
-# experiments    runs as rows, and groups whose rules can be chosen
-# studies        two studies
-# trace          what the tasks of any run did, for Perfetto, as trees and as rows
-# campaign       one program for minutes, with a log
-# doctor         whether it works here
-# hypothesis     tapes as a strategy of Hypothesis; imported by its name
-# network        streams and listeners in memory
-# _sockets       its sockets, for who asks trio for one
+# What each file decides or knows stands in design.md, "Simulation".
 
 from __future__ import annotations
 

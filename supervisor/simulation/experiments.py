@@ -36,6 +36,7 @@ from trio.lowlevel import Task
 from ._public import publish
 from ._steering import loop
 from ._steering.checks import require_count
+from ._steering.policies import POLICY
 from ._steering.sim import Sim
 from ._steering.simulate import simulate
 from .trace import manifest
@@ -68,7 +69,7 @@ def experiment(
     ``program`` gets a `Sim` and one value of each parameter by its name, and returns
     what it has measured. A row has the parameters, the seed, that, how the run ended
     (``error``, or nothing), its ``steps`` and virtual ``seconds``, its digest, and the
-    manifest.
+    manifest with the ``policy`` that has made the schedule of the seed.
     """
     for name, values in parameters.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
@@ -76,7 +77,9 @@ def experiment(
     if isinstance(seeds, int):
         require_count("seeds", seeds)
     rows: list[dict[str, Any]] = []
-    about = manifest()
+    about = manifest(policy=POLICY)
+    if taken := {"policy", "seed"} & {*parameters}:
+        raise ValueError(f"{', '.join(taken)} of a row says how it was run: rename it")
     for values in product(*map(list, parameters.values())):
         chosen = dict(zip(parameters, values, strict=True))
         for seed in range(seeds) if isinstance(seeds, int) else seeds:

@@ -88,8 +88,6 @@ class Traced:
     """Seconds in its steps; in virtual time they take none."""
     longest: float
     """Seconds in the longest step."""
-    wake_ups: int
-    """How many times it became able to run."""
     queued: float
     """Seconds for which it could run, and others ran."""
     cancels: Sequence[Cancelling]
@@ -350,7 +348,6 @@ class Trace(trio.abc.Instrument):
                 steps=len(spans[it.number]),
                 busy=sum(taken for taken, _ in spans[it.number]) / 1e9,
                 longest=max((taken for taken, _ in spans[it.number]), default=0) / 1e9,
-                wake_ups=len(spans[it.number]),
                 queued=sum(queued for _, queued in spans[it.number]) / 1e9,
                 cancels=cancels.get(it.number, []),
             )

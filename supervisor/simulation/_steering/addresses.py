@@ -30,6 +30,9 @@ _HELD = (*_SETS, list, tuple, dict, deque)
 _KEYED = ("add", "discard", "get", "pop", "remove", "setdefault")
 """Methods for which an address is as good as any other key."""
 
+_TIMES = tuple(f"st_{it}time{ns}" for it in "acm" for ns in ("", "_ns"))
+"""What `os.stat` tells and no tape decides. No call reads it, so it is looked for here."""
+
 _files: dict[str, dict[int, list[Look]]] = {}
 _keys: dict[str, set[tuple[int, int]]] = {}
 
@@ -109,6 +112,9 @@ def _places(tree: ast.AST) -> Iterator[Look]:
                 yield _order(it)
             case ast.Call(func=ast.Name(id="hash"), args=[it]):
                 yield "an address (hash)", it, _is_hashed_by_address
+            case ast.Attribute(attr=name) if name in _TIMES:
+                read = ast.copy_location(ast.Constant(True), node)
+                yield "the time of a file", read, bool
             case ast.FormattedValue(value=it):
                 yield "an address in a text", it, shows_address
             case ast.Call(func=ast.Name(id=name), args=[it]) if name in _TEXTS:
@@ -130,7 +136,7 @@ def _order(node: ast.expr) -> Look:
 def _is_plain(node: ast.expr) -> bool:
     """Tell whether to look at it calls nothing but what an attribute calls."""
     match node:
-        case ast.Name(ctx=ast.Load()):
+        case ast.Name(ctx=ast.Load()) | ast.Constant():
             return True
         case ast.Attribute(value=it, ctx=ast.Load()):
             return _is_plain(it)
@@ -146,6 +152,8 @@ def _value(node: ast.AST, frame: FrameType) -> Any:
             return getattr(_value(it, frame), name)
         case ast.Set(elts=held):
             return {_value(it, frame) for it in held}
+        case ast.Constant(value=it):
+            return it
         case ast.Name(id=name):
             return {**frame.f_globals, **frame.f_locals}[name]
         case _:

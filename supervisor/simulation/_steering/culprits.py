@@ -14,6 +14,7 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -53,6 +54,8 @@ def watched() -> Generator[list[str]]:
                 add(what, sites.caller_of(frame))
         elif event == "call":
             what = _FUNCTIONS.get(frame.f_code)
+            if frame.f_code is _SEED and frame.f_locals.get("a") is None:
+                what = "chance (random)"  # It is of no seed: the system is asked.
             if what:
                 add(what, sites.nearest(frame.f_back))
             elif frame.f_code is _LOG and any(shows_address(it) for it in _said(frame)):
@@ -100,6 +103,11 @@ def _key(called: Any) -> object:
     return called
 
 
+def _there(module: Any, *names: str) -> list[Any]:
+    """Return those of a module's functions that this system has."""
+    return [getattr(module, it) for it in names if hasattr(module, it)]
+
+
 _CHANCE: Any = random.getrandbits.__self__  # type: ignore[attr-defined]
 
 _BUILTINS: dict[object, str] = {
@@ -110,8 +118,21 @@ _BUILTINS: dict[object, str] = {
         ),
         "the wall clock",
     ),
+    **dict.fromkeys(
+        _there(
+            time,
+            *("process_time", "process_time_ns", "thread_time", "thread_time_ns"),
+            *("clock_gettime", "clock_gettime_ns"),
+        ),
+        "a clock of the system",
+    ),
+    **dict.fromkeys(
+        _there(os, "fork", "forkpty", "posix_spawn", "posix_spawnp", "system"),
+        "a process",
+    ),
     time.sleep: "a sleep in real time",
     os.urandom: "chance (os.urandom)",
+    **dict.fromkeys(_there(os, "getrandom"), "chance (os.getrandom)"),
     (_CHANCE, "random"): "chance (random)",
     (_CHANCE, "getrandbits"): "chance (random)",
     (datetime, "now"): "the wall clock",
@@ -123,8 +144,25 @@ _BUILTINS: dict[object, str] = {
 }
 
 _LOG = Sim.log.__code__
+_SEED = random.Random.seed.__code__
 
 _FUNCTIONS: dict[object, str] = {
+    **dict.fromkeys(
+        (
+            tempfile.mkdtemp.__code__,
+            tempfile.mkstemp.__code__,
+            tempfile.NamedTemporaryFile.__code__,
+        ),
+        "chance (tempfile)",
+    ),
+    **dict.fromkeys(
+        (
+            os.path.getatime.__code__,
+            os.path.getctime.__code__,
+            os.path.getmtime.__code__,
+        ),
+        "the time of a file",
+    ),
     uuid.uuid1.__code__: "chance (uuid)",
     uuid.uuid4.__code__: "chance (uuid)",
     threading.Thread.start.__code__: "a thread",

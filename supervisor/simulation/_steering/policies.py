@@ -203,6 +203,10 @@ NAMED: Mapping[str, Policy] = {
 """What a policy may be called instead."""
 
 
+POLICY = "portfolio"
+"""The policy where none is named."""
+
+
 def policy_of(policy: Policy | str | None) -> Policy:
     """Return the policy that an argument stands for; the portfolio without one."""
     if isinstance(policy, str):
@@ -212,6 +216,6 @@ def policy_of(policy: Policy | str | None) -> Policy:
             )
         return NAMED[policy]
     if policy is None:
-        return NAMED["portfolio"]
+        return NAMED[POLICY]
     _require_policy(policy)
     return policy

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import platform
 import re
@@ -155,6 +157,16 @@ def test_a_trace_that_cannot_be_made_is_refused(
     shown = capsys.readouterr().err
     assert "no/such" in shown and "no point at which to cancel nobody" in shown
     assert command(["sim", "trace", place, "--format", "svg"]) == 2
+
+
+def test_a_row_of_a_trace_names_the_policy_of_its_schedule(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = ["sim", "trace", f"{file}:program", "--format", "csv"]
+    for more, policy in (([], "portfolio"), (["--tape", "1:1"], "that of the tape")):
+        command([*place, *more])
+        (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+        assert row["policy"] == policy
 
 
 def test_each_command_can_be_read_by_a_program(

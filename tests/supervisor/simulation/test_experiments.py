@@ -205,6 +205,9 @@ def test_a_row_is_a_run_with_its_parameters_and_the_manifest() -> None:
         (3, 1, 6, 3.0),
     ]
     assert all(it["trio"] == trio.__version__ and not it["error"] for it in rows)
+    assert {it["policy"] for it in rows} == {"portfolio"}
+    with pytest.raises(ValueError, match="policy of a row says how it was run"):
+        experiment(program, policy=["a", "b"])
     again = experiment(program, seeds=2, size=[1, 3])
     assert [it["digest"] for it in again] == [it["digest"] for it in rows]
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import cProfile
 import gc
+import inspect
+import os
 import random
 import secrets
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
+import warnings
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
@@ -233,8 +237,26 @@ async def a_collection(sim: Sim) -> None:
     sim.log(next(ANEW))
 
 
+async def a_fork(sim: Sim) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # pytest may have threads.
+        child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)  # noqa: ASYNC222 (it ends at once)
+    sim.log(next(ANEW))
+
+
 ANEW = count()
 """Stands for what differs from run to run, where the culprit does so only at times."""
+
+
+def a_name() -> str:
+    file, path = tempfile.mkstemp()
+    os.close(file)
+    os.unlink(path)
+    return path
+
 
 CULPRITS: dict[str, Any] = {
     "the wall clock": time.perf_counter_ns,
@@ -243,12 +265,26 @@ CULPRITS: dict[str, Any] = {
     "chance (random) ": lambda: random.randint(0, 1 << 60),
     "chance (uuid)": uuid.uuid4,
     "chance (os.urandom)": lambda: secrets.token_hex(8),
-    "an address (id)": lambda: id([next(ANEW) for _ in range(next(ANEW) * 1000)]),
+    "chance (random)  ": lambda: random.Random().random(),
+    "chance (os.getrandom)": lambda: os.getrandom(8),
+    "chance (tempfile)": lambda: a_name(),
+    "a clock of the system": time.process_time_ns,
+    "a clock of the system ": time.thread_time_ns,
+    "a clock of the system  ": lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC),
+    "the time of a file": lambda: os.stat(__file__).st_mtime_ns + next(ANEW),
+    "the time of a file ": lambda: os.path.getmtime(__file__) + next(ANEW),
+    "an address (id)": lambda: id(object()),
     "a thread": a_thread,
     "a process": a_process,
+    "a process ": a_fork,
     "a socket": a_socket,
     "the collector": a_collection,
 }
+
+
+if sys.platform == "win32":
+    for unknown in ("a process ", "chance (os.getrandom)", "a clock of the system  "):
+        del CULPRITS[unknown]
 
 
 @pytest.mark.parametrize("name", CULPRITS)
@@ -257,7 +293,7 @@ def test_what_no_tape_decides_is_named_with_its_place(name: str) -> None:
 
     async def program(sim: Sim) -> None:
         sim.log("same")
-        if name in ("a thread", "a process", "a socket", "the collector"):
+        if inspect.iscoroutinefunction(culprit):
             await culprit(sim)
         else:
             sim.log(culprit())
