@@ -234,7 +234,11 @@ def wrong_in(run: Run) -> list[Wrong]:
 
 
 def _wrong(error: BaseException) -> Wrong:
-    name, text = type(error).__name__, _ADDRESS.sub("", str(error))
+    name = type(error).__name__
+    try:
+        text = _ADDRESS.sub("", str(error))
+    except Exception as other:
+        text = f"its text raises {type(other).__name__}"
     kind = name if isinstance(error, Stuck) else f"{name} {sites.raised_at(error)}"
     place = sites.place_raised(error)
     return Wrong(f"{name}: {text}" if text else name, kind, place)
@@ -256,9 +260,21 @@ def own_errors(
     if isinstance(error, AssertionError):
         return [] if any(error is it for it in thrown) else [error]
     while cause is not None:
-        if any(cause is it for it in thrown):
+        if any(cause is it for it in thrown) or (
+            isinstance(cause, BaseExceptionGroup) and _has(cause, thrown)
+        ):
             return []
         # `raise ... from None` is how something else is put in its place.
         left = cause.__context__ if cause.__suppress_context__ else None
         cause = cause.__cause__ or left
     return [error]
+
+
+def _has(group: Any, thrown: Iterable[BaseException]) -> bool:
+    """Tell whether an error that was put in is in a group."""
+    return any(
+        _has(it, thrown)
+        if isinstance(it, BaseExceptionGroup)
+        else any(it is one for one in thrown)
+        for it in group.exceptions
+    )

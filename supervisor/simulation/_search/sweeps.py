@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import attrs
 
 from .._errors import NothingToStrike, ProgramFailed
+from .._steering.points import moment
 from .._steering.policies import policy_of
 from .._steering.run import LIMIT, Run, scattered, session
 from .._steering.simulate import Errors, Program, once
@@ -372,7 +373,7 @@ class _Sweep:
             it
             for it in self._named(points)
             if it.kind != "again"
-            and it.step > run.faults[0].step
+            and moment(it) > moment(run.faults[0])
             # A second cancel of one target is what comes again.
             and (it.kind != "cancel" or it.target != fault.target)
         ]

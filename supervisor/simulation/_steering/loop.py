@@ -13,6 +13,8 @@ What has changed is told by one error.
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
+import ctypes
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterable
@@ -30,6 +32,7 @@ try:
     from trio._core import _run as _loop
     from trio._core._mock_clock import MockClock as _MockClock
     from trio._core._thread_cache import ThreadCache as _ThreadCache
+    from trio._threads import Run as _Asked
 except ImportError as error:
     raise UnsupportedTrio(str(error)) from error
 
@@ -38,6 +41,9 @@ _log = logging.getLogger(__name__)
 
 STRETCH = 32
 """After so many steps trio looks for input, signals and deadlines."""
+
+CLOSES = 100
+"""So often a task is closed that awaits again and again."""
 
 OUTSIDE = 0.02
 """Real seconds that a wait for the outside is given before virtual time goes on."""
@@ -61,7 +67,7 @@ class Scheduler(trio.abc.Instrument):
         self.clock._autojump = self._on_idle
         self.abandoned = False
         """Set it to break the run off before its next step."""
-        self.broken: Exception | None = None
+        self.broken: BaseException | None = None
         """What a method of ours has raised. The run is worth nothing then."""
         self.jobs: list[None] = []
         """One for each job that a thread of trio's does for the run."""
@@ -126,7 +132,7 @@ class Scheduler(trio.abc.Instrument):
             try:
                 self.woke()
                 self._take()
-            except Exception as error:
+            except BaseException as error:  # noqa: ASYNC103 (it is kept)
                 self._fail(error)
 
     def _take(self) -> None:
@@ -148,7 +154,7 @@ class Scheduler(trio.abc.Instrument):
             if self._left > 0 and not self.abandoned:
                 self._take()
                 return
-        except Exception as error:
+        except BaseException as error:  # noqa: ASYNC103 (it is kept)
             self._fail(error)
         queue.extend(waiting)
         waiting.clear()
@@ -156,16 +162,16 @@ class Scheduler(trio.abc.Instrument):
     def task_spawned(self, task: Task) -> None:
         try:
             self.spawned(task)
-        except Exception as error:
+        except BaseException as error:  # noqa: ASYNC103 (it is kept)
             self._fail(error)
 
     def task_exited(self, task: Task) -> None:
         try:
             self.exited(task)
-        except Exception as error:
+        except BaseException as error:  # noqa: ASYNC103 (it is kept)
             self._fail(error)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         self.broken = self.broken or error
         self.abandoned = True
 
@@ -173,13 +179,17 @@ class Scheduler(trio.abc.Instrument):
         """Close and forget all tasks, after a run that was broken off."""
         tasks: list[Any] = list(self._runner.tasks)
         for task in tasks:
-            try:
-                task.coro.close()
-            except BaseException:  # noqa: ASYNC103 (it says that it will not be closed)
-                pass
-        for task in tasks:
             for nursery in task.child_nurseries:
                 nursery._children.clear()  # Or it would complain of them.
+        context = _run.GLOBAL_RUN_CONTEXT
+        # Where there is no run every call of trio fails at once, and who goes on after
+        # any error would go round for ever.
+        context.runner = self._runner
+        try:
+            for context.task in tasks:
+                _close(context.task.coro)
+        finally:
+            del context.runner, context.task
         self._waiting, self._batch = [], []
         self._runner = self._queue = None
 
@@ -194,7 +204,7 @@ class Scheduler(trio.abc.Instrument):
             return
         waits = _waits_outside(runner)
         if (
-            self.jobs
+            len(self.jobs) > _asking(runner)
             or (waits and _waits_for_process(runner))
             or (deadline == inf and self._has_threads())
         ):
@@ -209,9 +219,9 @@ class Scheduler(trio.abc.Instrument):
         now = self.clock.current_time()
         try:
             at = self.idle(now, deadline)
-        except Exception as error:
+        except BaseException as error:  # noqa: ASYNC103 (it is kept)
             self._fail(error)
-            return
+            return  # noqa: ASYNC104
         if at is not None and at > now:
             self.go_to(at)
 
@@ -407,6 +417,31 @@ def _heard(scope: Any, *reason: Any) -> None:
                 _log.exception("a cancel could not be traced")
 
 
+def _close(coro: Any) -> None:
+    """Close what a task runs. What will not be closed is kept suspended for ever: the
+    interpreter would try it again, and outside of a run."""
+    for _ in range(CLOSES):
+        try:
+            coro.close()
+        except BaseException:  # noqa: ASYNC103 (it awaits something, or fails)
+            if inspect.getcoroutinestate(coro) == inspect.CORO_CLOSED:
+                return  # noqa: ASYNC104
+        else:
+            return
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(coro))
+
+
+def _asking(runner: Any) -> int:
+    """Return how many threads wait until a task has run something for them."""
+    asking: Any = _Asked
+    asked = {asking.run.__code__, asking.run_system.__code__}
+    tasks: Iterable[Task] = runner.tasks
+    return sum(
+        any(frame.f_code in asked for frame, _ in task.iter_await_frames())
+        for task in tasks
+    )
+
+
 def _waits_outside(runner: Any) -> bool:
     found = runner.io_manager.statistics()
     read = getattr(found, "tasks_waiting_read", 1)
@@ -553,6 +588,7 @@ _USED = {
     "Task": "_abort_func _next_send _next_send_fn _attempt_abort _cancel_status _schedule_points",
     "CancelStatus": "_scope _parent _children _tasks effectively_cancelled",
     "CancelScope": "_cancel_status _cancel_called _cancel",
+    "trio._threads.Run": "run run_system",
 }
 
 _tested = False
@@ -573,8 +609,9 @@ def require_trio() -> None:
 
 def require_names() -> None:
     """Raise `UnsupportedTrio` if a private name is not there any more."""
+    places = {"trio._core._run": _run, "trio._threads.Run": _Asked}
     for holder, names in _USED.items():
-        held = _run if "." in holder else getattr(_run, holder, None)
+        held = places.get(holder) or getattr(_run, holder, None)
         fields = {it.name for it in getattr(held, "__attrs_attrs__", ())}
         for name in names.split():
             if not hasattr(held, name) and name not in fields:

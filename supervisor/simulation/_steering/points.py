@@ -68,14 +68,14 @@ class Count:
         for target in self._targets.live.values():
             for arrival in self._arrivals:
                 if arrives(arrival, own=False):
-                    self._add(target, arrival)
+                    self._add(target, arrival, CLOCK)
 
     def _next(self, task: Task) -> None:
         for target in self._targets.live.values():
             if task is target.task:
                 self._add(target, "woken")
 
-    def _add(self, target: Target, arrival: str) -> None:
+    def _add(self, target: Target, arrival: str, after: str = "") -> None:
         if not can_be_struck(target, self._kind):
             return
         self._numbers[target.name, arrival] += 1
@@ -85,9 +85,22 @@ class Count:
             arrival,
             self._numbers[target.name, arrival],
             site=self._sites.get(target, ""),
-            step=self._driver.steps,
+            after=after,
+            step=last_step(self._driver, arrival, after),
         )
         self._points.append((target, fault))
+
+
+def last_step(driver: Driver, arrival: str, after: str) -> int:
+    """Return the number of the step that was taken last before a point."""
+    # `stepped` is told before a step is counted.
+    return driver.steps - (arrival == "woken" or after == CLOCK)
+
+
+def moment(fault: Fault) -> tuple[int, int]:
+    """Return when a fault strikes, to be compared: after which step, and then whether
+    before time goes on, after that, or when the next one begins."""
+    return fault.step, 2 if fault.arrival == "woken" else int(fault.after == CLOCK)
 
 
 def arrives(arrival: str, own: bool) -> bool:
@@ -163,13 +176,11 @@ class Strike:
     def _fire(self, target: Target, after: str) -> None:
         driver, fault = self._driver, self._fault
         target.struck = sites.site(target.task)
-        # The step that was taken last; `stepped` is told before it is counted.
-        last = driver.steps - (fault.arrival == "woken" or after == CLOCK)
         self.fired = attrs.evolve(
             fault,
             site=target.struck,
             after=after,
-            step=last,
+            step=last_step(driver, fault.arrival, after),
             place=sites.place(target.task),
         )
         driver.note("fault", str(fault), target.struck)

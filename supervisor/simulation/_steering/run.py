@@ -15,8 +15,9 @@ from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
+from operator import index
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import attrs
 import trio
@@ -269,6 +270,7 @@ class Driver(loop.Scheduler):
             if not 0 <= place < len(able):
                 raise IndexError(f"a policy chose {place} of {len(able)} tasks")
         if place:
+            place = index(place)  # True is one, and no text of a tape.
             name = self.names.get(waiting[place], "trio")
             self.deviations.append(Deviation(self.steps, place, name))
         return place
@@ -407,10 +409,10 @@ def steer(
     except loop.Abandoned:
         pass  # Its traceback has all tasks, so they go only after this block.
     except BaseException as raised:  # noqa: ASYNC103 (trio has ended: nobody waits)
-        if isinstance(raised, KeyboardInterrupt) and not any(
-            isinstance(it, KeyboardInterrupt) for it in driver.thrown
-        ):
-            raise  # Somebody has pressed Ctrl+C.
+        if not any(isinstance(it, KeyboardInterrupt) for it in driver.thrown):
+            pressed = _ctrl_c(raised)
+            if pressed is not None:
+                raise pressed from None  # noqa: ASYNC104
         error = raised
     if driver.abandoned:
         driver.forget()
@@ -421,6 +423,14 @@ def steer(
         driver.stuck.__context__ = error
         error = driver.stuck
     return (None if error else value), error
+
+
+def _ctrl_c(error: BaseException) -> BaseException | None:
+    """Return the Ctrl+C in an error; in a nursery it comes out of a group."""
+    if isinstance(error, BaseExceptionGroup):
+        inside: Sequence[BaseException] = cast("Any", error).exceptions
+        return next(filter(None, map(_ctrl_c, inside)), None)
+    return error if isinstance(error, KeyboardInterrupt) else None
 
 
 # ---- What is the same for all runs -------------------------------------------------------

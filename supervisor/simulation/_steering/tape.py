@@ -87,7 +87,7 @@ def _is_kept(field: attrs.Attribute[Any], _: object) -> bool:
     return field.name != "place"  # Other machines have other folders.
 
 
-_SEED = re.compile(r"seed (\d+)")
+_SEED = re.compile(r"seed (-?\d+)")
 _DEVIATION = re.compile(r"(\d+):(\d+)")
 _FAULT = re.compile(r"(cancel|again|raise|fault|crash) (\S+) (\S+) (\d+)(?: (\S+))?")
 

@@ -1,0 +1,244 @@
+"""Programs and callbacks that do odd things: a run tells the truth about them, ends,
+and hides nothing that was meant for who has called."""
+
+from __future__ import annotations
+
+import math
+import signal
+from typing import Any
+
+import pytest
+import trio
+
+from supervisor.simulation import (
+    Hang,
+    Sim,
+    cancel_everywhere,
+    explore,
+    raise_everywhere,
+    simulate,
+)
+
+NO_SECONDS = [-1, -math.inf, math.nan]
+
+
+async def sleeper() -> None:
+    await trio.sleep(1)
+
+
+async def three(sim: Sim) -> None:
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(sleeper)
+
+
+# ---- What is for the caller -------------------------------------------------------------
+
+
+async def interrupts() -> None:
+    await trio.sleep(1)
+    signal.raise_signal(signal.SIGINT)
+    await trio.sleep(1)
+
+
+async def interrupted(sim: Sim) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(interrupts)
+
+
+@pytest.mark.parametrize("call", [simulate, cancel_everywhere, explore])
+def test_a_ctrl_c_is_raised_though_nurseries_put_it_into_groups(call: Any) -> None:
+    options = {"seeds": 3} if call is explore else {}
+    with pytest.raises(KeyboardInterrupt):
+        call(interrupted, **options)
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit, KeyboardInterrupt, GeneratorExit, MemoryError]
+)
+@pytest.mark.parametrize("first", [1, 3])
+def test_what_a_policy_raises_is_raised_and_no_deadlock(
+    error: type[BaseException], first: int
+) -> None:
+    class Broken:
+        asked = 0
+
+        def start(self, seed: int) -> Any:
+            return self.pick
+
+        def pick(self, runnable: Any, step: int) -> int:
+            self.asked += 1
+            if self.asked >= first:
+                raise error
+            return 0
+
+    with pytest.raises(error):
+        simulate(three, policy=Broken())
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit, KeyboardInterrupt, pytest.fail.Exception]
+)
+def test_what_a_timer_or_a_maker_of_errors_raises_is_raised(
+    error: type[BaseException],
+) -> None:
+    def ends() -> None:
+        raise error
+
+    async def program(sim: Sim) -> None:
+        sim.at(0.5, ends)
+        await trio.sleep(1)
+
+    with pytest.raises(error):
+        simulate(program)
+
+    made: list[OSError] = []
+
+    def make() -> OSError:
+        if made:
+            raise error
+        made.append(OSError())
+        return made[0]
+
+    with pytest.raises(error):
+        raise_everywhere(three, make)
+
+
+# ---- What cannot be told, or meant -------------------------------------------------------
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_an_error_without_a_text_is_told_by_its_name() -> None:
+    async def program(sim: Sim) -> None:
+        raise Mute
+
+    (failure,) = explore(program, seeds=2, check=False).failures
+    assert failure.error == "Mute: its text raises RuntimeError"
+
+
+@pytest.mark.parametrize("seconds", NO_SECONDS)
+def test_time_never_goes_back(seconds: float) -> None:
+    async def program(sim: Sim) -> None:
+        await trio.sleep(10)
+        for call in (lambda: sim.at(seconds, list), lambda: sim.suspend(seconds)):
+            with pytest.raises(ValueError, match="seconds"):
+                call()
+        with pytest.raises(ValueError, match="seconds"), sim.within(seconds):
+            raise AssertionError("it was entered")
+        await trio.sleep(1)
+
+    run = simulate(program)
+    assert run.error is None
+    assert run.seconds == 11
+
+
+@pytest.mark.parametrize("limit", NO_SECONDS)
+def test_a_limit_that_is_no_time_is_refused(limit: float) -> None:
+    with pytest.raises(ValueError, match="limit"):
+        simulate(three, limit=limit)
+
+
+def test_a_negative_seed_and_a_policy_that_says_true_are_replayed_from_text() -> None:
+    class Second:
+        def start(self, seed: int) -> Any:
+            return lambda runnable, step: len(runnable) > 1
+
+    for run in (simulate(three, seed=-1), simulate(three, policy=Second())):
+        assert run.schedule
+        assert simulate(three, tape=str(run.tape)).digest == run.digest
+
+
+# ---- What does not end by itself ---------------------------------------------------------
+
+
+def test_a_thread_that_waits_for_a_task_lets_time_go_on() -> None:
+    async def program(sim: Sim) -> float:
+        def work() -> float:
+            trio.from_thread.run(trio.sleep, 50)
+            return trio.from_thread.run_sync(trio.current_time)
+
+        return await trio.to_thread.run_sync(work)
+
+    assert simulate(program).value == 50
+
+
+async def goes_on() -> None:
+    while True:
+        try:
+            await trio.sleep(1)
+        except BaseException:  # noqa: ASYNC103
+            pass
+
+
+def test_a_task_that_goes_on_after_any_error_hangs_in_the_simulation_only() -> None:
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(goes_on)
+
+    run = simulate(program)
+    assert isinstance(run.error, Hang)
+    assert "goes_on" in run.error.tree
+
+
+def test_a_task_that_was_broken_off_is_unwound_through_each_of_its_awaits() -> None:
+    ended: list[str] = []
+
+    async def stubborn() -> None:
+        try:
+            while True:
+                try:
+                    await trio.sleep(1)
+                except trio.Cancelled:  # noqa: ASYNC103
+                    pass
+        finally:
+            try:
+                await trio.sleep(1)  # noqa: ASYNC102
+            finally:
+                ended.append("unwound")
+
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stubborn)
+
+    assert isinstance(simulate(program).error, Hang)
+    assert ended == ["unwound"]
+
+
+# ---- What was put in ----------------------------------------------------------------------
+
+
+async def translates() -> None:
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sleeper)
+    except* OSError as group:
+        raise RuntimeError("it is lost") from group
+
+
+def test_an_error_raised_from_a_group_of_those_put_in_is_not_wrong() -> None:
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(translates)
+
+    raise_everywhere(program, OSError)
+
+
+def test_both_faults_of_a_pair_strike_though_time_has_gone_on_before_them() -> None:
+    async def waits(seconds: float) -> None:
+        try:
+            await trio.sleep(seconds)
+        except OSError:
+            await trio.sleep(seconds)
+
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            for seconds in (1, 2, 3):
+                nursery.start_soon(waits, seconds)
+
+    report = raise_everywhere(program, OSError, pairs=200)
+    assert len(report.pairs) >= 50
+    assert not report.never_fired
