@@ -15,12 +15,14 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 import attrs
 import orjson
 
+from actors import TaskStatus
 from actors.text import encodable
 
 from ... import runtime, tree
 from ..._tasks.json import SCHEMA_VERSION
 from ...runtime import AgentSaid
 from ...tree import Event
+from ...tree._spec import Restart, Strategy
 from . import _kinds as kinds  # pyright: ignore[reportPrivateUsage]
 
 
@@ -81,32 +83,39 @@ def read(lines: Iterable[bytes | str]) -> Iterator[Entry]:
     """
     unknown: dict[str, int] = {}
     last: Event | None = None
+    simulated: bool | None = None
     for place, line in enumerate(lines, 1):
         try:
             fields = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             raise LogError(f"line {place}: it is no JSON: {error}") from None
-        if not isinstance(fields, dict) or "kind" not in fields:
+        if not isinstance(fields, dict) or not isinstance(_kind(fields), str):
             raise LogError(
                 f"line {place}: expected an object with a kind, got {line!r}"
             )
         said = cast("dict[str, Any]", fields)
-        if said.get("version") != SCHEMA_VERSION:
+        version = said.get("version")
+        if type(version) is not int or version != SCHEMA_VERSION:
             raise LogError(
                 f"line {place}: expected version {SCHEMA_VERSION} of the schema, got "
-                f"{said.get('version')!r}"
+                f"{version!r}"
             )
         kind = KINDS.get(said["kind"])
         if kind is None:
             if said["kind"] not in _UNKEPT:
-                unknown.setdefault(str(said["kind"]), place)
+                unknown.setdefault(said["kind"], place)
             continue
         if last is not None:  # `run --json` tells no time of an Envelope.
             said.setdefault("seq", last.seq)
             said.setdefault("time", last.time)
         try:
             last = kind(*[take(said) for take in _plan(cast("Any", kind))])
-            yield Entry(_optional(said, "n", place), said.get("step"), last)
+            number = cast("int", _optional(said, "n", place))
+            step = _optional(said, "step", None)
+            if simulated not in (None, step is not None):
+                raise _Misfit("step: expected it in all lines or none, not in some")
+            simulated = step is not None
+            yield Entry(number, step, last)
         except _Misfit as error:
             raise LogError(f"line {place}: {error} of {kind.__name__}") from None
     for name, place in unknown.items():
@@ -118,11 +127,29 @@ class _Misfit(Exception):
     pass
 
 
-def _optional(said: dict[str, Any], name: str, default: int) -> int:
+def _kind(fields: Any) -> object:
+    return fields.get("kind")
+
+
+def _optional(said: dict[str, Any], name: str, default: int | None) -> int | None:
     value = said.get(name, default)
-    if type(value) is not int:
+    if type(value) is not int and value is not default:
         raise _Misfit(f"{name}: expected int, got {value!r}")
     return value
+
+
+_WORDS: dict[str, tuple[str, ...]] = {
+    "exit": ("completed", "failed", "stopped"),
+    "status": tuple(it.value for it in TaskStatus if it.is_terminal),
+    "restart": get_args(Restart),
+    "strategy": get_args(Strategy),
+    "signal": ("term", "kill"),
+}
+"""What the fields of these names say, if it is a text. What a checker does not
+understand would pass it."""
+
+_SIGNED = ("time", "code", "exit_code")
+"""Numbers that may be below 0."""
 
 
 @cache
@@ -147,10 +174,22 @@ def _taker(field: attrs.Attribute[Any], wanted: Any) -> Callable[[dict[str, Any]
     )
     if float in classes:
         classes += (int,)
+    words = _WORDS.get(name, ())
+
+    def require(value: Any) -> None:
+        if words and isinstance(value, str) and value not in words:
+            raise _Misfit(f"{name}: expected {' or '.join(words)}, got {value!r}")
+        if isinstance(value, int | float) and value < 0 and name not in _SIGNED:
+            raise _Misfit(f"{name}: expected at least 0, got {value!r}")
+        if isinstance(value, list) and any(
+            not isinstance(it, str) for it in cast("list[Any]", value)
+        ):
+            raise _Misfit(f"{name}: expected texts, got {value!r}")
 
     def take(said: dict[str, Any]) -> Any:
         value = said.get(name, default)
         if isinstance(value, classes) and (type(value) is not bool or bool in classes):
+            require(value)
             return value
         if value is default and value is not attrs.NOTHING:
             return value

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import warnings
+from itertools import product
 from pathlib import Path
 
 import pytest
 import trio
 
+from actors.shell import Shell
 from supervisor.cli._command import command
-from supervisor.runtime import TaskEnded
-from supervisor.simulation.log import record
+from supervisor.runtime import TaskEnded, open_runtime
+from supervisor.simulation import Sim, simulate
+from supervisor.simulation.log import Entry, Kept, LogError, read, record, to_line
+from supervisor.simulation.promises import check
 
 
 @pytest.fixture
@@ -56,6 +62,25 @@ def test_a_broken_promise_is_told_with_its_lines(
             '{"kind": "TaskStarted", "version": 1, "task_id": 3}',
             "line 3: task_id: expected str, got 3 of TaskStarted",
         ),
+        ('{"kind": ["TaskEnded"], "version": 1}', "line 3: expected an object with a"),
+        ('{"kind": "TaskEnded", "version": true}', "got True"),
+        (
+            '{"kind": "Specified", "version": 1, "supervisor": "s", "child": "c", '
+            '"restart": "always", "live": false}',
+            "line 3: restart: expected permanent or transient or temporary, got 'always'",
+        ),
+        (
+            '{"kind": "Gap", "version": 1, "missed": -1}',
+            "line 3: missed: expected at least 0, got -1 of Gap",
+        ),
+        (
+            '{"kind": "Called", "version": 1, "call": 1, "what": "stop", "tasks": [[]]}',
+            "line 3: tasks: expected texts, got [[]] of Called",
+        ),
+        (
+            '{"kind": "Drained", "version": 1, "step": "7"}',
+            "line 3: step: expected int, got '7' of Drained",
+        ),
     ],
 )
 def test_a_line_that_is_none_is_refused_by_its_number(
@@ -83,3 +108,39 @@ def test_what_is_no_log_is_refused(
     assert command(["sim", "check", str(tmp_path / "empty")]) == 2
     assert command(["sim", "check", str(tmp_path / "nowhere")]) == 2
     assert "there is nothing in it" in capsys.readouterr().err
+
+
+def test_whatever_a_field_has_is_understood_or_refused() -> None:
+    """No checker falls over what can be read, so none is silent about the rest."""
+    entries: list[Entry] = []
+
+    async def program(sim: Sim) -> None:
+        opened = open_runtime("tasks", env=sim.env({"flood": "x" * 100, "fail": 3}))
+        with Kept(sim) as log:
+            async with log.recording(opened) as runtime:
+                await runtime.launch(Shell("fail"), restart="transient", intensity=1)
+                await runtime.run(Shell("flood"))
+                await runtime.stop_all()
+        entries.extend(log.entries)
+
+    run = simulate(program)
+    assert run.error is None, run.error
+    lines = [json.loads(to_line(it)) for it in entries]
+    others = [None, True, -1, 10**400, 0.5, "", "x", [], [[]], {}]
+    kinds: set[str] = set()
+    clean = refused = 0
+    for place, line in enumerate(lines):
+        if line["kind"] in kinds:
+            continue
+        kinds.add(line["kind"])
+        for name, other in product(line, others):
+            changed = [*lines[:place], {**line, name: other}, *lines[place + 1 :]]
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # a kind that is not known
+                    clean += not check(read(map(json.dumps, changed)))[0]
+            except LogError as error:
+                assert re.match(r"line \d+: ", str(error))
+                refused += 1
+    assert len(kinds) > 15
+    assert refused > 5 * clean
