@@ -113,8 +113,11 @@ def _report(
     wrong = _found(report) or (isinstance(report, SweepReport) and report.never_fired)
     tapes: list[str] = []
     if folder is not None and _found(report):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        tapes = save(report, folder, of=place)
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            tapes = save(report, folder, of=place)
+        except OSError as error:  # What was found is told in any case.
+            print(f"no tape is kept in {folder}: {error}", file=sys.stderr)
     if as_json:
         _print_json({**_as_json(whole or report), "tapes": tapes})
     else:
@@ -242,7 +245,12 @@ def study(name: str, out: str, *, small: bool) -> int:
 
 
 def _read_tape(tape: str) -> Tape:
-    return load(tape) if Path(tape).is_file() else Tape.parse(tape)
+    if os.path.isfile(tape):  # A long tape is a path that raises in `Path`.
+        return load(tape)
+    try:
+        return Tape.parse(tape)
+    except ValueError as error:
+        raise ValueError(f"{error}, and no file has that name") from error
 
 
 def campaign(

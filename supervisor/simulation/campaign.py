@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count, filterfalse
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import attrs
 
@@ -178,6 +178,8 @@ def _opened(
     if log is None:
         yield (lambda _: None), set()
         return
+    if os.path.exists(log) and not os.path.isfile(log):
+        raise ValueError(f"{os.fspath(log)} is no file: name another log")
     with open(log, "a+", encoding="utf-8", buffering=1) as file:  # a line at a time
         seen = _read(file, head, tally)
 
@@ -189,7 +191,10 @@ def _opened(
 
 def _read(file: IO[str], head: dict[str, Any], tally: Tally) -> set[int]:
     file.seek(0)
-    text = file.read()
+    try:
+        text = file.read()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file.name} is no log of a campaign: {error}") from error
     whole = text[: text.rfind("\n") + 1]
     if whole != text:  # The end of a line that was cut off by a crash.
         file.truncate(len(whole.encode()))
@@ -197,20 +202,31 @@ def _read(file: IO[str], head: dict[str, Any], tally: Tally) -> set[int]:
     if not lines:
         file.write(json.dumps(head) + "\n")
         return set()
-    try:
-        found = json.loads(lines[0])
-        differ = [it for it in head if found.get(it) != head[it]]
+    rows: dict[str, Tried] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            data: Any = json.loads(line)
+            if not isinstance(data, dict):
+                raise TypeError(f"expected an object, got {data!r}")
+            found = cast("dict[str, Any]", data)
+            if number > 1 and line in rows:
+                raise ValueError("it is there twice")
+            if number > 1:
+                rows[line] = _tried(found)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ValueError(
+                f"{file.name}, line {number}: it is no line of a campaign: {error}; mend "
+                "it, or name a new file"
+            ) from error
+        differ = [it for it in head if found.get(it) != head[it]] if number == 1 else ()
         if differ:
             was = ", ".join(f"{it} {found.get(it)!r}" for it in differ)
             raise ValueError(
                 f"{file.name} has another campaign: {was}; name a new file"
             )
-        rows = [_tried(json.loads(line)) for line in lines[1:]]
-    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{file.name} is no log of a campaign: {error}") from error
-    for row in rows:
+    for row in rows.values():
         tally.add(row)
-    return {it.seed for it in rows}
+    return {it.seed for it in rows.values()}
 
 
 def _line(tried: Tried) -> dict[str, Any]:
@@ -233,17 +249,42 @@ def _line(tried: Tried) -> dict[str, Any]:
     return data
 
 
+_KINDS: dict[str, tuple[type, ...]] = {
+    "seed": (int,),
+    "digest": (str,),
+    "steps": (int,),
+    "seconds": (int, float),
+    "faults": (list,),
+    "missed": (int,),
+    "probes": (list,),
+    "wrong": (str,),
+    "kind": (str,),
+    "lost": (bool,),
+    "failure": (dict,),
+}
+"""What the fields of a line are."""
+
+
 def _tried(data: dict[str, Any]) -> Tried:
+    """Return the run of a line that `_line` has made; refuse any other."""
+    for name, value in data.items():
+        if type(value) not in _KINDS.get(name, ()):
+            raise TypeError(f"{name} {value!r}")
+        if isinstance(value, int | float) and not value >= 0:
+            raise ValueError(f"{name} {value!r} is less than 0")
     failure: Failure | None = None
     if it := data.get("failure"):
-        tape = Tape.parse(it.pop("tape"))
-        failure = Failure(data["seed"], data["wrong"], tape, **it)
+        if wrong := [name for name in it if not isinstance(it[name], str)]:
+            raise TypeError(f"{wrong[0]} {it[wrong[0]]!r}")
+        tape = Tape.parse(it["tape"])
+        told = {name: it[name] for name in it if name != "tape"}
+        failure = Failure(data["seed"], data["wrong"], tape, **told)
     probes: tuple[Any, ...] = ()
     if data.get("probes"):
         from ._steering.probes import Met  # They were asked for.
 
         probes = tuple(Met(*it) for it in data["probes"])
-    return Tried(
+    tried = Tried(
         seed=data["seed"],
         digest=data["digest"],
         steps=data["steps"],
@@ -256,6 +297,9 @@ def _tried(data: dict[str, Any]) -> Tried:
         lost=data.get("lost", False),
         probes=probes,
     )
+    if json.loads(json.dumps(_line(tried))) != data:
+        raise ValueError("its fields do not fit one another")
+    return tried
 
 
 _publish(globals())

@@ -164,6 +164,10 @@ def _plan(kind: Any) -> tuple[Callable[[dict[str, Any]], Any], ...]:
     return tuple(_taker(it, types[it.name]) for it in attrs.fields(kind))
 
 
+def _are_texts(values: Any) -> bool:
+    return all(isinstance(it, str) for it in values)
+
+
 def _taker(field: attrs.Attribute[Any], wanted: Any) -> Callable[[dict[str, Any]], Any]:
     name, default = field.name, field.default
     allowed = (
@@ -181,9 +185,7 @@ def _taker(field: attrs.Attribute[Any], wanted: Any) -> Callable[[dict[str, Any]
             raise _Misfit(f"{name}: expected {' or '.join(words)}, got {value!r}")
         if isinstance(value, int | float) and value < 0 and name not in _SIGNED:
             raise _Misfit(f"{name}: expected at least 0, got {value!r}")
-        if isinstance(value, list) and any(
-            not isinstance(it, str) for it in cast("list[Any]", value)
-        ):
+        if list in classes and not _are_texts(value):
             raise _Misfit(f"{name}: expected texts, got {value!r}")
 
     def take(said: dict[str, Any]) -> Any:

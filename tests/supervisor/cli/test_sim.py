@@ -273,6 +273,77 @@ def test_a_campaign_goes_on_behind_its_log(
     assert "has another campaign: faults 'swarm'" in capsys.readouterr().err
 
 
+def test_a_line_of_a_campaign_that_is_none_is_refused_with_its_number(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each field in turn: or a failure would be read as a run that has passed."""
+    log = tmp_path / "log.jsonl"
+    arguments = [f"{file}:program", "--time=60s", "--runs=9", f"--log={log}"]
+    begin = ["sim", "campaign", *arguments]
+    assert command(begin) == 1
+    head, *rows = log.read_text().splitlines()
+    at, row = next((n, json.loads(it)) for n, it in enumerate(rows) if "failure" in it)
+    others: list[Any] = [None, -1, "x", [], {}, [[]]]
+    changed = [
+        *(
+            {**row, name: other}
+            for name in row
+            for other in others
+            if other != row[name]
+        ),
+        *(
+            {it: row[it] for it in row if it != name}
+            for name in row
+            if name != "failure"
+        ),
+        {**row, "more": 1},
+        {**row, "failure": {**row["failure"], "replay": 1}},
+        json.loads(rows[at - 1]),  # It would count twice.
+        [],
+    ]
+    capsys.readouterr()
+    for line in changed:
+        lines = [head, *rows[:at], json.dumps(line), *rows[at + 1 :]]
+        log.write_text("\n".join([*lines, ""]))
+        # Another digest, fault, or word of what was wrong is as good as this one.
+        code, told = command(begin), capsys.readouterr().err
+        if code == 2:
+            assert f"log.jsonl, line {at + 2}: " in told
+            continue
+        assert code == 1
+        assert isinstance(line, dict)
+        free = ("digest", "wrong", "kind", "faults")
+        assert [it for it in row if it not in free and line.get(it) != row[it]] == []
+
+
+def test_a_log_that_is_no_file_is_refused(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "utf16").write_bytes("{}\n".encode("utf-16"))
+    for log, told in ((tmp_path, "is no file"), (tmp_path / "utf16", "is no log")):
+        assert command(["sim", "campaign", f"{file}:alone", f"--log={log}"]) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_what_is_found_is_told_also_where_no_tape_can_be_kept(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["sim", "cancel", f"{file}:program", f"--save={file}"]) == 1
+    told = capsys.readouterr()
+    assert "2 sites are wrong" in told.out
+    assert f"no tape is kept in {file}: " in told.err
+
+
+def test_a_tape_may_be_longer_than_the_name_of_a_file(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tape = ", ".join(f"{step}:1" for step in range(300))
+    assert command(["sim", "replay", f"{file}:alone", tape]) == 2
+    assert "there are no 2 tasks that can run" in capsys.readouterr().err
+    assert command(["sim", "replay", f"{file}:alone", "none.json"]) == 2
+    assert "and no file has that name" in capsys.readouterr().err
+
+
 def test_what_did_not_fail_is_told_with_its_bound(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

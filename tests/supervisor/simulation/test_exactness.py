@@ -1,0 +1,237 @@
+"""Small things that the simulator does exactly so. Each was changed once, and no other
+test saw it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import trio
+
+from actors.testing import DiskStep, FakeDisk
+from supervisor.simulation import (
+    Deviation,
+    Fault,
+    NotDeterministic,
+    Sim,
+    Tape,
+    explore,
+    simulate,
+)
+from supervisor.simulation._search.losses import left, ways
+from supervisor.simulation._search.shrink import shrink
+from supervisor.simulation._search.swarm import drawn
+from supervisor.simulation.log import Entry, Log
+
+A, B = Path("/a"), Path("/b")
+
+# ---- Many runs -------------------------------------------------------------------------
+
+
+def test_all_schedules_are_tried_and_none_twice() -> None:
+    orders: set[str] = set()
+
+    async def program(_: Sim) -> None:
+        order: list[str] = []
+
+        async def one(name: str) -> None:
+            await trio.lowlevel.checkpoint()
+            order.append(name)
+
+        async with trio.open_nursery() as nursery:
+            for name in "abcd":
+                nursery.start_soon(one, name)
+        orders.add("".join(order))
+
+    found = explore(program, seeds=1_000, policy="exhaustive")
+    assert found.runs == found.distinct
+    assert len(orders) == 24
+
+
+def test_later_runs_are_done_twice_too() -> None:
+    runs: list[None] = []
+
+    async def program(sim: Sim) -> None:
+        runs.append(None)
+        sim.log(len(runs) if len(runs) > 10 else 0)
+        await trio.lowlevel.checkpoint()
+
+    with pytest.raises(NotDeterministic):
+        explore(program, seeds=30)
+
+
+def test_what_is_as_large_is_not_smaller() -> None:
+    tape = Tape((Deviation(5, 1),))
+    assert shrink(tape, lambda _: Tape((Deviation(7, 1),)))[0] == tape
+
+
+def test_the_place_of_a_deviation_becomes_the_lowest_that_does() -> None:
+    tape = Tape((Deviation(5, 3),))
+    assert str(shrink(tape, lambda it: it if it.deviations else None)[0]) == "5:1"
+
+
+def test_a_point_is_struck_once_in_a_run() -> None:
+    point = Fault("raise", "get", "blocked", 1)
+    assert {len(drawn([point], ["*"], seed)) for seed in range(50)} == {1}
+
+
+def test_what_a_program_prints_in_a_process_is_no_result(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async def program(_: Sim) -> None:
+        os.write(1, b"hello\n")
+        await trio.lowlevel.checkpoint()
+
+    explore(program, seeds=2, jobs=2)
+    assert capfd.readouterr().out == ""
+
+
+# ---- One run ---------------------------------------------------------------------------
+
+
+def test_a_run_may_take_all_of_its_limit() -> None:
+    async def program(_: Sim) -> None:
+        await trio.sleep(10)
+
+    assert simulate(program, limit=10).error is None
+
+
+def test_a_deadline_that_was_kept_is_forgotten_when_the_machine_sleeps() -> None:
+    async def program(sim: Sim) -> None:
+        with sim.within(60):
+            await trio.lowlevel.checkpoint()
+        sim.suspend(1)
+        await trio.sleep_forever()
+
+    assert "a deadlock at 1 virtual seconds" in str(simulate(program).error)
+
+
+def test_a_log_that_has_failed_once_is_told_nothing_more() -> None:
+    heard: list[Entry] = []
+
+    def hear(entry: Entry) -> None:
+        heard.append(entry)
+        raise OSError("full")
+
+    async def main() -> None:
+        with Log(hear) as log:
+            await trio.lowlevel.checkpoint()
+        assert str(log.failure) == "full"
+
+    trio.run(main)
+    assert len(heard) == 1
+
+
+def _send_by(way: str, *sent: bytes) -> list[bytes]:
+    """Return what comes of what is sent, where the first send goes wrong."""
+    got: list[bytes] = []
+
+    async def program(sim: Sim) -> None:
+        net = sim.network()
+        sim.fault("network.send", way)
+
+        async def handler(stream: trio.abc.Stream) -> None:
+            await trio.sleep(1)
+            try:
+                while data := await stream.receive_some():
+                    got.append(bytes(data))
+            except trio.BrokenResourceError:
+                pass
+            await stream.aclose()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(net.serve_tcp, handler, 80)
+            await trio.sleep(0.5)
+            stream = await net.open_tcp_stream("localhost", 80)
+            try:
+                for data in sent:
+                    await stream.send_all(data)
+                    await trio.sleep(2)
+            except trio.BrokenResourceError:
+                pass
+            await stream.aclose()
+            await trio.sleep(5)
+            nursery.cancel_scope.cancel()
+
+    run = simulate(program)
+    assert run.error is None, run.error
+    return got
+
+
+def test_of_a_send_that_is_cut_the_first_half_comes() -> None:
+    assert _send_by("cut", b"abcdef") == [b"abc"]
+
+
+def test_only_the_bytes_of_the_send_that_goes_wrong_come_alone() -> None:
+    assert _send_by("bytes", b"abc", b"xyz") == [b"a", b"b", b"c", b"xyz"]
+
+
+# ---- The disk --------------------------------------------------------------------------
+
+
+def test_bytes_written_after_a_cut_are_not_synced() -> None:
+    disk = FakeDisk()
+    inode = disk.create(A)
+    disk.write(A, inode, b"0123456789")
+    disk.sync(A, inode)
+    disk.cut(A, inode, 4)
+    disk.write(A, inode, b"abcd")
+    after = disk.image().unpowered(names=True).file(A)
+    assert after is not None
+    assert after.data == b"0123"
+
+
+def test_a_cut_does_not_change_an_image() -> None:
+    disk = FakeDisk()
+    inode = disk.create(A)
+    disk.write(A, inode, b"0123456789")
+    image = disk.image()
+    disk.cut(A, inode, 4)
+    after = image.killed().file(A)
+    assert after is not None
+    assert after.data == b"0123456789"
+
+
+def test_a_sync_of_a_directory_forgets_a_name_for_sure() -> None:
+    disk = FakeDisk()
+    disk.create(A)
+    disk.sync_directory(Path("/"))
+    disk.remove(A)
+    assert disk.image().unpowered(names=False).file(A) is not None
+    disk.sync_directory(Path("/"))
+    assert disk.image().unpowered(names=False).file(A) is None
+
+
+def test_a_disk_is_synced_when_its_names_and_contents_are() -> None:
+    disk = FakeDisk()
+    inode = disk.create(A)
+    assert not disk.image().is_synced()
+    disk.sync_directory(Path("/"))
+    assert disk.image().is_synced()
+    disk.write(A, inode, b"x")
+    assert [*disk.image().unsynced()] == [A]
+    disk.sync(A, inode)
+    assert [*disk.image().unsynced()] == []
+    disk.create(B)
+    assert disk.image().unpowered(names=True).image().is_synced()
+
+
+def test_a_loss_of_power_may_lose_or_keep_one_of_two_files() -> None:
+    disk = FakeDisk()
+    for path in (A, B):
+        disk.write(path, disk.create(path), b"x")
+    image = disk.image()
+    assert {"lost:/a", "kept:/a"} <= {*ways(image, None, ("power",))}
+    lengths = {
+        way: [len(it.data) for it in map(left(image, None, way).file, (A, B)) if it]
+        for way in ("lost:/a", "kept:/a")
+    }
+    assert lengths == {"lost:/a": [0, 1], "kept:/a": [1, 0]}
+
+
+def test_a_write_of_one_byte_is_never_torn() -> None:
+    disk = FakeDisk()
+    inode = disk.create(A)
+    step = DiskStep("write", A, inode, b"x")
+    assert [*ways(disk.image(), step, ("torn",))] == []
