@@ -293,15 +293,16 @@ def has_waited(task: Task) -> bool:
 
 
 def is_told_to_end(task: Task, scope: trio.CancelScope) -> bool:
-    """Tell whether a task is about to be sent a Cancelled, of which a scope is the only
-    cause inside of that scope."""
+    """Tell whether a task is about to be sent a Cancelled that goes up to a scope: where
+    that is cancelled, one that is inside of it lets the Cancelled through, though it may
+    be the cause; a shield does not."""
     inside: Any = task
     sent = inside._next_send
     if not (isinstance(sent, outcome.Error) and isinstance(sent.error, trio.Cancelled)):
         return False
     status = inside._cancel_status
     while status is not None and status._scope is not scope:
-        if status._scope.cancel_called:
+        if status._scope.shield:
             return False
         status = status._parent
     return status is not None

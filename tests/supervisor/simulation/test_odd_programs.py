@@ -242,3 +242,24 @@ def test_both_faults_of_a_pair_strike_though_time_has_gone_on_before_them() -> N
     report = raise_everywhere(program, OSError, pairs=200)
     assert len(report.pairs) >= 50
     assert not report.never_fired
+
+
+async def keeps_it() -> None:
+    for _ in range(2):
+        try:
+            await trio.sleep(1)
+        except trio.Cancelled:  # noqa: ASYNC103
+            return  # noqa: ASYNC104
+
+
+@pytest.mark.parametrize("arrival", ["blocked", "woken", "elsewhere", "late"])
+def test_who_keeps_a_cancelled_is_found_however_it_arrives(arrival: Any) -> None:
+    """A sleep ends by a Cancelled of its own, which goes up to the target's scope."""
+
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keeps_it)
+            nursery.start_soon(sleeper)
+
+    report = cancel_everywhere(program, arrivals=(arrival,), check=False)
+    assert {row.error.partition(":")[0] for row in report.rows} == {"swallowed"}
