@@ -28,6 +28,9 @@ FUNCTIONS = (
     "cancel_everywhere raise_everywhere fault_everywhere explore simulate".split()
 )
 
+OTHERS = ("trio", "anyio", "asyncio")
+"""The marks of other plugins that run async tests."""
+
 REFUSED = pytest.StashKey[str]()
 """Why a test cannot be run under schedules."""
 
@@ -130,9 +133,14 @@ cancel_everywhere, raise_everywhere, fault_everywhere, explore, simulate = map(
 
 
 @pytest.fixture
-def sim() -> None:
+def sim(request: pytest.FixtureRequest) -> None:
     """The simulation that a test marked with `sim` runs in: a `Sim`, anew for each seed.
     All other fixtures are made once for all seeds."""
+    if request.node.get_closest_marker("sim") is None:
+        text = (
+            "the fixture `sim` is for a test with a mark: write @pytest.mark.sim above"
+        )
+        pytest.fail(f"{request.node.nodeid}: {text} an async test", pytrace=False)
 
 
 # ---- Tests with the mark ---------------------------------------------------------------
@@ -168,7 +176,7 @@ def _part(item: Any) -> tuple[int, int, str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         mark = item.get_closest_marker("sim")
-        if mark is None or not isinstance(item, pytest.Function):
+        if mark is None or not isinstance(item, pytest.Function) or _is_theirs(item):
             continue
         _watch(item.config)
         if why := _refused(item, mark):
@@ -177,10 +185,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.obj = _under_schedules(item, item.obj, dict(mark.kwargs))
 
 
+def _is_theirs(item: Any) -> bool:
+    """Tell whether the mark of a test is another project's, which has one of that name:
+    our fixture is not there, and others can run the test."""
+    found = item._fixtureinfo.name2fixturedefs.get("sim")
+    if found and found[-1].func.__module__ == __name__:
+        return False
+    others = (item.get_closest_marker(it) for it in OTHERS)
+    return not inspect.iscoroutinefunction(item.obj) or any(others)
+
+
 def _refused(item: Any, mark: pytest.Mark) -> str:
     if not inspect.iscoroutinefunction(item.obj):
         return "`sim` is for async functions"
-    for other in ("trio", "anyio", "asyncio"):
+    for other in OTHERS:
         if item.get_closest_marker(other):
             return f"it has the marks `sim` and `{other}`, and only one can run it"
     if wrong := [*map(repr, mark.args), *sorted(mark.kwargs.keys() - {*MARK})]:

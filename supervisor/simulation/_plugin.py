@@ -197,7 +197,7 @@ class Asked:
                 if asked.faults is None:
                     raise
                 # It was asked of all tests. By now the schedules alone have been run.
-                text = f"--sim-faults has no effect on {self._of}: {error}"
+                text = f"--sim-faults has no effect on {self._of}, or not all: {error}"
                 warnings.warn(SimulationWarning(text), stacklevel=2)
 
         self.check(program, find, limit=limit, first=number == 0)

@@ -18,18 +18,16 @@ deadline.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
-
-import attrs
 
 from ._errors import NothingToStrike
 from ._public import publish as _publish
-from ._search.swarm import COUNT, ERRORS, is_meant, kind_of, read_kinds
+from ._search.swarm import COUNT, is_meant, kind_of, read_kinds, unmet, with_errors
 from ._steering.policies import RoundRobin
 from ._steering.run import LIMIT, Run, session
 from ._steering.simulate import Program, once, replayed
 from ._steering.tape import Deviation, Fault, Tape
+from ._steering.targets import is_named, read_names
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -68,18 +66,16 @@ def _tapes(
 ) -> SearchStrategy[Tape]:
     from hypothesis import strategies as st
 
-    names = [targets] if isinstance(targets, str) else targets
-    whom = None if names is None else tuple(names)
+    whom = read_names(targets)
     with session():
         pick = RoundRobin().start(0)
         run, points = once(program, pick, limit=limit, count=COUNT if kinds else ())
-    struck = [it for it in _faults(points) if is_meant(kind_of(it), kinds)]
+    struck = [it for it in with_errors(points) if is_meant(kind_of(it), kinds)]
     if whom is not None:
-        struck = [
-            it for it in struck if any(fnmatchcase(it.target, one) for one in whom)
-        ]
-    if kinds and not struck:
-        raise NothingToStrike(whom or ())
+        struck = [it for it in struck if is_named(it.target, whom)]
+    text = unmet(points, kinds, whom) if kinds else ""
+    if text or (kinds and not struck):
+        raise NothingToStrike(whom or (), text)
 
     def recorded(tape: Tape) -> Tape:
         with session():
@@ -87,12 +83,6 @@ def _tapes(
 
     asked = st.builds(Tape, _deviations(run), _some(struck, 2))
     return asked.map(recorded)
-
-
-def _faults(points: Iterable[Fault]) -> Iterable[Fault]:
-    for point in points:
-        for error in ERRORS if point.kind == "raise" else ("",):
-            yield attrs.evolve(point, error=error)
 
 
 def _deviations(run: Run) -> SearchStrategy[tuple[Deviation, ...]]:

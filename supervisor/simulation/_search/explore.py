@@ -20,7 +20,7 @@ from .._steering.targets import is_named, read_names
 from .again import parting_line, place_of, replay_line
 from .report import Campaign, Failure, SimulationFailed, wrong_in
 from .shrink import BUDGET, shrink, size
-from .swarm import COUNT, drawn, kind_of, read_kinds
+from .swarm import COUNT, drawn, kind_of, read_kinds, unmet
 
 if TYPE_CHECKING:
     from .._steering.probes import Met
@@ -39,6 +39,9 @@ KINDS = 5
 WIDE = 100_000
 """So many schedules are kept to be tried later."""
 
+
+LOOKED = 3
+"""In so many runs is looked for points, where the others were another process's."""
 
 EXHAUSTIVE = "exhaustive"
 """The policy by which no schedule is tried twice, and none is left out."""
@@ -229,6 +232,7 @@ class Search:
         self._limit = limit
         self._policy = policy_of(None if policy == EXHAUSTIVE else policy)
         self._kinds = read_kinds(faults)
+        self._met: dict[tuple[str, str, str], Fault] = {}
         self._targets = read_names(targets)
         self._tried = 0
         self._told: set[str] = set()
@@ -242,6 +246,7 @@ class Search:
         tried = [self._told_of(seed, run)]
         if tried[0].kind or not self._kinds:
             return tried
+        self._meet(points)
         points = [it for it in points if self._is_meant(it) and it not in run.faults]
         faults = drawn(points, self._kinds, seed)
         if faults:
@@ -305,9 +310,19 @@ class Search:
 
     def require_points(self, tally: Tally) -> None:
         """Raise NothingToStrike if faults were asked for and none was put in."""
-        armed = tally.struck or tally.missed or tally.failed
-        if self._kinds and tally.runs and not armed:
-            raise NothingToStrike(self._targets or ())
+        if not self._kinds or not tally.runs or tally.failed:
+            return
+        if not self._met:  # The runs were those of other processes.
+            with session():
+                for seed in range(LOOKED):
+                    self._meet(self._once(seed, partial(self._start, seed), COUNT)[1])
+        text = unmet(self._met.values(), self._kinds, self._targets)
+        if text or not (tally.struck or tally.missed):
+            raise NothingToStrike(self._targets or (), text)
+
+    def _meet(self, points: Iterable[Fault]) -> None:
+        for it in points:
+            self._met.setdefault((it.kind, it.target, it.arrival), it)
 
     def _is_meant(self, point: Fault) -> bool:
         return point.kind == "fault" or is_named(point.target, self._targets)

@@ -12,7 +12,9 @@ from random import Random
 
 import attrs
 
+from .._steering.checks import require_texts
 from .._steering.tape import ARRIVALS, Fault
+from .._steering.targets import any_named
 
 SWARM = "swarm"
 """All kinds."""
@@ -50,7 +52,9 @@ def read_kinds(faults: str | Iterable[str] | None) -> tuple[str, ...]:
         return ()
     if faults == SWARM:
         return ("*",)
-    kinds = tuple(faults.split(",") if isinstance(faults, str) else faults)
+    kinds = require_texts(
+        "faults", faults.split(",") if isinstance(faults, str) else faults
+    )
     for kind in (it.strip() for it in kinds):
         if kind.split(" ")[0] not in ("cancel", "raise") and not {*".*"} & {*kind}:
             raise ValueError(
@@ -68,16 +72,41 @@ def is_meant(kind: str, patterns: Iterable[str]) -> bool:
     )
 
 
+def unmet(
+    points: Iterable[Fault], kinds: Iterable[str], targets: Iterable[str] | None
+) -> str:
+    """Return which target or kind that was asked for has no point, beside those that
+    have; "" if each has one, or nothing has."""
+    points = list(points)
+    called = {it.target for it in points if it.kind != "fault"}
+    for name in targets or ():
+        if called and not any_named(called, name):
+            text = f"no target has one of the names {name}; there are"
+            return f"{text} {', '.join(sorted(called))}"
+    there = {kind_of(it) for it in with_errors(points)}
+    for kind in kinds:
+        if there and not any(is_meant(it, (kind,)) for it in there):
+            return f"no fault is of the kind {kind!r}; there are {', '.join(sorted(there))}"
+        if not there and "." in kind:
+            return "nothing is called that can go wrong: use `sim.network()` or `sim.env()`"
+    return ""
+
+
+def with_errors(points: Iterable[Fault]) -> Iterable[Fault]:
+    """Yield each point, one that raises once with each error."""
+    for point in points:
+        for error in ERRORS if point.kind == "raise" else ("",):
+            yield attrs.evolve(point, error=error)
+
+
 def drawn(
     points: Iterable[Fault], patterns: Sequence[str], seed: int
 ) -> tuple[Fault, ...]:
     """Return the faults of the run of a seed: a few points of the kinds that it has."""
     chance = Random(f"swarm {seed}")
     kinds: dict[str, list[Fault]] = {}
-    for point in points:
-        errors = ERRORS if point.kind == "raise" else ("",)
-        for fault in (attrs.evolve(point, error=error) for error in errors):
-            kinds.setdefault(kind_of(fault), []).append(fault)
+    for fault in with_errors(points):
+        kinds.setdefault(kind_of(fault), []).append(fault)
     meant = [it for it in sorted(kinds) if is_meant(it, patterns)]
     enabled = [kind for kind in meant if chance.random() < 0.5] or meant
     if not enabled:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import attrs
 
 from .._errors import NothingToStrike, ProgramFailed
+from .._steering.checks import require_callable
 from .._steering.points import moment
 from .._steering.policies import policy_of
 from .._steering.run import LIMIT, Run, scattered, session
+from .._steering.seams import BY_HAND, UNMET
 from .._steering.simulate import Errors, Program, once
 from .._steering.tape import ARRIVALS, Arrival, Fault, Tape
-from .._steering.targets import is_named, read_names
+from .._steering.targets import any_named, is_named, read_names
 from .again import parting_line, place_of, replay_line
 from .explore import (
     VERIFY,
@@ -112,6 +114,7 @@ def raise_everywhere(
     ``error`` is a class, or a function that makes an error; KeyboardInterrupt too. The
     other arguments and errors are those of `cancel_everywhere`.
     """
+    _require_errors(error)
     if "woken" in arrivals:
         raise ValueError("an operation that is done cannot fail: no arrival 'woken'")
     _require_arrivals(arrivals)
@@ -241,6 +244,8 @@ class _Sweep:
     error: Errors | None = None
     name: str = ""
     """Of the error's class, as a tape has it."""
+    unmet: Counter[str] = attrs.Factory(Counter[str])
+    """What the program itself lets go wrong, and never does, by runs without faults."""
     runs: int = 0
     beat: Callable[[str], object] = nobody
     """Hears of each run before it, with its tape."""
@@ -296,7 +301,13 @@ class _Sweep:
             arrivals=list(
                 self.arrivals or dict.fromkeys(fault.arrival for _, fault in todo)
             ),
-            notes=Counter(note for it in all_struck for note in it.notes),
+            notes=self.unmet
+            + Counter(
+                note
+                for it in all_struck
+                for note in it.notes
+                if not note.startswith(UNMET)
+            ),
             again=again,
             pairs=both,
             unmet=self._unmet(len(both), again),
@@ -331,6 +342,7 @@ class _Sweep:
         for seed in range(self.schedules):
             run, faults = self._once(seed, count=[(self.kind, tuple(self.arrivals))])
             _require_clean(run, seed)
+            self.unmet.update(it for it in run.notes if it.startswith(UNMET))
             with scattered():
                 again, _ = self._once(seed)
             self.runs += 2
@@ -341,9 +353,14 @@ class _Sweep:
                 for fault in self._named(faults)
                 if is_named(fault.target, names)
             ]
-        if not found:
-            what = _no_call(called, names or ()) if self.kind == "fault" else ""
-            raise NothingToStrike(tuple(names or ()), what)
+        missing = tuple(it for it in names or () if not any_named(called, it))
+        if missing or not found:
+            what = _no_call(called, missing) if self.kind == "fault" else ""
+            if called and missing and not what:
+                what = (
+                    f"{NothingToStrike(missing)}; there are {', '.join(sorted(called))}"
+                )
+            raise NothingToStrike(missing, what)
         return found
 
     def _named(self, faults: Iterable[Fault]) -> list[Fault]:
@@ -500,10 +517,26 @@ def _no_call(called: set[str], names: Sequence[str]) -> str:
     return "nothing is called that can go wrong: use `sim.network()` or `sim.env()`"
 
 
+def _require_errors(error: Any) -> None:
+    what = "a class of errors, or a function that makes one"
+    require_callable("error", error, what)
+    try:
+        made = error()
+    except Exception as raised:
+        text = f"error must be {what} without arguments; {error!r} raises"
+        raise ValueError(f"{text} {type(raised).__name__}: {raised}") from raised
+    if not isinstance(made, BaseException):
+        raise TypeError(f"error must be {what}; {error!r} makes {made!r}")
+
+
 def _require_clean(run: Run, seed: int) -> None:
     if wrong := wrong_in(run):
         under = "round robin" if seed == 0 else f"the schedule of seed {seed}"
-        text = f"the program fails without any fault, under {under}: {wrong[0].text}"
+        by_hand = [str(it[2]) for it in run.log if it[1] == BY_HAND]
+        why = "without any fault"
+        if by_hand:
+            why = f"by what its own sim.fault lets go wrong ({', '.join(by_hand)})"
+        text = f"the program fails {why}, under {under}: {wrong[0].text}"
         raise ProgramFailed(text) from run.error
 
 

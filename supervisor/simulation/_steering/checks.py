@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 from numbers import Real
 from typing import Any, cast
@@ -36,3 +37,14 @@ def require_callable(name: str, value: object, what: str = "a function") -> None
     """Raise TypeError for what cannot be called."""
     if not callable(value):
         raise TypeError(f"{name} must be {what}, not {value!r}")
+
+
+def require_texts(name: str, value: Iterable[str]) -> tuple[str, ...]:
+    """Return texts as a tuple. Raises TypeError for what is none, by its name."""
+    if not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be names, not {value!r}")
+    texts = tuple(value)
+    for it in texts:
+        if not isinstance(it, str):
+            raise TypeError(f"{name} must be names, not {it!r}")
+    return texts

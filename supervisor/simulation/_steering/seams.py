@@ -49,6 +49,13 @@ SEAMS: Mapping[str, Mapping[str, str]] = {
 """What can go wrong with each operation, and what that means."""
 
 
+BY_HAND = "fault by hand"
+"""In a log: a call goes wrong because the program says so."""
+
+UNMET = "sim.fault"
+"""So a note begins of a call that was to go wrong so, and never came."""
+
+
 class Seams:
     """Counts the operations of one run, and lets those fail that faults name."""
 
@@ -81,6 +88,15 @@ class Seams:
             raise ValueError(f"call must be above {made}, which were made, not {call}")
         self._by_hand[operation, call] = way
 
+    def unmet(self) -> list[str]:
+        """Return a note for each call that the program lets go wrong, and never makes."""
+        return [
+            f"{UNMET}({operation!r}, {way!r}, call={call}) has no effect: "
+            f"{self._calls[operation]} such calls were made"
+            for (operation, call), way in self._by_hand.items()
+            if call > self._calls[operation]
+        ]
+
     def next(self, operation: str, what: str = "") -> str:
         """Return how the call that is being made goes wrong; "" if it does not.
 
@@ -99,7 +115,7 @@ class Seams:
         if fault is None:
             way = self._by_hand.get((operation, number), "")
             if way:
-                self._driver.note("fault by hand", f"{operation} {way} {number}")
+                self._driver.note(BY_HAND, f"{operation} {way} {number}")
             return way
         driver, site = self._driver, sites.caller()
         by = driver.name(trio.lowlevel.current_task())

@@ -170,7 +170,7 @@ def once(
         seconds=driver.clock.current_time(),
         thrown=tuple(driver.thrown),
         choices=driver.choices,
-        notes=[] if "generators" in ignored else driver.notes,
+        notes=[*([] if "generators" in ignored else driver.notes), *seams.unmet()],
         trail=driver.trail,
         called=driver.called,
         probes=list(met.values()),

@@ -16,6 +16,7 @@ import trio
 from trio.lowlevel import Task
 
 from . import sites
+from .checks import require_texts
 from .run import Driver
 
 Fn = TypeVar("Fn", bound=Callable[..., Awaitable[Any]])
@@ -119,10 +120,15 @@ def read_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
     if there is none."""
     if names is None:
         return None
-    read = (names,) if isinstance(names, str) else (*names,)
+    read = require_texts("targets", (names,) if isinstance(names, str) else names)
     if not read:
         raise ValueError("no name strikes nobody: give some, or None for all")
     return read
+
+
+def any_named(there: Iterable[str], name: str) -> bool:
+    """Tell whether a name that is asked for, with ``*``, is that of something there."""
+    return any(fnmatchcase(it, name) for it in there)
 
 
 def is_named(name: str, names: Sequence[str] | None) -> bool:

@@ -13,7 +13,9 @@ import trio
 from supervisor.simulation import (
     PCT,
     NotAProgram,
+    NothingToStrike,
     Portfolio,
+    ProgramFailed,
     Sim,
     Sparse,
     cancel_everywhere,
@@ -49,6 +51,21 @@ OUTSIDE: dict[str, tuple[Callable[[], object], str]] = {
     "a name inside": (call(Portfolio, ("pct",)), "have `start`.*, not 'pct'"),
     "policy": (call(simulate, program, policy=3), "policy must be a name.*, not 3"),
     "a class": (call(explore, program, seeds=2, policy=PCT), "policy must be.*PCT"),
+    "targets": (call(cancel_everywhere, program, targets=3), "names, not 3"),
+    "a target": (call(explore, program, seeds=2, targets=[3]), "names, not 3"),
+    "faults": (call(explore, program, seeds=2, faults=3), "faults must be .*, not 3"),
+    "no error": (
+        call(raise_everywhere, program, lambda: 3),
+        "error must be a class of errors, or a function .* makes 3",
+    ),
+    "a word": (
+        call(raise_everywhere, program, "OSError"),
+        "error must be a class of errors.* not 'OSError'",
+    ),
+    "Cancelled": (
+        call(raise_everywhere, program, trio.Cancelled),
+        "without arguments; .*Cancelled.* raises TypeError",
+    ),
     "limit": (call(simulate, program, limit="x"), "limit must be a number, not 'x'"),
     "nan": (call(cancel_everywhere, program, limit=nan), "limit must be .* not nan"),
     "below 0": (call(explore, program, seeds=2, limit=-1), "at least 0, not -1"),
@@ -59,6 +76,101 @@ OUTSIDE: dict[str, tuple[Callable[[], object], str]] = {
     "an axis": (call(experiment, program, depth=3), "depth must be several .*, not 3"),
     "no seeds": (call(experiment, program, seeds=0), "seeds must be at least 1, not 0"),
 }
+
+
+# ---- Names -------------------------------------------------------------------------------
+
+
+async def talks(sim: Sim) -> None:
+    network = sim.network()
+
+    async def serve(stream: trio.abc.Stream) -> None:
+        await stream.receive_some(1)
+        await stream.aclose()
+
+    async def ask() -> None:
+        stream = await network.open_tcp_stream("host", 80)
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(network.serve_tcp, serve, 80, "host")
+        await sim.target(ask)()
+        nursery.cancel_scope.cancel()
+
+
+async def lonely(sim: Sim) -> None:
+    await trio.sleep(1)
+
+
+NAMES: dict[str, tuple[Callable[[], object], str]] = {
+    "sweep": (
+        call(cancel_everywhere, program, targets=["sle*", "nobody"], check=False),
+        "^no target has one of the names nobody; there are sleep$",
+    ),
+    "seams": (
+        call(fault_everywhere, talks, seams=["network.*", "non.x"], check=False),
+        "the names non.x; there are network.connect",
+    ),
+    "explore": (
+        call(explore, program, seeds=5, faults="cancel", targets=["sleep", "nobody"]),
+        "^no target has one of the names nobody; there are sleep$",
+    ),
+    "jobs": (
+        call(explore, program, seeds=5, jobs=2, faults="cancel", targets="nobody"),
+        "^no target has one of the names nobody; there are sleep$",
+    ),
+    "kind": (
+        call(explore, program, seeds=5, faults="cancel,network.*"),
+        r"^no fault is of the kind 'network\.\*'; there are cancel blocked, .*OSError$",
+    ),
+    "error": (
+        call(explore, program, seeds=5, faults="raise Nope"),
+        "^no fault is of the kind 'raise Nope'; there are cancel blocked, ",
+    ),
+    "network": (
+        call(explore, lonely, seeds=5, faults="network.*"),
+        "^nothing is called that can go wrong: use `sim.network",
+    ),
+    "swarm": (
+        call(explore, lonely, seeds=5, faults="swarm"),
+        "^no nursery starts a function",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_nothing_has_is_told_beside_those_there_are(name: str) -> None:
+    do, text = NAMES[name]
+    with pytest.raises(NothingToStrike, match=text):
+        do()
+
+
+def test_who_fails_by_a_fault_of_its_own_is_not_told_that_there_is_none() -> None:
+    async def breaks(sim: Sim) -> None:
+        sim.fault("network.connect", "refused")
+        try:
+            await talks(sim)
+        except* OSError:
+            raise AssertionError("mine") from None
+
+    text = (
+        r"fails by what its own sim.fault lets .*\(network.connect refused 1\), under"
+    )
+    with pytest.raises(ProgramFailed, match=text):
+        cancel_everywhere(breaks)
+
+
+def test_a_fault_that_never_comes_is_told() -> None:
+    async def waits(sim: Sim) -> None:
+        sim.fault("network.connect", "refused", call=99)
+        await talks(sim)
+
+    note = (
+        "sim.fault('network.connect', 'refused', call=99) has no effect: 1 such calls"
+    )
+    assert any(note in it for it in simulate(waits).notes)
+    report = cancel_everywhere(waits, check=False)
+    assert f"note: {note} were made (in 3 runs)" in str(report)
 
 
 @pytest.mark.parametrize("name", OUTSIDE)

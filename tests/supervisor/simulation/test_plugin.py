@@ -175,7 +175,7 @@ def test_faults_are_put_into_an_async_test(tmp_path: Path) -> None:
     shown = run(tmp_path, code, "-k", "test_it and not raise", "--sim-faults", "cancel")
     assert "faults: cancel blocked" in shown
     shown = run(tmp_path, RACE, "-k", "time", "--sim-faults=swarm")
-    assert "--sim-faults has no effect on test_it.py::test_time: " in shown
+    assert "--sim-faults has no effect on test_it.py::test_time, or not all: " in shown
     assert "1 passed, 1 deselected, 1 warning" in shown
     assert "no target has one of the names nobody" in run(
         tmp_path, code, "-k", "nobody"
@@ -253,12 +253,17 @@ MARKED = "@pytest.mark.sim\nasync def test({}): ...\n"
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        ("@pytest.mark.sim\ndef test(): ...", "`sim` is for async functions"),
+        ("@pytest.mark.sim\ndef test(sim): ...", "`sim` is for async functions"),
         (
-            f"@pytest.mark.trio\n{MARKED.format('')}",
+            "def test(sim): ...",
+            "the fixture `sim` is for a test with a mark: write @py",
+        ),
+        ("async def test(sim): ...", "write @pytest.mark.sim above an async test"),
+        (
+            f"@pytest.mark.trio\n{MARKED.format('sim')}",
             "it has the marks `sim` and `trio`",
         ),
-        (f"@pytest.mark.anyio\n{MARKED.format('')}", "the marks `sim` and `anyio`"),
+        (f"@pytest.mark.anyio\n{MARKED.format('sim')}", "the marks `sim` and `anyio`"),
         (
             "@pytest.mark.sim(seed=3)\nasync def test(): ...",
             "`sim` has no seed; it has seeds, policy, faults, targets, limit",
@@ -270,7 +275,7 @@ MARKED = "@pytest.mark.sim\nasync def test({}): ...\n"
         ),
         (MARKED.format("nursery"), "the fixture 'nursery' is async"),
     ],
-    ids="sync trio anyio argument positional fixture nursery".split(),
+    ids="sync mark async trio anyio argument positional fixture nursery".split(),
 )
 def test_what_cannot_be_meant_is_an_error_of_that_test(
     code: str, told: str, tmp_path: Path
@@ -279,6 +284,15 @@ def test_what_cannot_be_meant_is_an_error_of_that_test(
     assert "test_it.py::test: " in shown
     assert told in shown
     assert re.search("1 passed.*1 error", shown)
+
+
+def test_a_mark_of_another_project_stays_theirs(tmp_path: Path) -> None:
+    """Its tests do not take the fixture, and somebody else runs them."""
+    plain = "import pytest\n@pytest.mark.sim(3)\ndef test_theirs(): ...\n"
+    own = "@pytest.fixture\ndef sim(): return 7\n"
+    used = "@pytest.mark.sim\ndef test_used(sim): assert sim == 7\n"
+    unmarked = "def test_unmarked(sim): assert sim == 7\n"
+    assert "3 passed" in run(tmp_path, f"{plain}{own}{used}{unmarked}")
 
 
 def test_fixtures_that_are_shared_by_all_seeds_are_named(tmp_path: Path) -> None:
