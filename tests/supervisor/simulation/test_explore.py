@@ -249,7 +249,7 @@ def test_a_run_that_is_lost_is_told_by_its_seed(tmp_path: Path) -> None:
     assert lost == {it["seed"] for it in rows} & {*dying}
 
 
-@pytest.mark.parametrize("seeds", [0, [], iter([])], ids=str)
+@pytest.mark.parametrize("seeds", [0, [], iter(())], ids=["0", "none", "spent"])
 def test_no_seeds_are_refused(seeds: Any) -> None:
     with pytest.raises(ValueError, match="prove"):
         explore(race, seeds=seeds)
