@@ -241,7 +241,12 @@ def _wrong(error: BaseException) -> Wrong:
         text = f"its text raises {type(other).__name__}"
     kind = name if isinstance(error, Stuck) else f"{name} {sites.raised_at(error)}"
     place = sites.place_raised(error)
-    return Wrong(f"{name}: {text}" if text else name, kind, place)
+    if isinstance(error, AssertionError) and not text:
+        text = sites.text(place)
+    told = f"{name}: {text}" if text else name
+    # Who is stuck has told where each task is.
+    where = "" if isinstance(error, Stuck) else sites.failed_at(error)
+    return Wrong(f"{told}\nat {where}" if where else told, kind, place)
 
 
 def own_errors(

@@ -4,6 +4,7 @@ libraries that it uses, not of trio, the standard library or the simulator."""
 from __future__ import annotations
 
 import contextlib
+import linecache
 import os.path
 from collections.abc import Iterable
 from inspect import currentframe
@@ -80,6 +81,12 @@ def place_here() -> str:
     return own_line(reversed(lines))
 
 
+def text(place: str) -> str:
+    """Return the text of a line, which `own_line` has found; "" if nobody has it."""
+    file, _, line = place.rpartition(":")
+    return linecache.getline(file, int(line)).strip() if file else ""
+
+
 def site(task: Task) -> str:
     """Return the innermost place of a suspended task: ``file.py:12 function``; of one
     that is all trio's, ``trio function``."""
@@ -134,6 +141,18 @@ def raised_at(error: BaseException) -> str:
             found = _site(at.tb_frame, at.tb_lineno)
         at = at.tb_next
     return found
+
+
+def failed_at(error: BaseException) -> str:
+    """Return the innermost place that an error has come through and that is not a
+    library's; that of a library if there is no other."""
+    found, at = "", error.__traceback__
+    while at is not None:
+        file = at.tb_frame.f_code.co_filename
+        if shown(file) is not None and not is_installed(file):
+            found = _site(at.tb_frame, at.tb_lineno)
+        at = at.tb_next
+    return found or raised_at(error)
 
 
 def _site(frame: FrameType, line: int) -> str:

@@ -367,3 +367,40 @@ def test_a_probe_that_must_be_reached_is_asked_for_by_name(
     assert command([*begin, "--faults=none", "--reach=met", "--reach=*"]) == 4
     assert "no probe '*' was ever true" in capsys.readouterr().err
     assert command([*begin, "--faults=none", "--jobs=2", "--reach=met"]) == 0
+
+
+# ---- Where a program failed, and what a program prints ------------------------------------
+
+DEEP = """
+def deep(of):
+    return of[7]
+
+async def fails(sim):
+    deep([])
+
+async def asserts(sim):
+    assert sim is None
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("fails", "IndexError: list index out of range\nat deep.py:3 deep"),
+        ("asserts", "AssertionError: assert sim is None\nat deep.py:9 asserts"),
+    ],
+)
+def test_every_text_has_the_line_where_a_program_failed(
+    name: str, told: str, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second one says nothing by itself: then the line tells what it is."""
+    Path("deep.py").write_text(DEEP)
+    for arguments in (
+        ["cancel", f"deep.py:{name}"],
+        ["explore", f"deep.py:{name}", "--seeds=1"],
+    ):
+        assert command(["sim", *arguments]) == (2 if "cancel" in arguments else 1)
+        shown = capsys.readouterr()
+        shown = shown.out + shown.err
+        lines = [it.strip() for it in shown.splitlines()]
+        assert told in "\n".join(lines), (arguments, shown)
