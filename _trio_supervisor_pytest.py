@@ -81,6 +81,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    given = {name: config.getoption(f"--sim-{name}") for name in OPTIONS}
+    if any(it is not None for it in given.values()):
+        plugin = _plugin()
+        if why := plugin.why_not(plugin.Options(**given)):
+            raise pytest.UsageError(why)
     config.addinivalue_line(
         "markers",
         "sim(seeds=20, policy='portfolio', faults=None, targets=None, limit=3600.0): run "

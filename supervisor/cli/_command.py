@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -32,6 +33,9 @@ def command(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        return 128 + signal.SIGINT
     return code if isinstance(code, int) else 0
 
 

@@ -14,8 +14,14 @@ import click
 from ._values import deadline, duration, option, refusing
 
 _program = click.argument("place", metavar="FILE:FUNCTION")
+
+
 _save = click.option(
-    "--save", "folder", metavar="DIRECTORY", help="Keep a tape of each finding there."
+    "--save",
+    "folder",
+    metavar="DIRECTORY",
+    help="Keep a tape of each finding there. Those that it has are tried first; while "
+    "one fails, nothing else is tried.",
 )
 _schedules = click.option(
     "--schedules",
@@ -34,8 +40,8 @@ _max_points = click.option(
 _limit = click.option(
     "--limit",
     metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
-    default=3600.0,
+    type=option(deadline),
+    default="3600",
     show_default=True,
     help="Virtual seconds after which a run is ended.",
 )
@@ -54,6 +60,16 @@ _pairs = click.option(
     show_default=True,
     help="How many runs get a second fault, drawn from all points.",
 )
+_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print what came of it as one JSON object."
+)
+_policy = click.option(
+    "--policy",
+    metavar="NAME",
+    default="portfolio",
+    show_default=True,
+    help="What makes schedules; exhaustive tries all, each once, without faults.",
+)
 _jobs = click.option(
     "--jobs",
     metavar="N",
@@ -64,22 +80,6 @@ _jobs = click.option(
 )
 
 
-_json = click.option(
-    "--json", "as_json", is_flag=True, help="Print what came of it as one JSON object."
-)
-_policy = click.option(
-    "--policy", metavar="NAME", default="portfolio", show_default=True
-)
-_jobs = click.option(
-    "--jobs",
-    metavar="N",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="In how many processes.",
-)
-
-
 def _faults(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     return click.option(
         "--faults",
@@ -87,6 +87,7 @@ def _faults(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         default=default,
         show_default=True,
         help="swarm, none, or kinds with a comma, as in cancel,'raise OSError',network.*",
+        callback=lambda _, __, kinds: None if kinds == "none" else kinds,
     )
 
 

@@ -7,7 +7,9 @@ import importlib.util
 import json
 import os
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, redirect_stdout
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -41,11 +43,13 @@ def read_program(place: str) -> Program:
     """Return the function of ``FILE:FUNCTION``.
 
     The file is run as a script would be, but is not ``__main__``. Raises ValueError for
-    what is none.
+    what is none, or cannot be run.
     """
     file, _, name = place.rpartition(":")
     path = Path(file)
-    if not file or not path.is_file():
+    if not file:
+        raise ValueError(f"{place!r} names no function: write FILE:FUNCTION")
+    if not path.is_file():
         raise ValueError(f"{place!r}: there is no file {file!r}; write FILE:FUNCTION")
     spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
     if spec is None or spec.loader is None:
@@ -53,23 +57,40 @@ def read_program(place: str) -> Program:
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     sys.path.insert(0, str(path.resolve().parent))
-    spec.loader.exec_module(module)
+    try:
+        with _apart():
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        text = "".join(traceback.format_exception_only(error)).strip()
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        if not isinstance(error, SyntaxError):  # It tells its line itself.
+            text = f"{text}, at {last.filename}:{last.lineno}"
+        raise ValueError(f"{place!r}: {file} cannot be imported: {text}") from error
     program: Any = getattr(module, name, None)
     if not callable(program):
         raise ValueError(f"{place!r}: {file} has no function {name!r}")
     return cast("Program", program)
 
 
+def _apart() -> AbstractContextManager[Any]:
+    """What a program prints goes to stderr: stdout has what the command prints."""
+    return redirect_stdout(sys.stderr)
+
+
 def read_error(name: str) -> type[BaseException]:
     """Return the class of an error: ``OSError``, ``trio.BrokenResourceError``.
 
-    Raises ValueError for what is none.
+    Raises ValueError for what is none, or cannot be made without arguments.
     """
     module, _, last = name.rpartition(".")
     holder = importlib.import_module(module or "builtins")
     found: Any = getattr(holder, last, None)
     if not (isinstance(found, type) and issubclass(found, BaseException)):
         raise ValueError(f"{name!r} is no error")
+    try:
+        found()
+    except TypeError as error:
+        raise ValueError(f"{name!r} cannot be raised: {error}") from error
     return found
 
 
@@ -85,7 +106,8 @@ def tell(
     The tapes that the folder has of this program are tried first.
     """
     try:
-        report = _kept(program, place, folder) or make()
+        with _apart():
+            report = _kept(program, place, folder) or make()
     except NotDeterministic as error:
         return _not_deterministic(error, as_json)
     except SimulationError as error:
@@ -150,8 +172,9 @@ def replay(
     """Run a program by a tape, or a file that has one, and return the exit code."""
     try:
         read = _read_tape(tape)
-        run = simulate(program, tape=read, limit=limit)
-        parting = compare(program, read, limit=limit) if diff else None
+        with _apart():
+            run = simulate(program, tape=read, limit=limit)
+            parting = compare(program, read, limit=limit) if diff else None
     except (SimulationError, ValueError) as error:
         print(error, file=sys.stderr)
         return USAGE
@@ -190,7 +213,8 @@ def trace(
 
     try:
         read = None if tape is None else _read_tape(tape)
-        run, trace = traced(program, seed=seed, policy="portfolio", tape=read)
+        with _apart():
+            run, trace = traced(program, seed=seed, policy="portfolio", tape=read)
         policy = "portfolio" if read is None else "that of the tape"
         about = manifest(seed=seed, policy=policy, tape=str(run.tape))
         text = trace.table() if format == "table" else trace.text(format, about)
@@ -245,8 +269,13 @@ def study(name: str, out: str, *, small: bool) -> int:
 
 
 def _read_tape(tape: str) -> Tape:
+    if not tape.strip():
+        raise ValueError("there is no tape: write its file, or its text")
     if os.path.isfile(tape):  # A long tape is a path that raises in `Path`.
-        return load(tape)
+        try:
+            return load(tape)
+        except ValueError as error:
+            raise ValueError(f"{tape}: {error}") from error
     try:
         return Tape.parse(tape)
     except ValueError as error:
@@ -261,6 +290,7 @@ def campaign(
     options: dict[str, Any],
 ) -> int:
     """Run a program until the time is over, and return the exit code."""
+    from ..simulation.campaign import Interrupted
     from ..simulation.campaign import campaign as spend
 
     def progress(text: str) -> None:
@@ -270,7 +300,11 @@ def campaign(
     try:
         if again := _kept(program, place, folder):
             return _report(again, as_json, place, folder)
-        spent = spend(program, name=place, tell=progress, **options)
+        with _apart():
+            spent = spend(program, name=place, tell=progress, **options)
+    except Interrupted as error:
+        _report(error.spent.campaign, as_json, place, folder, error.spent)
+        raise
     except NotDeterministic as error:
         return _not_deterministic(error, as_json)
     except SimulationError as error:
@@ -293,7 +327,8 @@ def doctor(program: Program | None, as_json: bool) -> int:
     """Look whether the simulator works here, and return the exit code."""
     from ..simulation.doctor import examine
 
-    checks = examine(program)
+    with _apart():
+        checks = examine(program)
     if as_json:
         _print_json({"checks": [_as_json(it) for it in checks]})
     for it in () if as_json else checks:

@@ -24,6 +24,8 @@ from ._search import sweeps
 from ._search.again import place_of, replay_line, shortest
 from ._search.corpus import load, save, try_corpus
 from ._search.report import Campaign, Failure, SimulationFailed, SweepReport, wrong_in
+from ._search.swarm import read_kinds
+from ._steering.policies import policy_of
 from ._steering.run import LIMIT, session
 from ._steering.simulate import Errors, Program, does_not_fit, replayed
 from ._steering.simulate import simulate as simulate
@@ -48,6 +50,33 @@ class Options:
     faults: str | None = None
     time: float | None = None
     jobs: int | None = None
+
+
+def why_not(options: Options) -> str:
+    """Return why these options cannot be meant; "" if they can."""
+    if options.seed is not None and options.seeds is not None:
+        return "--sim-seed is one seed, and --sim-seeds many: give one of them"
+    if options.seed is not None and options.seed < 0:
+        return f"--sim-seed {options.seed}: seeds are 0 and more"
+    try:
+        if options.policy != exploring.EXHAUSTIVE:
+            policy_of(options.policy)
+    except ValueError as error:
+        return f"--sim-policy {options.policy}: {error}"
+    try:
+        read_kinds(options.faults)
+    except ValueError as error:
+        return f"--sim-faults {options.faults}: {error}"
+    if options.replay is not None and not options.replay.strip():
+        return "--sim-replay names no tape"
+    try:
+        if options.replay is not None and os.path.isfile(options.replay):
+            load(options.replay)
+        elif options.replay is not None:
+            Tape.parse(options.replay)
+    except (OSError, ValueError, TapeDoesNotFit) as error:
+        return f"--sim-replay {options.replay}: {error}"
+    return ""
 
 
 class Asked:

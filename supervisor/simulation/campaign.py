@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 import attrs
 
 from ._public import publish as _publish
-from ._search.explore import Search, Tally, Tried, tries
+from ._search.explore import EXHAUSTIVE, Search, Tally, Tried, tries
 from ._search.jobs import PATIENCE, can_fork
 from ._search.report import Campaign, Failure
 from ._steering.policies import Policy
@@ -28,7 +28,7 @@ from ._steering.run import LIMIT
 from ._steering.simulate import Program
 from ._steering.tape import Tape
 
-__all__ = ["Spent", "campaign"]
+__all__ = ["Interrupted", "Spent", "campaign"]
 
 SCHEMA = 1
 """Of the log; its first line has it."""
@@ -80,8 +80,16 @@ class Spent:
         if self.bound is not None:
             lines.append(f"  less than {self.bound:.2g} of all runs fail (95 %)")
         if not self.complete:
-            lines.append("  the time was over before all runs were done")
+            lines.append("  it has ended before all runs were done")
         return "\n".join(lines)
+
+
+@attrs.define(slots=False, repr=False)
+class Interrupted(KeyboardInterrupt):
+    """A Ctrl+C in a campaign; nothing that it has found is lost."""
+
+    spent: Spent
+    """What came of it so far."""
 
 
 def campaign(
@@ -114,8 +122,10 @@ def campaign(
 
     The other arguments are those of `explore`. Raises NotDeterministic, NothingToStrike
     if the program has no point for any fault, and ValueError for a log of another
-    campaign.
+    campaign. A Ctrl+C is raised as `Interrupted`, which has what came of it so far.
     """
+    if policy == EXHAUSTIVE:
+        raise ValueError("a campaign ends by its time: exhaustive is for explore")
     if seconds <= 0:
         raise ValueError(f"seconds must be more than 0, not {seconds:g}")
     search = Search(program, policy, faults, targets, limit)
@@ -137,26 +147,30 @@ def campaign(
         numbers = _until(began + seconds, filterfalse(seen.__contains__, count()))
         silence = patience if can_fork() else None
         stream: Any = tries(search, numbers, jobs, silence) if wanted != 0 else ()
-        for tried in stream:
-            tally.add(tried)
-            write(_line(tried))
-            now = time.monotonic()
-            if tell is not None and now - told >= EVERY:
-                told = now
-                tell(f"{now - began:.0f} s: {tally.runs} runs, {tally.failed} failed")
-            if tally.runs - before == FIRST:
-                search.require_points(tally)
-            if wanted is not None and tally.runs - before >= wanted:
-                stream.close()
-                break
+
+        def spent() -> Spent:
+            seconds, done = time.monotonic() - began, tally.runs - before
+            complete = runs is None or tally.runs >= runs
+            return Spent(tally.campaign("campaign"), seconds, done, jobs, complete)
+
+        try:
+            for tried in stream:
+                tally.add(tried)
+                write(_line(tried))
+                now = time.monotonic()
+                if tell is not None and now - told >= EVERY:
+                    told = now
+                    runs_so_far = f"{tally.runs} runs, {tally.failed} failed"
+                    tell(f"{now - began:.0f} s: {runs_so_far}")
+                if tally.runs - before == FIRST:
+                    search.require_points(tally)
+                if wanted is not None and tally.runs - before >= wanted:
+                    stream.close()
+                    break
+        except KeyboardInterrupt as error:
+            raise Interrupted(spent()) from error
     search.require_points(tally)
-    return Spent(
-        campaign=tally.campaign("campaign"),
-        seconds=time.monotonic() - began,
-        runs=tally.runs - before,
-        jobs=jobs,
-        complete=runs is None or tally.runs >= runs,
-    )
+    return spent()
 
 
 def _until(deadline: float, numbers: Iterable[int]) -> Iterator[int]:

@@ -69,8 +69,19 @@ def _check(what: str, look: Callable[[], str]) -> Check:
         return Check(what, True, look())
     except NotDeterministic as error:
         return Check(what, False, str(error), deterministic=False)
-    except (SimulationError, AssertionError, OSError) as error:
+    except (
+        SimulationError,
+        AssertionError,
+        OSError,
+        subprocess.SubprocessError,
+    ) as error:
         return Check(what, False, f"{type(error).__name__}: {error}")
+
+
+def _require(ok: bool, why: Callable[[], str]) -> None:
+    """Do what an assert does, also where Python leaves those out."""
+    if not ok:
+        raise AssertionError(why())
 
 
 def _trio() -> str:
@@ -114,9 +125,8 @@ def digests() -> list[str]:
 
 def _equal() -> str:
     one, two = digests(), digests()
-    assert one == two, (
-        f"seed {[a == b for a, b in zip(one, two, strict=True)].index(False)}"
-    )
+    differ = [a == b for a, b in zip(one, two, strict=True)]
+    _require(one == two, lambda: f"seed {differ.index(False)}")
     return f"{SEEDS} seeds, {len(set(one))} of them different from each other"
 
 
@@ -124,7 +134,7 @@ def _elsewhere() -> str:
     code = "from supervisor.simulation import doctor; print(*doctor.digests())"
     environ = {
         **os.environ,
-        "PYTHONHASHSEED": "1" if sys.flags.hash_randomization else "2",
+        "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1",
     }
     environ["PYTHONPATH"] = os.pathsep.join(it for it in sys.path if it)
     done = subprocess.run(
@@ -135,8 +145,8 @@ def _elsewhere() -> str:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == digests(), "the digests are others"
+    _require(done.returncode == 0, lambda: done.stderr)
+    _require(done.stdout.split() == digests(), lambda: "the digests are others")
     return f"{SEEDS} seeds"
 
 
@@ -145,8 +155,8 @@ def _culprits() -> str:
         explore(_named("bad"), seeds=1)
     except NotDeterministic as error:
         found = ", ".join(error.culprits)
-        assert "the wall clock" in found, found
-        assert "chance (random)" in found, found
+        named = "the wall clock" in found and "chance (random)" in found
+        _require(named, lambda: found)
         return found
     raise AssertionError("two runs that read the clock were taken for equal")
 
@@ -154,9 +164,9 @@ def _culprits() -> str:
 def _found() -> str:
     program = _named("program")
     report = cancel_everywhere(program, check=False)
-    assert report.rows, "no row"
+    _require(bool(report.rows), lambda: "no row")
     run = simulate(program, tape=report.rows[0].tape)
-    assert run.findings, f"{report.rows[0].tape} finds nothing"
+    _require(bool(run.findings), lambda: f"{report.rows[0].tape} finds nothing")
     return f"{report.points} points, {run.findings[0].text}"
 
 

@@ -83,7 +83,7 @@ def explore(
     numbers = range(seeds) if isinstance(seeds, int) else seeds
     if numbers == range(0) or jobs < 1:
         raise ValueError(f"{seeds} seeds in {jobs} jobs prove nothing")
-    if policy == EXHAUSTIVE and (jobs > 1 or faults):
+    if policy == EXHAUSTIVE and (jobs > 1 or read_kinds(faults)):
         raise ValueError("exhaustive has one job, and no faults")
     search = Search(program, policy, faults, targets, limit)
     tally = Tally(program)

@@ -212,7 +212,8 @@ def policy_of(policy: Policy | str | None) -> Policy:
     if isinstance(policy, str):
         if policy not in NAMED:
             raise ValueError(
-                f"policy must be one of {', '.join(NAMED)}, not {policy!r}"
+                f"policy must be one of {', '.join(NAMED)}, or exhaustive for explore; "
+                f"not {policy!r}"
             )
         return NAMED[policy]
     if policy is None:

@@ -404,3 +404,105 @@ def test_every_text_has_the_line_where_a_program_failed(
         shown = shown.out + shown.err
         lines = [it.strip() for it in shown.splitlines()]
         assert told in "\n".join(lines), (arguments, shown)
+
+
+# ---- Mistakes in the call -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("import nope", "ModuleNotFoundError: No module named 'nope', at "),
+        ("async def p(sim:", "SyntaxError: "),
+        ("raise SystemExit(0)", "SystemExit: 0, at "),
+        ("1 / 0", "ZeroDivisionError: division by zero, at "),
+    ],
+)
+@pytest.mark.parametrize("name", ["cancel", "doctor", "trace", "campaign"])
+def test_a_file_that_cannot_be_imported_is_a_mistake_in_the_call(
+    source: str, told: str, name: str, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one that ends Python with success, which would look as if nothing were
+    wrong."""
+    Path("bad.py").write_text(source)
+    assert command(["sim", name, "bad.py:p"]) == 2
+    shown = capsys.readouterr()
+    assert "bad.py cannot be imported" in shown.err and told in shown.err
+    assert "Traceback" not in shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["raise", "{}:program", "--error", "trio.Cancelled"], "cannot be raised"),
+        (["raise", "{}:program", "--error", "UnicodeDecodeError"], "cannot be raised"),
+        (["cancel", "{}"], "names no function: write FILE:FUNCTION"),
+        (["replay", "{}:alone", ""], "there is no tape"),
+        (["trace", "{}:alone", "--tape", ""], "there is no tape"),
+        (["replay", "{}:alone", "lost.json"], "no file has that name"),
+        (["replay", "{}:alone", "cut.json"], "cut.json"),
+        (["explore", "{}:program", "--limit", "nan"], "'--limit'"),
+        (["explore", "{}:program", "--policy", "nope"], "or exhaustive for explore"),
+        (
+            ["campaign", "{}:program", "--policy=exhaustive"],
+            "exhaustive is for explore",
+        ),
+        (["explore", "{}:program", "--policy=exhaustive", "--jobs=2"], "one job"),
+    ],
+)
+def test_a_mistake_is_told_in_a_line(
+    arguments: list[str], told: str, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("cut.json").write_text('{"schema": ')
+    assert command(["sim", *(it.format(file) for it in arguments)]) == 2
+    shown = capsys.readouterr()
+    assert told in shown.err and not shown.out
+
+
+def test_all_schedules_of_a_program_can_be_tried(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for faults in ([], ["--faults=none"]):
+        arguments = [f"{file}:program", "--policy=exhaustive", "--seeds=9", *faults]
+        assert command(["sim", "explore", *arguments]) == 0
+        assert "up to" in capsys.readouterr().out
+
+
+def test_what_a_program_prints_is_not_in_what_a_command_prints(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("loud.py").write_text("print('here')\n" + LEAK + "    print('there')\n")
+    for arguments in (
+        ["cancel", "loud.py:changes", "--json"],
+        ["explore", "loud.py:changes", "--json"],
+        ["replay", "loud.py:changes", "round robin", "--json"],
+        ["campaign", "loud.py:changes", "--time=1s", "--runs=1", "--json"],
+        ["trace", "loud.py:changes"],
+        ["doctor", "loud.py:changes", "--json"],
+    ):
+        sys.modules.pop("loud", None)
+        command(["sim", *arguments])
+        shown = capsys.readouterr()
+        json.loads(shown.out)
+        assert "here" in shown.err and "there" in shown.err + "there" * (
+            "campaign" in arguments  # Its processes have a stderr of their own.
+        )
+
+
+def test_a_campaign_that_is_interrupted_tells_what_it_has_found(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from supervisor.simulation import campaign
+
+    def tries(*given: Any) -> Any:
+        stream: Any = real(*given)
+        yield next(stream)
+        stream.close()
+        raise KeyboardInterrupt
+
+    real = campaign.tries
+    monkeypatch.setattr(campaign, "tries", tries)
+    arguments = [f"{file}:alone", "--time=9s", "--faults=none"]
+    assert command(["sim", "campaign", *arguments]) == 130
+    shown = capsys.readouterr().out
+    assert shown.startswith("campaign: 1 runs, 1 different: nothing is wrong")

@@ -141,6 +141,26 @@ def test_options_say_which_schedules(tmp_path: Path) -> None:
         assert "invalid positive" in run(tmp_path, RACE, wrong)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--sim-policy nope", "ERROR: --sim-policy nope: policy must be one of"),
+        ("--sim-faults bogus", "ERROR: --sim-faults bogus: 'bogus' is no kind"),
+        ("--sim-seed -4", "ERROR: --sim-seed -4: seeds are 0 and more"),
+        ("--sim-seed 3 --sim-seeds 4", "ERROR: --sim-seed is one seed, and --sim-"),
+        ("--sim-replay cut.json", "ERROR: --sim-replay cut.json: "),
+        ("--sim-replay nonsense", "ERROR: --sim-replay nonsense: "),
+    ],
+)
+def test_an_option_that_nobody_can_mean_is_refused_at_the_start(
+    options: str, told: str, tmp_path: Path
+) -> None:
+    """Also where no test has the mark, which would look as if it were obeyed."""
+    (tmp_path / "cut.json").write_text("{")
+    shown = run(tmp_path, "def test_it(): pass", *options.split())
+    assert told in shown and "Traceback" not in shown and "passed" not in shown
+
+
 def test_all_schedules_of_few_deviations_have_one_process_and_no_faults(
     tmp_path: Path,
 ) -> None:
