@@ -80,6 +80,10 @@ _jobs = click.option(
 )
 
 
+def _kinds(_: object, __: object, kinds: str) -> str | None:
+    return None if kinds == "none" else kinds
+
+
 def _faults(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     return click.option(
         "--faults",
@@ -87,7 +91,7 @@ def _faults(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         default=default,
         show_default=True,
         help="swarm, none, or kinds with a comma, as in cancel,'raise OSError',network.*",
-        callback=lambda _, __, kinds: None if kinds == "none" else kinds,
+        callback=_kinds,
     )
 
 
