@@ -15,6 +15,7 @@ Of a log in a file, `check` says it, and ``trio-supervisor sim check``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
 
 import attrs
 
@@ -71,6 +72,10 @@ class Checkers:
         for judge in self._table.get(type(event), ()):
             judge(event, entry)
 
+    def end(self) -> None:
+        """Hear that there are no more entries."""
+        self._whole.end()
+
     def judged(self) -> Sequence[Judged]:
         """Return how much each checker has judged so far."""
         return [Judged(it.promise, it.title, it.judged) for it in self._all]
@@ -82,6 +87,7 @@ def check(entries: Iterable[Entry]) -> tuple[Sequence[Violation], Sequence[Judge
     checkers = Checkers(found.append)
     for entry in entries:
         checkers.see(entry)
+    checkers.end()
     return found, checkers.judged()
 
 
@@ -99,6 +105,17 @@ class _Watched(Log):
     def __init__(self, sim: Sim) -> None:
         self.checkers = Checkers(lambda it: sim.find(it.promise, str(it)))
         super().__init__(self.checkers.see, sim)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super().__exit__(exc_type, exc, traceback)
+        if self.failure is not None:
+            # Of a checker: from then on nothing was looked at.
+            raise self.failure from exc
 
 
 _publish(globals())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ...runtime import TaskStarted
 from ...tree import Event, Gap
 from .. import log
-from ..log import KINDS, Entry, RuntimeOpened, Supervised
+from ..log import KINDS, Entry, LogEnded, LogStarted, RuntimeOpened, Supervised
 from ._checker import Broken, Checker, Judge
 
 _SEEN = {it for it in KINDS.values() if it.__module__ == log.__name__}
@@ -23,6 +23,7 @@ class Whole(Checker):
     def __init__(self, broken: Broken) -> None:
         super().__init__(broken)
         self._last: Entry | None = None
+        self._is_recorded = False
         # What agents say has numbers, too, and is not in the log.
         self._has_agents = False
 
@@ -34,6 +35,10 @@ class Whole(Checker):
         self.judged += 1
         last, self._last = self._last, at
         if last is None:
+            self._is_recorded = isinstance(at.event, LogStarted)
+            if not self._is_recorded and at.event.seq > 1:
+                text = f"it begins with event {at.event.seq}: its beginning is missing"
+                self.breaks("the log", text, at.number)
             return
         if at.number != last.number + 1:
             text = f"line {at.number} follows line {last.number}"
@@ -45,6 +50,14 @@ class Whole(Checker):
             self.breaks("the log", "time goes back", last.number, at.number)
         if at.step is not None and last.step is not None and at.step < last.step:
             self.breaks("the log", "steps go back", last.number, at.number)
+
+    def end(self) -> None:
+        """Hear that there are no more entries."""
+        if self._last is None:
+            self.breaks("the log", "it is empty")
+        elif self._is_recorded and not isinstance(self._last.event, LogEnded):
+            text = "its end is missing: it was cut, or its program was killed"
+            self.breaks("the log", text, self._last.number)
 
     def _follows(self, event: Event, seq: int) -> bool:
         if type(event) in (RuntimeOpened, Supervised):

@@ -180,7 +180,17 @@ def before(
 
 
 FIRST = "s00000001"
-WRONG: dict[str, tuple[str, str, Callable[[Lines], None]]] = {
+
+
+def cut_in_front(lines: Lines) -> None:
+    del lines[:3]
+
+
+def cut_behind(lines: Lines) -> None:
+    del lines[-1]
+
+
+WRONG: dict[str, tuple[str, str, Callable[[Lines], object]]] = {
     "P1 a process is left": ("ends", "it was left behind", drop("ProcessGone")),
     "P1 a child is left": (
         "one_for_one",
@@ -259,6 +269,13 @@ WRONG: dict[str, tuple[str, str, Callable[[Lines], None]]] = {
         drop("RestartScheduled", child="brittle"),
     ),
     "log a line that is missing": ("ends", "follows line", drop("TaskProgress")),
+    "log an end that is missing": ("ends", "its end is missing", cut_behind),
+    "log a beginning that is missing": (
+        "ends",
+        "its beginning is missing",
+        cut_in_front,
+    ),
+    "log nothing": ("ends", "it is empty", lambda it: it.clear()),
 }
 
 
@@ -354,6 +371,21 @@ def test_a_broken_promise_is_a_finding_of_the_run() -> None:
     run = simulate(program)
     (found,) = [it for it in run.findings if it.kind == "P3"]
     assert "task s1: it ended twice" in found.text
+
+
+def test_a_checker_that_fails_is_no_clean_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From then on nothing would be looked at."""
+
+    def fails(*_: object) -> None:
+        raise KeyError("of the checker")
+
+    async def program(sim: Sim) -> None:
+        with watched(sim) as log:
+            log.add(TaskEnded, "s1", "completed", None, None, None)
+
+    monkeypatch.setattr(Checkers, "see", fails)
+    error = simulate(program).error
+    assert isinstance(error, KeyError)
 
 
 def test_the_log_is_in_the_digest_of_the_run() -> None:
