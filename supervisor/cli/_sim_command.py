@@ -388,8 +388,8 @@ def _swept(
         return tell(
             lambda: sweep(program, check=False, **options),
             program,
-            place,
             folder,
             as_json,
+            options["limit"],
         )
     raise AssertionError

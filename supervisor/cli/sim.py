@@ -26,9 +26,11 @@ from ..simulation import (
     Tape,
     compare,
     load,
+    owner,
     save,
     simulate,
     try_corpus,
+    wrong_in,
 )
 
 if TYPE_CHECKING:
@@ -97,9 +99,9 @@ def read_error(name: str) -> type[BaseException]:
 def tell(
     make: Callable[[], SweepReport | Campaign],
     program: Program,
-    place: str,
     folder: str | None,
     as_json: bool,
+    limit: float,
 ) -> int:
     """Print what was found, keep its tapes in a folder, and return the exit code.
 
@@ -107,13 +109,15 @@ def tell(
     """
     try:
         with _apart():
-            report = _kept(program, place, folder) or make()
+            again = _kept(program, folder, limit)
+            report = again or make()
     except NotDeterministic as error:
         return _not_deterministic(error, as_json)
     except SimulationError as error:
         print(error, file=sys.stderr)
         return USAGE
-    return _report(report, as_json, place, folder)
+    # What came from the folder is not kept again.
+    return _report(report, as_json, program, None if again else folder)
 
 
 def _not_deterministic(error: NotDeterministic, as_json: bool) -> int:
@@ -127,17 +131,17 @@ def _not_deterministic(error: NotDeterministic, as_json: bool) -> int:
 def _report(
     report: SweepReport | Campaign,
     as_json: bool,
-    place: str,
-    folder: str | None,
+    program: Program | None = None,
+    folder: str | None = None,
     whole: Spent | None = None,
 ) -> int:
     # A fault of a sweep that never struck is a fault of ours, and is told.
     wrong = _found(report) or (isinstance(report, SweepReport) and report.never_fired)
     tapes: list[str] = []
-    if folder is not None and _found(report):
+    if program is not None and folder is not None and _found(report):
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            tapes = save(report, folder, of=place)
+            tapes = save(report, folder, of=owner(program, folder))
         except OSError as error:  # What was found is told in any case.
             print(f"no tape is kept in {folder}: {error}", file=sys.stderr)
     if as_json:
@@ -156,11 +160,12 @@ def _found(report: SweepReport | Campaign) -> Sequence[Any]:
     return report.failures if isinstance(report, Campaign) else report.rows
 
 
-def _kept(program: Program, place: str, folder: str | None) -> Campaign | None:
+def _kept(program: Program, folder: str | None, limit: float) -> Campaign | None:
     """Run the program by its tapes in a folder; return what came of it if some fail."""
     if folder is None:
         return None
-    report, misfits = try_corpus(program, folder, place)
+    whose = owner(program, folder)
+    report, misfits = try_corpus(program, folder, whose, limit=limit)
     for misfit in misfits:
         print(misfit, file=sys.stderr)
     return report if report.failed else None
@@ -178,10 +183,7 @@ def replay(
     except (SimulationError, ValueError) as error:
         print(error, file=sys.stderr)
         return USAGE
-    wrong = run.error is not None or bool(run.findings)
-    found = [f"{it.kind}: {it.text}" for it in run.findings]
-    if run.error is not None:
-        found.append(f"{type(run.error).__name__}: {run.error}")
+    found = [it.text for it in wrong_in(run)]
     if as_json:
         data: dict[str, Any] = {
             "tape": str(run.tape),
@@ -194,15 +196,15 @@ def replay(
         if diff:
             data["parts"] = None if parting is None else _as_json(parting)
         _print_json(data)
-        return WRONG if wrong else CLEAN
+        return WRONG if found else CLEAN
     print(f"{read.words()}: {run.steps} steps, {run.seconds:g} virtual seconds")
     for line in found:
         print(f"  {line}")
     if parting is not None:
         print(parting.table())
     elif diff:
-        print("  no run near to it passes" if wrong else "  it passes")
-    return WRONG if wrong else CLEAN
+        print("  no run near to it passes" if found else "  it passes")
+    return WRONG if found else CLEAN
 
 
 def trace(
@@ -225,9 +227,10 @@ def trace(
     except (SimulationError, ValueError, OSError) as error:
         print(error, file=sys.stderr)
         return USAGE
-    if run.error is not None:
-        print(f"{type(run.error).__name__}: {run.error}", file=sys.stderr)
-    return CLEAN if run.error is None else WRONG
+    found = wrong_in(run)
+    for it in found:
+        print(it.text, file=sys.stderr)
+    return WRONG if found else CLEAN
 
 
 def draw(place: str, format: str) -> int:
@@ -298,12 +301,14 @@ def campaign(
 
     reach: Sequence[str] = options.pop("reach")
     try:
-        if again := _kept(program, place, folder):
-            return _report(again, as_json, place, folder)
+        with _apart():
+            again = _kept(program, folder, options["limit"])
+        if again:
+            return _report(again, as_json)
         with _apart():
             spent = spend(program, name=place, tell=progress, **options)
     except Interrupted as error:
-        _report(error.spent.campaign, as_json, place, folder, error.spent)
+        _report(error.spent.campaign, as_json, program, folder, error.spent)
         raise
     except NotDeterministic as error:
         return _not_deterministic(error, as_json)
@@ -311,7 +316,7 @@ def campaign(
         print(error, file=sys.stderr)
         return USAGE
     report = spent.campaign
-    code = _report(report, as_json, place, folder, spent)
+    code = _report(report, as_json, program, folder, spent)
     unmet = [it for it in reach if not _is_reached(report, it)]
     for name in unmet:
         print(f"no probe {name!r} was ever true", file=sys.stderr)

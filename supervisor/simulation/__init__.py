@@ -31,9 +31,17 @@ from ._errors import (
 )
 from ._public import publish as _publish
 from ._search.again import Parting, compare
-from ._search.corpus import load, replay, save, try_corpus
+from ._search.corpus import load, owner, replay, save, try_corpus
 from ._search.explore import explore
-from ._search.report import Campaign, Failure, Row, SimulationFailed, SweepReport
+from ._search.report import (
+    Campaign,
+    Failure,
+    Row,
+    SimulationFailed,
+    SweepReport,
+    Wrong,
+    wrong_in,
+)
 from ._search.sweeps import cancel_everywhere, fault_everywhere, raise_everywhere
 from ._steering.policies import (
     PCT,
@@ -79,16 +87,19 @@ __all__ = [
     "Tape",
     "TapeDoesNotFit",
     "UnsupportedTrio",
+    "Wrong",
     "cancel_everywhere",
     "compare",
     "explore",
     "fault_everywhere",
     "load",
+    "owner",
     "raise_everywhere",
     "replay",
     "save",
     "simulate",
     "try_corpus",
+    "wrong_in",
 ]
 
 _publish(globals())

@@ -31,12 +31,11 @@ import attrs
 import trio
 from trio.lowlevel import Task
 
-from ._errors import TapeDoesNotFit
 from ._public import publish
 from ._steering import loop
 from ._steering.policies import Policy, policy_of
 from ._steering.run import Driver, Entry, Run, session
-from ._steering.simulate import Program, does_not_fit, once, replayed
+from ._steering.simulate import Program, once, played
 from ._steering.tape import Tape
 
 Format = Literal["perfetto", "mermaid", "dot", "json", "csv"]
@@ -515,16 +514,11 @@ def traced(
         if kind not in ("spawn", "exit"):
             trace.mark(str(kind), *fields)
 
+    if tape is not None:
+        return played(program, tape, listen=listen), trace
     with session():
-        if tape is None:
-            pick = policy_of(policy).start(seed)
-            run, _ = once(program, pick, seed=seed, listen=listen, chance=True)
-        else:
-            read = Tape.parse(tape) if isinstance(tape, str) else tape
-            run, _ = replayed(program, read, listen=listen)
-            if misfit := does_not_fit(read, run):
-                raise TapeDoesNotFit(misfit)
-    return run, trace
+        pick = policy_of(policy).start(seed)
+        return once(program, pick, seed=seed, listen=listen, chance=True)[0], trace
 
 
 # ---- Trees --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from trio.lowlevel import Task
 from .._errors import Hang
 from .._steering import sites
 from .._steering.run import LIMIT, Driver, Run, session
-from .._steering.simulate import Errors, Program, replayed
+from .._steering.simulate import Errors, Program, is_given, replayed
 from .._steering.tape import Deviation, Tape
 from .._steering.targets import file_of
 from .report import wrong_in
@@ -29,15 +29,16 @@ def replay_line(program: Program, tape: Tape | str) -> str:
 
     A program with the attribute ``replayed_by`` says itself how its command begins.
     """
+    given = isinstance(tape, Tape) and is_given(tape)
     quoted = shlex.quote(str(tape))
     named: Any = program
     if begin := getattr(named, "replayed_by", ""):
         return f"{begin}{quoted}"
     file, name = file_of(program) or "", getattr(named, "__qualname__", "<>")
-    if os.path.isfile(file) and name.isidentifier():
+    if os.path.isfile(file) and name.isidentifier() and not given:
         place = shlex.quote(f"{shortest(file)}:{name}")
         return f"trio-supervisor sim replay {place} {quoted}"
-    return f'simulate(program, tape="{tape}")'
+    return f'simulate(program, tape="{tape}"{", error=..." if given else ""})'
 
 
 def shortest(file: str) -> str:

@@ -6,19 +6,20 @@ A file is JSON that anybody can read: the tape, what was wrong, and with which v
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from functools import partial
 from hashlib import blake2b
-from os import PathLike, fspath, getpid, listdir, path, replace
+from os import PathLike, fspath, getpid, listdir, path, replace, sep
 from typing import Any, cast
 
 import trio
 
 from .._errors import TapeDoesNotFit
-from .._steering.run import LIMIT, Run, session
-from .._steering.simulate import Errors, Program, does_not_fit, replayed
+from .._steering.run import LIMIT, Run
+from .._steering.simulate import Errors, Program, is_given, played
 from .._steering.tape import Tape
+from .._steering.targets import file_of, function_of
 from .again import place_of, replay_line
-from .report import Campaign, Failure, SweepReport, wrong_in
+from .report import ADDRESS, Campaign, Failure, SweepReport, wrong_in
 
 
 def save(
@@ -57,64 +58,91 @@ def save(
     return paths
 
 
+def owner(program: Program, folder: str | PathLike[str]) -> str:
+    """Return whose the tapes of a program are: its file, as it is seen from where the
+    folder is, and its name in it; with what a `partial` gives it."""
+    fn, given = function_of(program), ""
+    if isinstance(program, partial):
+        given = ADDRESS.sub("", f" {program.args!r} {program.keywords!r}")
+    name = getattr(fn, "__qualname__", type(fn).__qualname__)
+    return f"{file_from(file_of(program) or '', folder)}:{name}{given}"
+
+
+def file_from(file: str, folder: str | PathLike[str]) -> str:
+    """Return a file as it is seen from where a folder is."""
+    try:
+        file = path.relpath(file, path.dirname(path.abspath(folder)))
+    except ValueError:  # Another drive, or no file.
+        pass
+    return file.replace(sep, "/")
+
+
 def load(file: str | PathLike[str]) -> Tape:
     """Return the tape of a file that `save` has written.
 
-    Raises TapeDoesNotFit for one of another schema, and ValueError for what is none.
+    Raises TapeDoesNotFit for one of another schema, and ValueError for what is none;
+    both name the file.
     """
+    return _tape(file, _read(file))
+
+
+def _read(file: str | PathLike[str]) -> Any:
     import json
 
-    with open(file, encoding="utf-8") as opened:
-        data: Any = json.load(opened)
-    if not isinstance(data, dict):
-        raise ValueError(f"{fspath(file)} is no tape")
-    return Tape.from_json(cast("Mapping[str, Any]", data))
+    try:
+        with open(file, encoding="utf-8") as opened:
+            return json.load(opened)
+    except ValueError as error:
+        raise ValueError(f"{fspath(file)} is no tape: {error}") from error
 
 
-def replay(program: Program, file: str | PathLike[str], *, limit: float = LIMIT) -> Run:
-    """Run a program by a tape that `save` has written, and return what came of it.
+def _tape(file: str | PathLike[str], data: Any) -> Tape:
+    try:
+        return Tape.from_json(data)
+    except (ValueError, TapeDoesNotFit) as error:
+        raise type(error)(f"{fspath(file)}: {error}") from error
+
+
+def replay(
+    program: Program,
+    file: str | PathLike[str],
+    *,
+    limit: float = LIMIT,
+    error: Errors | None = None,
+) -> Run:
+    """Run a program by a tape that `save` has written, and return what came of it;
+    ``limit`` and ``error`` are those of `simulate`.
 
     It is mended if nothing is wrong in the run. Raises TapeDoesNotFit, which names the
     file, where the program has changed so much that this says nothing.
     """
-    return _again(program, file, limit, None)
+    return _again(program, file, load(file), limit, error)
 
 
 def _again(
-    program: Program, file: str | PathLike[str], limit: float, error: Errors | None
+    program: Program,
+    file: str | PathLike[str],
+    tape: Tape,
+    limit: float,
+    error: Errors | None,
 ) -> Run:
-    tape = load(file)
     try:
-        with session():
-            run, _ = replayed(program, tape, limit=limit, error=error)
-        if misfit := does_not_fit(tape, run):
-            raise TapeDoesNotFit(misfit)
-        return run
+        return played(program, tape, limit=limit, error=error)
     except TapeDoesNotFit as raised:
         raise TapeDoesNotFit(f"{fspath(file)}: {raised}") from raised
 
 
-def corpus(folder: str | PathLike[str], of: str) -> list[str]:
-    """Return the files of a folder that `save` has written for somebody, by name.
-
-    What is no tape, or cannot be read, is somebody else's.
-    """
-    import json
-
-    mine: list[str] = []
-    if not path.isdir(folder):
-        return mine
-    for name in sorted(listdir(folder)):
-        file = path.join(fspath(folder), name)
-        if name.endswith(".json"):
-            try:
-                with open(file, encoding="utf-8") as opened:
-                    data: Any = json.load(opened)
-            except (OSError, ValueError):
-                continue
-            if isinstance(data, dict) and cast("Any", data).get("of") == of:
-                mine.append(file)
-    return mine
+def failures_of(program: Program, run: Run, by: str = "") -> list[Failure]:
+    """Return what is wrong in a run that was replayed: one failure, or none."""
+    wrong = wrong_in(run)
+    if not wrong:
+        return []
+    text = "\n".join(
+        [*(it.text for it in wrong), *([f"(again, by {by})"] if by else [])]
+    )
+    place = wrong[0].place or place_of(program)
+    line = replay_line(program, run.tape)
+    return [Failure(run.tape.seed, text, run.tape, line, place=place)]
 
 
 def try_corpus(
@@ -126,34 +154,35 @@ def try_corpus(
     error: Errors | None = None,
 ) -> tuple[Campaign, list[str]]:
     """Run a program by each tape of a folder that is its; return what came of it, and
-    why some say nothing any more."""
+    which files say nothing any more or cannot be read, and why.
+
+    What is JSON and no tape of ``of`` is somebody else's.
+    """
     failures: list[Failure] = []
     misfits: list[str] = []
-    digests: set[str] = set()
-    files = corpus(folder, of)
-    for file in files:
+    digests: list[str] = []
+    names = sorted(listdir(folder)) if path.isdir(folder) else ()
+    for name in names:
+        file = path.join(fspath(folder), name)
         try:
-            run = _again(program, file, limit, error)
+            data = _read(file) if name.endswith(".json") else None
+            if not isinstance(data, dict) or cast("Any", data).get("of") != of:
+                continue
+            tape = _tape(file, data)
+            if error is None and is_given(tape):
+                continue  # The sweep that is given its error tries it.
+        except (OSError, ValueError, TapeDoesNotFit) as unread:
+            misfits.append(f"{unread}. Mend the file, or delete it")
+            continue
+        try:
+            run = _again(program, file, tape, limit, error)
         except TapeDoesNotFit as misfit:
             misfits.append(
-                f"{misfit}. Nothing is known of it any more: delete the file"
+                f"{misfit}. It was not tried: delete the file if that is to stay"
             )
             continue
-        digests.add(run.digest)
-        if wrong := wrong_in(run):
-            text = "\n".join([*(it.text for it in wrong), f"(again, by {file})"])
-            line, place = replay_line(program, run.tape), wrong[0].place
-            failures.append(
-                Failure(
-                    run.tape.seed,
-                    text,
-                    run.tape,
-                    line,
-                    place=place or place_of(program),
-                )
-            )
-    runs = len(files) - len(misfits)
-    report = Campaign(
-        runs, len(digests), failures, failed=len(failures), what="tapes kept"
-    )
+        digests.append(run.digest)
+        failures += failures_of(program, run, file)
+    runs, distinct = len(digests), len({*digests})
+    report = Campaign(runs, distinct, failures, failed=len(failures), what="tapes kept")
     return report, misfits

@@ -22,7 +22,7 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @attrs.frozen
@@ -236,7 +236,7 @@ def wrong_in(run: Run) -> list[Wrong]:
 def _wrong(error: BaseException) -> Wrong:
     name = type(error).__name__
     try:
-        text = _ADDRESS.sub("", str(error))
+        text = ADDRESS.sub("", str(error))
     except Exception as other:
         text = f"its text raises {type(other).__name__}"
     kind = name if isinstance(error, Stuck) else f"{name} {sites.raised_at(error)}"

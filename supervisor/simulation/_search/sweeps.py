@@ -16,7 +16,7 @@ from .._steering.points import moment
 from .._steering.policies import policy_of
 from .._steering.run import LIMIT, Run, scattered, session
 from .._steering.seams import BY_HAND, UNMET
-from .._steering.simulate import Errors, Program, once
+from .._steering.simulate import Errors, Program, name_of, once
 from .._steering.tape import ARRIVALS, Arrival, Fault, Tape
 from .._steering.targets import any_named, is_named, read_names
 from .again import parting_line, place_of, replay_line
@@ -118,8 +118,6 @@ def raise_everywhere(
     if "woken" in arrivals:
         raise ValueError("an operation that is done cannot fail: no arrival 'woken'")
     _require_arrivals(arrivals)
-    made = error()
-    name = f"{type(made).__module__}:{type(made).__qualname__}"
     sweep = _Sweep(
         program=program,
         kind="raise",
@@ -131,7 +129,7 @@ def raise_everywhere(
         pairs=pairs,
         jobs=jobs,
         error=error,
-        name=name,
+        name=name_of(error),
     )
     return sweep.done(check=check)
 

@@ -176,12 +176,14 @@ class Strike:
     def _fire(self, target: Target, after: str) -> None:
         driver, fault = self._driver, self._fault
         target.struck = sites.site(target.task)
+        place = sites.place(target.task)
         self.fired = attrs.evolve(
             fault,
             site=target.struck,
             after=after,
             step=last_step(driver, fault.arrival, after),
-            place=sites.place(target.task),
+            line=sites.text(place),
+            place=place,
         )
         driver.note("fault", str(fault), target.struck)
         if fault.kind == "cancel":

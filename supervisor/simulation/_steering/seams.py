@@ -119,7 +119,15 @@ class Seams:
             return way
         driver, site = self._driver, sites.caller()
         by = driver.name(trio.lowlevel.current_task())
-        fault = attrs.evolve(fault, site=site, after=by, step=driver.steps)
+        place = sites.place_here()
+        fault = attrs.evolve(
+            fault,
+            site=site,
+            after=by,
+            step=driver.steps,
+            line=sites.text(place),
+            place=place,
+        )
         self.fired.append(fault)
         driver.note("fault", str(fault), site)
         return fault.arrival

@@ -16,7 +16,7 @@ from .run import LIMIT, Driver, Run, session, steer
 from .seams import Seams
 from .sim import Sim
 from .tape import Fault, Tape
-from .targets import Targets, file_of
+from .targets import Targets, file_of, function_of
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def simulate(
     policy: Policy | str | None = None,
     tape: Tape | str | None = None,
     limit: float = LIMIT,
+    error: Errors | None = None,
 ) -> Run:
     """Run a program once, in virtual time and under one schedule, and return what came
     of it.
@@ -54,21 +55,40 @@ def simulate(
       tape: the schedule and the faults, in place of seed and policy.
       limit: virtual seconds after which the run is ended as a `Hang`. It is also
         ended after 100,000 steps, which are no argument.
+      error: what a tape raises, as `raise_everywhere` was given it; without it, or if
+        it makes errors of another class, the class that the tape names.
 
     What the program raises is not raised, but kept as the error of the run. A Ctrl+C
-    is raised. Raises UnsupportedTrio, NotAProgram, and TapeDoesNotFit for a tape whose fault needs
-    an error that cannot be made of its name.
+    is raised. Raises UnsupportedTrio, NotAProgram, SimulationError inside of ``trio.run``,
+    and TapeDoesNotFit for a tape that names what the program does not have, or an error that
+    cannot be made of its name.
     """
+    if tape is not None:
+        return played(program, tape, limit=limit, error=error)
+    with session():
+        pick = policy_of(policy).start(seed)
+        return once(program, pick, seed=seed, limit=limit, chance=True)[0]
+
+
+def played(
+    program: Program,
+    tape: Tape | str,
+    *,
+    limit: float = LIMIT,
+    error: Errors | None = None,
+    listen: Callable[[Driver], object] | None = None,
+) -> Run:
+    """Run a program by a tape, and return the run. Raises TapeDoesNotFit."""
     if isinstance(tape, str):
         tape = Tape.parse(tape)
-    if tape is not None and any(fault.kind == "crash" for fault in tape.faults):
+    if any(fault.kind == "crash" for fault in tape.faults):
         text = "the tape has a crash: supervisor.simulation.crash.crash plays it"
         raise TapeDoesNotFit(text)
+    asked = {it.error for it in tape.faults if it.kind == "raise"} - {""}
+    if error is not None and asked and asked != {name_of(error)}:
+        error = None  # It is the error of another sweep.
     with session():
-        if tape is None:
-            pick = policy_of(policy).start(seed)
-            return once(program, pick, seed=seed, limit=limit, chance=True)[0]
-        run, _ = replayed(program, tape, limit=limit)
+        run, _ = replayed(program, tape, limit=limit, error=error, listen=listen)
     if misfit := does_not_fit(tape, run):
         raise TapeDoesNotFit(misfit)
     return run
@@ -93,9 +113,33 @@ def does_not_fit(tape: Tape, run: Run) -> str:
         if asked.task and asked.task != made.task:
             return f"step {asked.step} was {asked.task}'s, and now it is {made.task}'s"
     for fault in tape.faults:
-        if fault not in run.faults:
+        struck = next((it for it in run.faults if it == fault), None)
+        if struck is None:
             return f"the program has no point at which to {fault}"
+        if moved(fault, struck):
+            return f"{fault} was at {where(fault)}, and now it is at {where(struck)}"
     return ""
+
+
+def moved(fault: Fault, struck: Fault) -> bool:
+    """Tell whether a fault strikes elsewhere than when its tape was made.
+
+    A line may have another number. It is another line if its function has another name,
+    or it has another text.
+    """
+    asked, found = _place(fault.site), _place(struck.site)
+    lines = fault.line != struck.line and bool(fault.line and struck.line)
+    return bool(fault.site) and (asked != found or lines)
+
+
+def _place(site: str) -> tuple[str, str]:
+    place, _, function = site.rpartition(" ")
+    return place.rpartition(":")[0], function
+
+
+def where(fault: Fault) -> str:
+    """Return where a fault strikes, with the text of the line if that is known."""
+    return f"{fault.site or 'no place'} ({fault.line})" if fault.line else fault.site
 
 
 def once(
@@ -131,7 +175,7 @@ def once(
 
         heard = listening(driver, seams, seed if chance else 0)
     strikes = {
-        it: Strike(driver, targets, it, error or _named(it))
+        it: Strike(driver, targets, it, error or _named(it, program))
         # The later ones hear of a moment before the first one changes it: as they were
         # counted.
         for it in reversed(faults)
@@ -213,11 +257,46 @@ def _called(program: Program) -> str:
     return f"the program {getattr(program, '__qualname__', repr(program))}"
 
 
-def _named(fault: Fault) -> Errors | None:
-    if fault.kind != "raise":
+GIVEN = "(...)"
+"""Behind the name of an error that only who has given it to a sweep can make."""
+
+
+def name_of(error: Errors) -> str:
+    """Return what an error is called in a tape: ``module:name``, and `GIVEN` unless the
+    class of that name is what makes it."""
+    made = type(error())
+    name = f"{made.__module__}:{made.__qualname__}"
+    return name if _class(name) is error else f"{name}{GIVEN}"
+
+
+def is_given(tape: Tape) -> bool:
+    """Tell whether a tape raises what only who has given it to a sweep can make."""
+    return any(it.error.endswith(GIVEN) for it in tape.faults)
+
+
+def _class(name: str, main: str = "__main__") -> object:
+    """Return what has a name; None if nothing has. ``main`` is the module of a program,
+    which may have run as a script when its tape was made."""
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(main if module == "__main__" else module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _named(fault: Fault, program: Program) -> Errors | None:
+    if fault.kind != "raise" or not fault.error:
         return None
-    module, _, name = fault.error.partition(":")
-    kind = getattr(sys.modules.get(module), name, None)
-    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-        raise TapeDoesNotFit(f"there is no error {fault.error!r} to raise")
-    return kind
+    kind = _class(fault.error, getattr(function_of(program), "__module__", ""))
+    why = "is one that a sweep was given"
+    if not fault.error.endswith(GIVEN):
+        why = f"cannot be made: there is no error {fault.error!r}"
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        try:
+            kind()
+            return kind
+        except Exception as raised:
+            why = f"cannot be made without arguments: {raised}"
+    begin = "simulate(program, tape=..., error=...)"
+    text = f"the error {fault.error!r} {why}. Say what makes it: {begin}"
+    raise TapeDoesNotFit(text)

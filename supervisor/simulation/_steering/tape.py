@@ -57,9 +57,10 @@ class Fault:
     ``crash``, the path."""
     step: int = attrs.field(default=-1, eq=False)
     """The number of that step."""
+    line: str = attrs.field(default="", eq=False, repr=False)
+    """The text of the innermost line there that is not a library's."""
     place: str = attrs.field(default="", eq=False, repr=False)
-    """The innermost line there that is not a library's, as ``/path/file.py:12``; not
-    kept in files."""
+    """That line, as ``/path/file.py:12``; not kept in files."""
 
     def __str__(self) -> str:
         what = f"{self.kind} {self.target} {self.arrival} {self.point}"
@@ -153,13 +154,16 @@ class Tape:
 
         Raises TapeDoesNotFit for another schema, and ValueError for what is no tape.
         """
-        if data.get("schema") != SCHEMA:
-            raise TapeDoesNotFit(
-                f"the tape has schema {data.get('schema')!r}; this version reads {SCHEMA}"
-            )
         try:
+            if data["schema"] != SCHEMA:
+                raise TapeDoesNotFit(
+                    f"the tape has schema {data['schema']!r}; this version reads {SCHEMA}"
+                )
             deviations = [Deviation(**it) for it in data["deviations"]]
             faults = [Fault(**it) for it in data["faults"]]
-            return cls(tuple(deviations), tuple(faults), data["seed"])
+            tape = cls(tuple(deviations), tuple(faults), data["seed"])
         except (KeyError, TypeError) as error:
-            raise ValueError(f"this is no tape: {error}") from error
+            raise ValueError(f"this is no tape: {error!r}") from error
+        if cls.parse(str(tape)) != tape:
+            raise ValueError(f"this is no tape: {tape!r}")
+        return tape

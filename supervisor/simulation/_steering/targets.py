@@ -75,10 +75,10 @@ class Targets:
         return self._wrap(fn, chosen=False)
 
     def _wrap(self, fn: Any, chosen: bool) -> Any:
-        name = getattr(_function(fn), "__name__", "call")
+        name = getattr(function_of(fn), "__name__", "call")
 
         # No async function, so that the number is that of the call, not of its start.
-        @wraps(_function(fn))
+        @wraps(function_of(fn))
         def target(*args: Any, **options: Any) -> Any:
             times = self._calls[name] = self._calls.get(name, 0) + 1
             full = name if times == 1 else f"{name}#{times}"
@@ -93,7 +93,7 @@ class Targets:
         if self.chosen and not chosen:
             return await fn(*args, **options)
         scope = trio.CancelScope()
-        given = (*args, *options.values(), getattr(_function(fn), "__self__", None))
+        given = (*args, *options.values(), getattr(function_of(fn), "__self__", None))
         task = trio.lowlevel.current_task()
         target = Target(name, task, scope, _nurseries(given), chosen)
         self.live[name] = target
@@ -136,7 +136,8 @@ def is_named(name: str, names: Sequence[str] | None) -> bool:
     return names is None or any(fnmatchcase(name, it) for it in names)
 
 
-def _function(fn: Any) -> Any:
+def function_of(fn: Any) -> Any:
+    """Return the function inside of partials."""
     while isinstance(fn, partial):
         fn = fn.func
     return fn
@@ -144,10 +145,10 @@ def _function(fn: Any) -> Any:
 
 def file_of(fn: Any) -> str | None:
     """Return the file in which a callable is written; None if it says none."""
-    fn = _function(fn)
+    fn = function_of(fn)
     while hasattr(fn, "__wrapped__"):
         fn = fn.__wrapped__
-    fn = getattr(_function(fn), "__func__", fn)
+    fn = getattr(function_of(fn), "__func__", fn)
     if not hasattr(fn, "__code__"):
         kind = cast("Any", type(fn))
         fn = getattr(kind, "__call__", fn)  # noqa: B004 (its code is wanted)

@@ -31,6 +31,15 @@ async def program(sim):
 async def alone(sim):
     await trio.sleep(1)
 
+async def bears(sim):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(alone, sim)
+
+async def leaves(sim):
+    lock = trio.Lock()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lock.acquire)
+
 NOW = []
 
 async def changes(sim):
@@ -69,10 +78,29 @@ def test_what_is_wrong_is_told_kept_and_replayed(
         assert "held: a Lock" in shown
     assert command(["sim", "replay", f"{file}:program", "round robin"]) == 0
     capsys.readouterr()
-    # What was kept is tried first.
+    # What was kept is tried first, and not written again.
+    before = [it.read_bytes() for it in tapes]
     assert command(["sim", "explore", f"{file}:program", "--save", "found"]) == 1
     assert capsys.readouterr().out.startswith(f"tapes kept: {len(tapes)} runs")
+    assert sorted((tmp_path / "found").iterdir()) == tapes
+    assert [it.read_bytes() for it in tapes] == before
+    again = ["sim", "explore", f"./{file}:program", "--save", f"{tmp_path}/found"]
+    assert command(again) == 1
+    assert capsys.readouterr().out.startswith(f"tapes kept: {len(tapes)} runs")
     assert command(["sim", "explore", f"{file}:alone", "--save", "found"]) == 0
+
+
+def test_a_replay_and_a_trace_judge_as_a_sweep_does(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["sim", "raise", f"{file}:bears"]) == 0
+    tape = "raise alone blocked 1 builtins:OSError"
+    assert command(["sim", "replay", f"{file}:bears", tape]) == 0
+    assert command(["sim", "trace", f"{file}:bears", "--tape", tape]) == 0
+    capsys.readouterr()
+    assert command(["sim", "explore", f"{file}:leaves", "--seeds=1"]) == 1
+    assert command(["sim", "trace", f"{file}:leaves"]) == 1
+    assert "held: a Lock" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import linecache
 import re
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -18,11 +21,15 @@ from supervisor.simulation import (
     Sim,
     Tape,
     TapeDoesNotFit,
+    cancel_everywhere,
     explore,
     load,
+    owner,
+    raise_everywhere,
     replay,
     save,
     simulate,
+    try_corpus,
 )
 from supervisor.simulation._search.shrink import shrink, size
 from supervisor.simulation._steering.run import session
@@ -220,3 +227,174 @@ def test_a_file_that_no_longer_fits_is_told(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(ValueError, match="no tape"):
         load(tmp_path / "list.json")
+
+
+# ---- Whether it still fits ---------------------------------------------------------------
+
+LEAK = """
+import trio
+
+async def leak(lock):
+    await lock.acquire()
+    await trio.sleep(1)
+    lock.release()
+
+async def program(sim):
+    lock = trio.Lock()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leak, lock)
+"""
+
+
+def written(tmp_path: Path, code: str) -> Any:
+    """Return the program of a file, which is written anew."""
+    file = tmp_path / "leak.py"
+    file.write_text(code)
+    linecache.checkcache()
+    found: dict[str, Any] = {"__name__": "leak"}
+    exec(compile(code, str(file), "exec"), found)
+    return found["program"]
+
+
+def test_a_fault_that_strikes_elsewhere_says_so_with_both_places(
+    tmp_path: Path,
+) -> None:
+    report = cancel_everywhere(
+        written(tmp_path, LEAK), arrivals=["blocked"], check=False
+    )
+    path = save(report, tmp_path)[0]
+    lower = written(tmp_path, f"import trio\n\n{LEAK}")
+    assert replay(lower, path).findings, "a line that has another number is the same"
+    one_more = LEAK.replace("    await lock", "    await trio.sleep(0)\n    await lock")
+    with pytest.raises(
+        TapeDoesNotFit,
+        match=re.escape(
+            f"{path}: cancel leak blocked 1 was at leak.py:5 leak (await lock.acquire()), "
+            "and now it is at leak.py:5 leak (await trio.sleep(0))"
+        ),
+    ):
+        replay(written(tmp_path, one_more), path)
+    renamed = LEAK.replace("await lock.acquire()", "await inner(lock)").replace(
+        "async def leak",
+        "async def inner(lock):\n    await lock.acquire()\n\nasync def leak",
+    )
+    with pytest.raises(TapeDoesNotFit, match=r"and now it is at leak.py:5 inner"):
+        replay(written(tmp_path, renamed), path)
+    # Its text says nothing of where it was.
+    assert simulate(written(tmp_path, renamed), tape=str(load(path))).faults
+
+
+# ---- Whose it is -------------------------------------------------------------------------
+
+
+def test_a_tape_is_its_programs_and_no_others(tmp_path: Path) -> None:
+    program = written(tmp_path, LEAK)
+    folder = tmp_path / "found"
+    folder.mkdir()
+    one, two = partial(program), partial(race)
+    names = [owner(it, folder) for it in (program, one, two, partial(race, more=1))]
+    assert names[0] == "leak.py:program"
+    assert len({*names}) == 4
+    assert owner(program, tmp_path) != names[0], "as it is seen from the folder"
+    save(cancel_everywhere(program, check=False), folder, of=names[0])
+    assert try_corpus(program, folder, names[0])[0].failed
+    report, misfits = try_corpus(race, folder, owner(race, folder))
+    assert (report.runs, misfits) == (0, [])
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_tried(
+    tmp_path: Path,
+) -> None:
+    program = written(tmp_path, LEAK)
+    paths = [
+        Path(it)
+        for it in save(cancel_everywhere(program, check=False), tmp_path, of="x")
+    ]
+    runs = try_corpus(program, tmp_path, "x")[0].runs
+    assert runs == len(paths) >= 2
+    text = paths[0].read_text()
+    data = json.loads(text)
+    broken = {
+        "merged.json": f"<<<<<<< ours\n{text}",
+        "seed.json": json.dumps({**data, "seed": None}),
+        "fields.json": json.dumps({it: data[it] for it in data if it != "faults"}),
+        "schema.json": json.dumps({**data, "schema": 99}),
+        "fault.json": text.replace('"blocked"', '"some times"'),
+    }
+    for name, content in broken.items():
+        (tmp_path / name).write_text(content)
+    (tmp_path / "others.json").write_text("[1]")
+    report, misfits = try_corpus(program, tmp_path, "x")
+    assert report.runs == runs
+    assert sorted(it.split(".json")[0] for it in misfits) == sorted(
+        str(tmp_path / it.removesuffix(".json")) for it in broken
+    )
+    with pytest.raises(ValueError, match=r"merged.json is no tape: Expecting value"):
+        replay(program, tmp_path / "merged.json")
+
+
+# ---- The errors of a tape ----------------------------------------------------------------
+
+
+class Outer:
+    class Inner(Exception):
+        pass
+
+
+class Needs(Exception):
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+
+
+async def bears_nothing(sim: Sim) -> None:
+    @sim.target
+    async def wait() -> None:
+        try:
+            await trio.sleep(1)
+        except Exception:
+            raise AssertionError("not so") from None
+
+    await wait()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            Outer.Inner,
+            "sim replay tests/supervisor/simulation/test_tape.py:bears_nothing",
+        ),
+        (
+            lambda: Needs("it"),
+            r'simulate\(program, tape=".* .*:Needs\(...\)", error=...\)',
+        ),
+        (lambda: OSError(9, "no"), r"OSError\(...\)"),
+        (type("Local", (Exception,), {}), r"Local\(...\)\", error"),
+    ],
+    ids="nested factory own local".split(),
+)
+def test_the_line_that_replays_an_error_works_or_says_what_is_needed(
+    error: Any, line: str, tmp_path: Path
+) -> None:
+    report = raise_everywhere(bears_nothing, error, arrivals=["blocked"], check=False)
+    (row,) = report.rows
+    assert re.search(line, row.replay)
+    assert simulate(bears_nothing, tape=str(row.tape), error=error).error is not None
+    (path,) = save(report, tmp_path, of="x")
+    assert replay(bears_nothing, path, error=error).error is not None
+    if line.endswith("nothing"):
+        assert simulate(bears_nothing, tape=str(row.tape)).error is not None
+        return
+    # Who is given another error leaves the tape to the sweep that is given this one.
+    assert try_corpus(bears_nothing, tmp_path, "x")[0].runs == 0
+    assert try_corpus(bears_nothing, tmp_path, "x", error=error)[0].failed == 1
+    with pytest.raises(TapeDoesNotFit, match=r"Say what makes it: simulate\(program, "):
+        simulate(bears_nothing, tape=row.tape)
+
+
+def test_an_error_that_needs_arguments_is_refused_as_a_tape() -> None:
+    text = f"raise wait blocked 1 {__name__}:Needs"
+    with pytest.raises(
+        TapeDoesNotFit, match=r"Needs' cannot be made without arguments"
+    ):
+        simulate(bears_nothing, tape=text)
