@@ -291,8 +291,9 @@ def test_a_tape_is_its_programs_and_no_others(tmp_path: Path) -> None:
     program = written(tmp_path, LEAK)
     folder = tmp_path / "found"
     folder.mkdir()
-    one, two = partial(program), partial(race)
-    names = [owner(it, folder) for it in (program, one, two, partial(race, more=1))]
+    own: Any = race
+    one, two = partial(program, 1), partial(own, more=1)
+    names = [owner(it, folder) for it in (program, one, own, two)]
     assert names[0] == "leak.py:program"
     assert len({*names}) == 4
     assert owner(program, tmp_path) != names[0], "as it is seen from the folder"
