@@ -34,6 +34,9 @@ OTHERS = ("trio", "anyio", "asyncio")
 REFUSED = pytest.StashKey[str]()
 """Why a test cannot be run under schedules."""
 
+ASKED = pytest.StashKey[Any]()
+"""The simulator as a test has it."""
+
 
 def _positive(kind: type) -> Any:
     def read(text: str) -> Any:
@@ -117,14 +120,19 @@ def _asked(item: Any) -> Any:
     name = item.nodeid.partition("::")[2]
     for shown in (f"[{part}]", f"-{part}", f"{part}-") if part else ():
         name = name.replace(shown, "")
-    return plugin.Asked(plugin.Options(**given), item.path, name, item.user_properties)
+    if ASKED not in item.stash:
+        options, properties = plugin.Options(**given), item.user_properties
+        outcomes = pytest.skip.Exception, pytest.xfail.Exception
+        make = functools.partial(plugin.Asked, outcomes=outcomes)
+        item.stash[ASKED] = make(options, item.path, name, properties)
+    return item.stash[ASKED]
 
 
 def _function(name: str) -> Any:
-    def fixture(request: pytest.FixtureRequest) -> Any:
-        if name == "simulate":
-            return _plugin().simulate
-        return _asked(request.node).function(name)
+    def fixture(request: pytest.FixtureRequest) -> Generator[Any]:
+        asked = _asked(request.node)
+        yield _plugin().simulate if name == "simulate" else asked.function(name)
+        asked.ends()
 
     fixture.__doc__ = (
         f"`supervisor.simulation.{name}`; what it finds is kept in ``.sim``."

@@ -6,7 +6,6 @@ The plugin that pytest loads is a module of its own beside the packages; see the
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import shlex
 import time
@@ -14,20 +13,27 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
 from ._errors import NothingToStrike, TapeDoesNotFit
 from ._search import explore as exploring
 from ._search import sweeps
-from ._search.again import place_of, replay_line, shortest
-from ._search.corpus import load, save, try_corpus
-from ._search.report import Campaign, Failure, SimulationFailed, SweepReport, wrong_in
+from ._search.again import shortest
+from ._search.corpus import failures_of, load, owner, save, try_corpus
+from ._search.report import (
+    Campaign,
+    Failure,
+    Row,
+    SimulationFailed,
+    SweepReport,
+    own_errors,
+)
 from ._search.swarm import read_kinds
 from ._steering.policies import policy_of
-from ._steering.run import LIMIT, session
-from ._steering.simulate import Errors, Program, does_not_fit, replayed
+from ._steering.run import LIMIT, SaidByTest
+from ._steering.simulate import Errors, Program, played
 from ._steering.simulate import simulate as simulate
 from ._steering.tape import Tape
 
@@ -83,11 +89,19 @@ class Asked:
     """The simulator as one test has it: what it finds is kept, and tried first."""
 
     def __init__(
-        self, options: Options, file: Path, name: str, properties: list[Any]
+        self,
+        options: Options,
+        file: Path,
+        name: str,
+        properties: list[Any],
+        outcomes: tuple[type[BaseException], ...],
     ) -> None:
         self._options = options
+        self._outcomes = outcomes  # By these a test says that it is to be skipped.
         self._folder = file.parent / FOLDER
         self._of = f"{file.name}::{name}"
+        self._replayed = False
+        self._misfits: list[TapeDoesNotFit] = []
         self._properties = properties
         node = shlex.quote(f"{Path(shortest(str(file))).as_posix()}::{name}")
         self._replayed_by = f"pytest {node} --sim-replay "
@@ -98,88 +112,140 @@ class Asked:
 
         @functools.wraps(fn)
         def asked(program: Program, *args: Any, **options: Any) -> Any:
-            if not options.get("check", True):
+            check = options.get("check", True)
+            if not check and self._options.replay is None:
                 return fn(program, *args, **options)
             exhaustive = options.get("policy") == exploring.EXHAUSTIVE
             if self._options.jobs is not None and not exhaustive:
                 options.setdefault("jobs", self._options.jobs)
             error = args[0] if args else options.get("error")
             limit = options.get("limit", LIMIT)
-            return self.check(
-                program, lambda it: fn(it, *args, **options), limit=limit, error=error
+            # Another test may not promise of the same program what this one does.
+            of = f"{self._of} {owner(program, self._folder)}"
+            return self._done(
+                program,
+                lambda it: fn(it, *args, **options),
+                of,
+                limit,
+                error,
+                sweep=name != "explore",
+                check=check,
             )
 
         return asked
 
-    def check(
+    def ends(self) -> None:
+        """Raise TapeDoesNotFit if the tape of the command line has fitted no program."""
+        if self._options.replay is not None and not self._replayed:
+            self._replayed = True  # It is told once.
+            text = "the test asks for no search that could replay the tape"
+            raise self._misfits[0] if self._misfits else TapeDoesNotFit(text)
+
+    def _done(
         self,
         program: Program,
         find: Callable[[Program], Any],
-        *,
-        limit: float = LIMIT,
+        of: str,
+        limit: float,
         error: Errors | None = None,
+        *,
         first: bool = True,
+        sweep: bool = False,
+        check: bool = True,
     ) -> Any:
         """Do a search for what is wrong in a program: after its tapes if it is the
         ``first``, or a replay instead of it all."""
         program = self._named(program)
-        if self._options.replay is not None:
-            return self._replay(program, self._options.replay, limit, error)
         try:
+            if self._options.replay is not None:
+                tape = self._options.replay
+                return self._replay(program, tape, limit, error, sweep, check)
             if first:
-                self._try_corpus(program, limit, error)
-            return find(program)
-        except SimulationFailed as failed:
-            self._keep(failed.report)
-            raise
+                self._try_corpus(program, of, limit, error)
+            try:
+                return find(program)
+            except SimulationFailed as failed:
+                self._keep(failed.report, of)
+                raise
+        except SaidByTest as said:
+            raise next(it for it in self._outcomes if it.__name__ == said.kind)(
+                said.reason
+            ) from None
 
     def _named(self, program: Program) -> Program:
-        if not inspect.isfunction(program):
-            return program
-
         @functools.wraps(program)
         async def named(sim: Any) -> Any:
-            return await program(sim)
+            try:
+                return await program(sim)
+            except self._outcomes as said:
+                raise _said(said) from None
+            except BaseExceptionGroup as group:
+                both: Any = group.split(self._outcomes)
+                first, others = both
+                while isinstance(first, BaseExceptionGroup):
+                    first = cast("Any", first).exceptions[0]
+                if first is None or others is not None:
+                    raise
+                raise _said(first) from None
 
         named.replayed_by = self._replayed_by  # type: ignore[attr-defined]
         return named
 
     def _replay(
-        self, program: Program, tape: str, limit: float, error: Errors | None
-    ) -> None:
+        self,
+        program: Program,
+        tape: str,
+        limit: float,
+        error: Errors | None,
+        sweep: bool,
+        check: bool,
+    ) -> SweepReport | Campaign:
         if not tape.strip():
             raise ValueError("--sim-replay names no tape")
         read = load(tape) if os.path.isfile(tape) else Tape.parse(tape)
-        with session():
-            run, _ = replayed(program, read, limit=limit, error=error)
-        if misfit := does_not_fit(read, run):
-            raise TapeDoesNotFit(misfit)
-        wrong = wrong_in(run)
-        if wrong and run.error is not None:
-            raise run.error
-        if wrong:
-            text = "\n".join(it.text for it in wrong)
-            line = replay_line(program, run.tape)
-            found = Failure(read.seed, text, run.tape, line, place=place_of(program))
-            raise SimulationFailed(Campaign(1, 1, [found], failed=1, what="replay"))
+        found: list[Failure] = []
+        try:
+            run = played(program, read, limit=limit, error=error)
+        except TapeDoesNotFit as misfit:
+            self._misfits.append(misfit)  # Another program of the test may fit it.
+        else:
+            self._replayed = True
+            if check and run.error is not None and own_errors(run.error, run.thrown):
+                raise run.error
+            found = failures_of(program, run)
+        report: SweepReport | Campaign = Campaign(
+            1, 1, found, failed=len(found), what="replay"
+        )
+        if check and found:
+            raise SimulationFailed(report)
+        if sweep:
+            rows = [
+                Row("", "", "", it.error, 1, it.tape, it.replay, place=it.place)
+                for it in found
+            ]
+            report = SweepReport("replay", rows, 1, 1, skipped=0, never_fired=[])
+        return report
 
-    def _try_corpus(self, program: Program, limit: float, error: Errors | None) -> None:
+    def _try_corpus(
+        self, program: Program, of: str, limit: float, error: Errors | None
+    ) -> None:
         report, misfits = try_corpus(
-            program, self._folder, self._of, limit=limit, error=error
+            program, self._folder, of, limit=limit, error=error
         )
         for misfit in misfits:
             warnings.warn(SimulationWarning(misfit), stacklevel=2)
         if report.failed:
+            self._tell(report.failures)
             raise SimulationFailed(report)
 
-    def _keep(self, report: SweepReport | Campaign) -> None:
-        found: Sequence[Any] = (
-            report.failures if isinstance(report, Campaign) else report.rows
-        )
+    def _tell(self, found: Sequence[Row | Failure]) -> None:
         self._properties += [("sim_replay", it.replay) for it in found]
+
+    def _keep(self, report: SweepReport | Campaign, of: str) -> None:
+        self._tell(report.failures if isinstance(report, Campaign) else report.rows)
         try:
             self._folder.mkdir(exist_ok=True)
-            save(report, self._folder, of=self._of)
+            save(report, self._folder, of=of)
         except OSError as error:
             text = f"the tapes of {self._of} cannot be kept: {error}"
             warnings.warn(SimulationWarning(text), stacklevel=2)
@@ -229,7 +295,8 @@ class Asked:
                 text = f"--sim-faults has no effect on {self._of}, or not all: {error}"
                 warnings.warn(SimulationWarning(text), stacklevel=2)
 
-        self.check(program, find, limit=limit, first=number == 0)
+        self._done(program, find, self._of, limit, first=number == 0)
+        self.ends()
 
     def _seeds(self, marked: int | Sequence[int]) -> Any:
         asked = self._options
@@ -247,3 +314,7 @@ def _until(deadline: float, seeds: Any) -> Iterator[int]:
         if seed and time.monotonic() >= deadline:
             return
         yield seed
+
+
+def _said(error: BaseException) -> SaidByTest:
+    return SaidByTest(type(error).__name__, str(error))

@@ -23,7 +23,7 @@ import attrs
 import trio
 from trio.lowlevel import Task
 
-from .._errors import Deadlock, Hang, Stuck
+from .._errors import Deadlock, Hang, SimulationError, Stuck
 from . import loop, patches, sites
 from .checks import require_number
 from .policies import Pick
@@ -393,7 +393,7 @@ def steer(
 ) -> tuple[Value | None, BaseException | None]:
     """Run a program to its end, inside of `session`; return its value and its error.
 
-    A Ctrl+C that nobody has put in is raised.
+    A Ctrl+C that nobody has put in is raised, and so is `SaidByTest`.
     """
     value: Value | None = None
 
@@ -409,6 +409,8 @@ def steer(
     except loop.Abandoned:
         pass  # Its traceback has all tasks, so they go only after this block.
     except BaseException as raised:  # noqa: ASYNC103 (trio has ended: nobody waits)
+        if isinstance(raised, SaidByTest):
+            raise
         if not any(isinstance(it, KeyboardInterrupt) for it in driver.thrown):
             pressed = _ctrl_c(raised)
             if pressed is not None:
@@ -431,6 +433,14 @@ def _ctrl_c(error: BaseException) -> BaseException | None:
         inside: Sequence[BaseException] = cast("Any", error).exceptions
         return next(filter(None, map(_ctrl_c, inside)), None)
     return error if isinstance(error, KeyboardInterrupt) else None
+
+
+class SaidByTest(BaseException):
+    """Ends the whole search that it is raised in: a test is to be skipped, or may fail."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(kind, reason)
+        self.kind, self.reason = kind, reason
 
 
 # ---- What is the same for all runs -------------------------------------------------------
@@ -459,8 +469,12 @@ def session() -> Generator[None]:
     """Make this process ready for runs: the scheduler is taken, and the collector is
     off and looks at nothing that was there before.
 
-    A second session inside of one has no effect.
+    A second session inside of one has no effect. Raises SimulationError inside of a run
+    of trio, which can have no other one in it.
     """
+    if trio.lowlevel.in_trio_run():
+        text = "the simulator has runs of its own: call it outside of trio.run"
+        raise SimulationError(f"{text}, in a function that is not async")
     if loop.is_steering():
         yield
         return

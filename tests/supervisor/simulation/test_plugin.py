@@ -209,7 +209,7 @@ def test_what_was_found_is_kept_and_tried_first(tmp_path: Path) -> None:
     count = len(kept(tmp_path))
     assert {json.loads(it.read_text())["of"] for it in kept(tmp_path)} == {
         "test_it.py::test_order",
-        "test_it.py::test_lock",
+        "test_it.py::test_lock test_it.py:program",
     }
     shown = run(tmp_path, RACE, "--sim-seed", "0")
     assert "tapes kept: 1 runs, 1 different: 1 failed" in shown
@@ -231,6 +231,89 @@ def test_a_tape_that_no_longer_fits_says_so(tmp_path: Path) -> None:
     assert "2 passed, 1 warning" in shown or "2 passed, 2 warnings" in shown
     assert f"SimulationWarning: {kept(tmp_path)[0]}: " in shown
     assert "delete the file" in shown
+
+
+def test_each_program_of_a_test_has_its_own_tapes(tmp_path: Path) -> None:
+    """They are not written again, and a replay finds whose tape it is."""
+    two = """
+from functools import partial
+
+async def other(sim, seconds):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep, seconds)
+        nursery.start_soon(leak, trio.Lock())
+
+def test_two(cancel_everywhere, explore):
+    report = explore(other_one, seeds=2)
+    assert report.runs in (1, 2)
+    cancel_everywhere(program)
+
+other_one = partial(other, seconds=5)
+
+def test_partial(cancel_everywhere):
+    assert cancel_everywhere(other_one, check=True).points
+"""
+    code = LEAK + two
+    shown = run(tmp_path, code, "-k", "two or partial")
+    assert "2 failed" in shown
+    assert "replay: pytest test_it.py::test_partial --sim-replay 'cancel leak" in shown
+    tapes = {it: it.read_bytes() for it in kept(tmp_path)}
+    assert {json.loads(it)["of"] for it in tapes.values()} == {
+        "test_it.py::test_two test_it.py:program",
+        "test_it.py::test_partial test_it.py:other () {'seconds': 5}",
+    }
+    (tmp_path / ".sim" / "merged.json").write_text("<<<<<<< ours")
+    shown = run(tmp_path, code, "-k", "two or partial")
+    assert "tapes kept: " in shown and "2 failed" in shown
+    assert "merged.json is no tape: Expecting value" in shown
+    assert "It was not tried" not in shown
+    (tmp_path / ".sim" / "merged.json").unlink()
+    assert {it: it.read_bytes() for it in kept(tmp_path)} == tapes
+    replayed = ["-k", "two", "--sim-replay"]
+    assert "1 failed" in run(tmp_path, code, *replayed, "cancel leak blocked 1")
+    assert "1 passed" in run(tmp_path, code, *replayed, "round robin")
+    shown = run(tmp_path, code, *replayed, "cancel nobody blocked 1")
+    assert "TapeDoesNotFit: the program has no point at which to cancel nobody" in shown
+    shown = run(tmp_path, code, "-k", "others", "--sim-replay", "cancel leak blocked 1")
+    assert "1 failed" in shown and "held: a Lock is held by leak" in shown
+
+
+def test_a_test_may_skip_itself_in_a_run(tmp_path: Path) -> None:
+    code = """
+import pytest
+import trio
+
+async def program(sim):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(skips)
+
+async def skips():
+    pytest.skip("not here")
+
+@pytest.mark.sim
+async def test_marked():
+    await skips()
+
+@pytest.mark.sim
+async def test_nested(sim):
+    await program(sim)
+
+@pytest.mark.sim
+async def test_xfails():
+    pytest.xfail("not yet")
+
+@pytest.mark.sim
+async def test_fails():
+    pytest.fail("not so")
+
+def test_sweep(cancel_everywhere):
+    cancel_everywhere(program)
+"""
+    shown = run(tmp_path, code, "-rs")
+    assert "1 failed, 3 skipped, 1 xfailed" in shown
+    assert ": not here" in shown
+    shown = run(tmp_path, code, "--sim-jobs", "2")
+    assert "1 failed, 3 skipped, 1 xfailed" in shown
 
 
 def test_a_folder_that_nobody_may_write_is_told(tmp_path: Path) -> None:

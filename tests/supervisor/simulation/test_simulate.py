@@ -26,7 +26,9 @@ from supervisor.simulation import (
     Hang,
     NotDeterministic,
     Sim,
+    SimulationError,
     SimulationFailed,
+    cancel_everywhere,
     explore,
     simulate,
 )
@@ -355,3 +357,23 @@ def test_a_profiler_does_not_disturb_a_session() -> None:
     finally:
         profile.disable()
     assert report.runs == 19
+
+
+def test_a_search_inside_of_a_run_of_trio_is_refused() -> None:
+    async def program(sim: Sim) -> None:
+        await trio.sleep(1)
+
+    async def nested(sim: Sim) -> None:
+        simulate(program)
+
+    async def searches() -> None:
+        for search in (
+            cancel_everywhere,
+            simulate,
+            lambda it: explore(it, seeds=2),
+        ):
+            with pytest.raises(SimulationError, match=r"call it outside of trio.run"):
+                search(program)
+
+    trio.run(searches)
+    assert isinstance(simulate(nested).error, SimulationError)
