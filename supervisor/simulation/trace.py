@@ -436,7 +436,7 @@ class Trace(trio.abc.Instrument):
         return {
             "traceEvents": events,
             "displayTimeUnit": "ms",
-            "otherData": dict(about or manifest()),
+            "otherData": dict(manifest() if about is None else about),
         }
 
     def _micro(self, at: int) -> float:
@@ -462,7 +462,8 @@ class Trace(trio.abc.Instrument):
         if format == "json":
             return json.dumps(tree(self.nodes()), indent=1)
         if format == "csv":
-            return csv_text([{**self.row(), **(about or manifest())}])
+            more = manifest() if about is None else about
+            return csv_text([{**self.row(), **more}])
         raise ValueError(f"formats are {', '.join(FORMATS)}; not {format!r}")
 
     def save(
