@@ -901,15 +901,17 @@ def sweep(
     **options: Any,
 ) -> SweepReport | None:
     """Strike an operation in a scenario; None if it has no point of that kind."""
-    targets = [name, f"{name}#*"]
-    try:
-        if kind == "fault":
-            return fault_everywhere(scenario, check=False, **options)
-        if kind == "cancel":
-            return cancel_everywhere(scenario, targets=targets, check=False, **options)
-        error = {"OSError": Struck, "KeyboardInterrupt": KeyboardInterrupt}[kind]
-        return raise_everywhere(
-            scenario, error, targets=targets, check=False, **options
-        )
-    except NothingToStrike:
-        return None
+    # Each name that is asked for has to be that of a target.
+    several = [None] if name == "*" else [[name, f"{name}#*"], [name]]
+    for targets in several:
+        try:
+            if kind == "fault":
+                return fault_everywhere(scenario, check=False, **options)
+            options |= {"targets": targets, "check": False}
+            if kind == "cancel":
+                return cancel_everywhere(scenario, **options)
+            error = {"OSError": Struck, "KeyboardInterrupt": KeyboardInterrupt}[kind]
+            return raise_everywhere(scenario, error, **options)
+        except NothingToStrike:
+            continue
+    return None
