@@ -207,7 +207,7 @@ class Agents:
             task.agent_host = None
             task.waiting = None
             self.approvals.close(task.task_id, "the run of the agent has ended")
-            log, task.transcript, task.heard = task.transcript, None, log.heard
+            task.transcript, task.heard = None, log.heard
             log.close()
 
     def _hooks_of(self, task: AgentTask) -> Hooks:
