@@ -46,9 +46,11 @@ from ._search.sweeps import cancel_everywhere, fault_everywhere, raise_everywher
 from ._steering.policies import (
     PCT,
     Batch,
+    Exhaustive,
     OneStep,
     Policy,
     Portfolio,
+    Replay,
     RoundRobin,
     Sparse,
 )
@@ -63,6 +65,7 @@ __all__ = [
     "Campaign",
     "Deadlock",
     "Deviation",
+    "Exhaustive",
     "Failure",
     "Fault",
     "Finding",
@@ -75,6 +78,7 @@ __all__ = [
     "Policy",
     "Portfolio",
     "ProgramFailed",
+    "Replay",
     "RoundRobin",
     "Row",
     "Run",

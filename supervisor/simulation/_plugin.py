@@ -31,7 +31,7 @@ from ._search.report import (
     own_errors,
 )
 from ._search.swarm import read_kinds
-from ._steering.policies import policy_of
+from ._steering.policies import EXHAUSTIVE, exhaustive_of, policy_of
 from ._steering.run import LIMIT, SaidByTest
 from ._steering.simulate import Errors, Program, played
 from ._steering.simulate import simulate as simulate
@@ -65,7 +65,7 @@ def why_not(options: Options) -> str:
     if options.seed is not None and options.seed < 0:
         return f"--sim-seed {options.seed}: seeds are 0 and more"
     try:
-        if options.policy != exploring.EXHAUSTIVE:
+        if options.policy != EXHAUSTIVE:
             policy_of(options.policy)
     except ValueError as error:
         return f"--sim-policy {options.policy}: {error}"
@@ -115,7 +115,7 @@ class Asked:
             check = options.get("check", True)
             if not check and self._options.replay is None:
                 return fn(program, *args, **options)
-            exhaustive = options.get("policy") == exploring.EXHAUSTIVE
+            exhaustive = exhaustive_of(options.get("policy", ""))
             if self._options.jobs is not None and not exhaustive:
                 options.setdefault("jobs", self._options.jobs)
             error = args[0] if args else options.get("error")
@@ -277,7 +277,7 @@ class Asked:
         }
         seeds = self._seeds(marked.get("seeds", 20))
         number, parts = part
-        if options["policy"] == exploring.EXHAUSTIVE:
+        if exhaustive_of(options["policy"]):
             # One process goes through all schedules, and faults are by chance.
             options |= {"jobs": 1, "faults": None}
             if number:

@@ -20,10 +20,10 @@ from typing import IO, Any, cast
 import attrs
 
 from ._public import publish as _publish
-from ._search.explore import EXHAUSTIVE, Search, Tally, Tried, tries
+from ._search.explore import Search, Tally, Tried, tries
 from ._search.jobs import PATIENCE, can_fork
 from ._search.report import Campaign, Failure
-from ._steering.policies import Policy
+from ._steering.policies import Policy, exhaustive_of
 from ._steering.run import LIMIT
 from ._steering.simulate import Program
 from ._steering.tape import Tape
@@ -124,7 +124,7 @@ def campaign(
     if the program has no point for any fault, and ValueError for a log of another
     campaign. A Ctrl+C is raised as `Interrupted`, which has what came of it so far.
     """
-    if policy == EXHAUSTIVE:
+    if exhaustive_of(policy):
         raise ValueError("a campaign ends by its time: exhaustive is for explore")
     if seconds <= 0:
         raise ValueError(f"seconds must be more than 0, not {seconds:g}")

@@ -12,14 +12,21 @@ from typing import TYPE_CHECKING, NoReturn
 import attrs
 
 from .._errors import Hang, NotDeterministic, NothingToStrike
-from .._steering.policies import Pick, Policy, Replay, policy_of
+from .._steering.policies import (
+    Exhaustive,
+    Pick,
+    Policy,
+    Replay,
+    exhaustive_of,
+    policy_of,
+)
 from .._steering.run import LIMIT, Run, scattered, session
 from .._steering.simulate import PROBES, Errors, Program, once, replayed
 from .._steering.tape import Fault, Tape
 from .._steering.targets import is_named, read_names
 from .again import parting_line, place_of, replay_line
 from .report import Campaign, Failure, SimulationFailed, wrong_in
-from .shrink import BUDGET, shrink, size
+from .shrink import BUDGET, shrink
 from .swarm import COUNT, drawn, kind_of, read_kinds, unmet
 
 if TYPE_CHECKING:
@@ -43,15 +50,12 @@ WIDE = 100_000
 LOOKED = 3
 """In so many runs is looked for points, where the others were another process's."""
 
-EXHAUSTIVE = "exhaustive"
-"""The policy by which no schedule is tried twice, and none is left out."""
-
 
 def explore(
     program: Program,
     *,
     seeds: int | Iterable[int],
-    policy: Policy | str = "portfolio",
+    policy: Policy | Exhaustive | str = "portfolio",
     faults: str | Iterable[str] | None = None,
     targets: str | Iterable[str] | None = None,
     jobs: int = 1,
@@ -64,8 +68,8 @@ def explore(
       program: an async function that gets a `Sim`.
       seeds: the seeds, or how many, from 0 on. Seed 0 is round robin.
       policy: what makes schedules of them, by its name or as an object. By
-        ``"exhaustive"`` no schedule is tried twice: first round robin, then all with
-        one deviation from it, then all with two, and so on, as many as ``seeds`` says.
+        ``"exhaustive"``, or `Exhaustive`, no schedule is tried twice, and there are at
+        most as many runs as ``seeds`` says.
       faults: with ``"swarm"`` the program is run once more under each schedule, with up
         to three faults of some kinds: each seed has a few kinds by chance. Or the kinds
         to draw from, with ``*``: ``cancel``, ``"cancel late"``, ``raise``, ``"raise
@@ -83,7 +87,7 @@ def explore(
     numbers = range(seeds) if isinstance(seeds, int) else seeds
     if numbers == range(0) or jobs < 1:
         raise ValueError(f"{seeds} seeds in {jobs} jobs prove nothing")
-    if policy == EXHAUSTIVE and (jobs > 1 or read_kinds(faults)):
+    if exhaustive_of(policy) and (jobs > 1 or read_kinds(faults)):
         raise ValueError("exhaustive has one job, and no faults")
     search = Search(program, policy, faults, targets, limit)
     tally = Tally(program)
@@ -157,7 +161,8 @@ class Tally:
             self.failed += 1
         if tried.failure is not None:
             before = self.first.get(tried.kind)
-            if before is None or size(tried.failure.tape) < size(before.tape):
+            # Processes come in any order, and are to find what one alone does.
+            if before is None or tried.seed < before.seed:
                 self.first[tried.kind] = tried.failure
 
     def campaign(self, what: str = "explore") -> Campaign:
@@ -165,7 +170,7 @@ class Tally:
         return Campaign(
             runs=self.runs,
             distinct=len(self.digests),
-            failures=list(self.first.values())[:KINDS],
+            failures=sorted(self.first.values(), key=lambda it: it.seed)[:KINDS],
             failed=self.failed,
             complete=self.complete,
             faults=dict(sorted(self.struck.items())),
@@ -182,7 +187,7 @@ def tries(
     patience: float | None = None,
 ) -> Iterator[Tried]:
     """Run a program under the schedules of seeds, in one process or in several."""
-    if search.policy == EXHAUSTIVE:
+    if search.exhaustive is not None:
         with session():
             yield from search.all(iter(numbers))
         return
@@ -219,18 +224,18 @@ class Search:
     def __init__(
         self,
         program: Program,
-        policy: Policy | str,
+        policy: Policy | Exhaustive | str,
         faults: str | Iterable[str] | None = None,
         targets: str | Iterable[str] | None = None,
         limit: float = LIMIT,
     ) -> None:
-        self.policy = policy
+        self.exhaustive = exhaustive_of(policy)
         self.beat: Callable[[str], object] = nobody
         self.slate: Slate | None = None
         """Where a process writes down the schedule of its run."""
         self._program = program
         self._limit = limit
-        self._policy = policy_of(None if policy == EXHAUSTIVE else policy)
+        self._policy = policy_of(None if self.exhaustive else policy)
         self._kinds = read_kinds(faults)
         self._met: dict[tuple[str, str, str], Fault] = {}
         self._targets = read_names(targets)
@@ -269,12 +274,13 @@ class Search:
 
     def all(self, numbers: Iterator[int]) -> Iterator[Tried]:
         """Run the program under each schedule of no deviation, of one, of two, ..., as
-        long as there are numbers."""
+        long as there are numbers and the policy has no bound."""
+        most = None if self.exhaustive is None else self.exhaustive.deviations
         level: list[dict[int, int]] = [{}]
         complete: int | None = None
         # Of the schedules of a level, and of those of the next one, some are left out.
         cut = left_out = False
-        while level:
+        while level and (most is None or len(level[0]) <= most):
             below: list[dict[int, int]] = []
             for nth, places in enumerate(level, 1):
                 number = next(numbers, None)

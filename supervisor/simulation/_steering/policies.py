@@ -163,6 +163,23 @@ class Replay:
 
 
 @attrs.frozen
+class Exhaustive:
+    """No schedule is tried twice and none is left out: first round robin, then all with
+    one deviation from it, then all with two, and so on.
+
+    It is for `explore` alone, because only runs tell which schedules there are.
+    """
+
+    deviations: int | None = None
+    """The most that a schedule has. Without it only the number of seeds is a bound."""
+
+    def __attrs_post_init__(self) -> None:
+        """Raise TypeError or ValueError for what is no number of deviations."""
+        if self.deviations is not None:
+            require_count("deviations", self.deviations)
+
+
+@attrs.frozen
 class Portfolio:
     """Each seed has one of several policies; seed 0 is round robin.
 
@@ -203,19 +220,29 @@ NAMED: Mapping[str, Policy] = {
 """What a policy may be called instead."""
 
 
+EXHAUSTIVE = "exhaustive"
+"""What `Exhaustive` without a bound may be called instead."""
+
 POLICY = "portfolio"
 """The policy where none is named."""
 
 
-def policy_of(policy: Policy | str | None) -> Policy:
+def exhaustive_of(policy: Policy | Exhaustive | str) -> Exhaustive | None:
+    """Return the policy that an argument of `explore` stands for if it is exhaustive."""
+    if isinstance(policy, Exhaustive):
+        return policy
+    return Exhaustive() if policy == EXHAUSTIVE else None
+
+
+def policy_of(policy: Policy | Exhaustive | str | None) -> Policy:
     """Return the policy that an argument stands for; the portfolio without one."""
-    if isinstance(policy, str):
-        if policy not in NAMED:
-            raise ValueError(
-                f"policy must be one of {', '.join(NAMED)}, or exhaustive for explore; "
-                f"not {policy!r}"
-            )
+    if isinstance(policy, str) and policy in NAMED:
         return NAMED[policy]
+    if isinstance(policy, str | Exhaustive):
+        raise ValueError(
+            f"policy must be one of {', '.join(NAMED)}, or {EXHAUSTIVE} for explore; "
+            f"not {policy!r}"
+        )
     if policy is None:
         return NAMED[POLICY]
     _require_policy(policy)

@@ -18,8 +18,11 @@ import trio
 
 from supervisor.simulation import (
     Campaign,
+    Exhaustive,
+    Failure,
     NotDeterministic,
     NothingToStrike,
+    Replay,
     Row,
     Run,
     Sim,
@@ -33,10 +36,10 @@ from supervisor.simulation import (
 )
 from supervisor.simulation._search import explore as explore_module
 from supervisor.simulation._search.again import parting, replay_line
-from supervisor.simulation._search.explore import Search, tries
+from supervisor.simulation._search.explore import Search, Tally, Tried, tries
 from supervisor.simulation._search.swarm import drawn, is_meant, kind_of, read_kinds
 from supervisor.simulation._steering.run import LIMIT, session
-from supervisor.simulation._steering.tape import Fault
+from supervisor.simulation._steering.tape import Fault, Tape
 from supervisor.simulation.campaign import campaign
 
 
@@ -189,6 +192,22 @@ def test_processes_find_what_one_finds() -> None:
         explore(leaking, seeds=3, policy="exhaustive", jobs=2)
 
 
+def test_what_is_told_does_not_depend_on_who_is_first() -> None:
+    """Processes send what they found in any order, also a smaller tape later on."""
+    failures = [
+        Failure(seed, f"error {seed}", Tape(seed=seed), replay="") for seed in range(20)
+    ]
+    tried = [
+        Tried(it.seed, "", 1, 0.0, wrong="w", kind=f"kind {it.seed % 7}", failure=it)
+        for it in failures
+    ]
+    for number in range(50):
+        tally = Tally(leaking)
+        for it in Random(number).sample(tried, len(tried)):
+            tally.add(it)
+        assert tally.campaign().failures == failures[:5]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_run_that_cannot_be_ended_costs_one_process() -> None:
     async def stuck(sim: Sim) -> None:
@@ -253,6 +272,40 @@ def test_a_run_that_is_lost_is_told_by_its_seed(tmp_path: Path) -> None:
 def test_no_seeds_are_refused(seeds: Any) -> None:
     with pytest.raises(ValueError, match="prove"):
         explore(race, seeds=seeds)
+
+
+def test_exhaustive_has_a_bound_of_deviations() -> None:
+    """With the bound, as many runs as there are schedules up to it, and no more."""
+
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(trio.lowlevel.checkpoint)
+
+    counted: list[int] = []
+    for most in range(1, 4):
+        report = explore(program, seeds=10_000, policy=Exhaustive(most))
+        assert report.complete == most
+        counted.append(report.runs)
+    named = explore(program, seeds=counted[2], policy="exhaustive")
+    assert named.complete == 3, "the name goes through the same ones, and on"
+    assert counted == sorted({*counted})
+
+
+@pytest.mark.parametrize("policy", [Exhaustive(), "exhaustive"])
+def test_one_run_cannot_be_exhaustive(policy: Any) -> None:
+    with pytest.raises(ValueError, match="or exhaustive for explore"):
+        simulate(leaking, policy=policy)
+
+
+def test_a_replay_is_a_policy() -> None:
+    """It takes a place where there is one, and is round robin elsewhere."""
+    found = explore(race, seeds=300, check=False).failures[0].tape
+    assert not found.faults
+    places = {it.step: it.place for it in found.deviations}
+    assert simulate(race, policy=Replay(places)).tape.deviations == found.deviations
+    nowhere = simulate(race, policy=Replay({10**6: 1}))
+    assert nowhere.digest == simulate(race).digest
 
 
 @pytest.mark.parametrize("wide", [3, 40])
