@@ -5,7 +5,7 @@ SimulationError
     NotDeterministic     two runs of one tape differ
     NotAProgram          what was given is no async function of one argument
     ProgramFailed        the program fails without any fault
-    NothingToStrike      a sweep has no target
+    NothingToStrike      a sweep has no point
     TapeDoesNotFit       the tape was made for another program
 SimulationFailed         an AssertionError, in `_search.report`: something wrong was found
 Stuck
@@ -83,13 +83,14 @@ class NothingToStrike(SimulationError):
     """Raised when a sweep finds no point, so that it would prove nothing.
 
     Name the targets by `Sim.target`: no task runs a function of the program's own files
-    by itself, or none has a name that is asked for.
+    by itself, or none has a name that is asked for. Or a target only makes checkpoints,
+    so that no error can come out of what it waits for.
     """
 
     names: tuple[str, ...] = ()
     """The names that were asked for; empty if all were."""
     what: str = ""
-    """What there is none of, if that is no target."""
+    """Why there is no point, if it is not that there is no such target."""
 
     def __str__(self) -> str:
         if self.what:

@@ -13,7 +13,7 @@ from random import Random
 import attrs
 
 from .._steering.checks import require_texts
-from .._steering.tape import ARRIVALS, Fault
+from .._steering.tape import ARRIVALS, IN_WAIT, Fault
 from .._steering.targets import any_named
 
 SWARM = "swarm"
@@ -27,7 +27,7 @@ MOST = 3
 
 COUNT = (
     ("cancel", ARRIVALS),
-    ("raise", ("blocked", "elsewhere", "late")),
+    ("raise", IN_WAIT),
     ("fault", ()),
 )
 """The points that are counted."""

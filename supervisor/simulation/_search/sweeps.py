@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -17,7 +17,7 @@ from .._steering.policies import policy_of
 from .._steering.run import LIMIT, Run, scattered, session
 from .._steering.seams import BY_HAND, UNMET
 from .._steering.simulate import Errors, Program, name_of, once
-from .._steering.tape import ARRIVALS, Arrival, Fault, Tape
+from .._steering.tape import ARRIVALS, IN_WAIT, Arrival, Fault, Tape
 from .._steering.targets import any_named, is_named, read_names
 from .again import parting_line, place_of, replay_line
 from .explore import (
@@ -28,6 +28,7 @@ from .explore import (
     require_told,
     smaller,
 )
+from .missing import no_call, no_point
 from .report import Row, SimulationFailed, SweepReport, wrong_in
 
 SHRUNK = 8
@@ -95,7 +96,7 @@ def raise_everywhere(
     error: type[BaseException] | Callable[[], BaseException],
     *,
     targets: str | Iterable[str] | None = None,
-    arrivals: Sequence[Arrival] = ("blocked", "elsewhere", "late"),
+    arrivals: Sequence[Arrival] = IN_WAIT,
     schedules: int = 3,
     max_points: int | None = None,
     limit: float = LIMIT,
@@ -353,13 +354,19 @@ class _Sweep:
             ]
         missing = tuple(it for it in names or () if not any_named(called, it))
         if missing or not found:
-            what = _no_call(called, missing) if self.kind == "fault" else ""
-            if called and missing and not what:
-                what = (
-                    f"{NothingToStrike(missing)}; there are {', '.join(sorted(called))}"
-                )
-            raise NothingToStrike(missing, what)
+            raise NothingToStrike(missing, self._why_nothing(called, missing))
         return found
+
+    def _why_nothing(self, called: Collection[str], missing: Sequence[str]) -> str:
+        if self.kind == "fault":
+            return no_call(called, missing)
+        ways = [("cancel", ARRIVALS), ("raise", IN_WAIT)]
+        there = [
+            fault
+            for seed in range(self.schedules)
+            for fault in self._once(seed, count=ways)[1]
+        ]
+        return no_point(there, self.kind, self.arrivals, missing)
 
     def _named(self, faults: Iterable[Fault]) -> list[Fault]:
         return [
@@ -505,14 +512,6 @@ def _lost(strike: _Strike, doing: Tape, why: str) -> list[_Struck]:
     text = f"Hang: it cannot be ended: {why}"
     struck = _Struck(strike.seed, asked, strike.fault, True, tape, "Hang", text)
     return [attrs.evolve(struck, lost=True)]
-
-
-def _no_call(called: set[str], names: Sequence[str]) -> str:
-    if called:
-        known = ", ".join(sorted(called))
-        text = f"no operation that is called has one of the names {', '.join(names)}"
-        return f"{text}; there are {known}"
-    return "nothing is called that can go wrong: use `sim.network()` or `sim.env()`"
 
 
 def _require_errors(error: Any) -> None:

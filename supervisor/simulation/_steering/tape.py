@@ -19,6 +19,9 @@ Arrival = Literal["blocked", "woken", "elsewhere", "late"]
 
 ARRIVALS: tuple[Arrival, ...] = ("blocked", "woken", "elsewhere", "late")
 
+IN_WAIT: tuple[Arrival, ...] = ("blocked", "elsewhere", "late")
+"""How an error can arrive: while its target waits."""
+
 SCHEMA = 1
 
 

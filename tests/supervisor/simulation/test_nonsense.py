@@ -98,6 +98,22 @@ async def talks(sim: Sim) -> None:
         nursery.cancel_scope.cancel()
 
 
+async def only_checkpoints(sim: Sim) -> None:
+    async def polite() -> None:
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep, 1)
+        nursery.start_soon(polite)
+
+
+async def both(sim: Sim) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(only_checkpoints, sim)
+        nursery.start_soon(lonely, sim)
+
+
 async def lonely(sim: Sim) -> None:
     await trio.sleep(1)
 
@@ -106,6 +122,22 @@ NAMES: dict[str, tuple[Callable[[], object], str]] = {
     "sweep": (
         call(cancel_everywhere, program, targets=["sle*", "nobody"], check=False),
         "^no target has one of the names nobody; there are sleep$",
+    ),
+    "an error": (
+        call(raise_everywhere, program, OSError, targets=["nobody"]),
+        "^no target has one of the names nobody; there are sleep$",
+    ),
+    "a checkpoint": (
+        call(raise_everywhere, only_checkpoints, OSError),
+        "^no error can come out of polite: it makes checkpoints and waits for nothing",
+    ),
+    "a checkpoint by its name": (
+        call(raise_everywhere, both, OSError, targets=["lonely", "pol*"]),
+        "^no error can come out of polite: ",
+    ),
+    "an arrival": (
+        call(raise_everywhere, program, OSError, arrivals=["elsewhere"]),
+        "^no fault arrives elsewhere at sleep$",
     ),
     "seams": (
         call(fault_everywhere, talks, seams=["network.*", "non.x"], check=False),
