@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import subprocess
 import sys
@@ -66,6 +67,19 @@ def test_time_is_virtual_and_exact() -> None:
     for _ in range(10):
         total += 0.1  # Not by `sum`, which rounds less.
     assert simulate(tenths).value == total
+
+
+def test_a_deadline_that_is_set_to_the_past_ends_the_next_checkpoint() -> None:
+    async def program(sim: Sim) -> list[bool]:
+        caught: list[bool] = []
+        for past in (-math.inf, 0.0):
+            with trio.CancelScope() as scope:
+                scope.deadline = trio.current_time() + past
+                await trio.lowlevel.checkpoint()
+            caught.append(scope.cancelled_caught)
+        return caught
+
+    assert simulate(program).value == [True, True]
 
 
 def test_trio_is_itself_again_afterwards() -> None:
