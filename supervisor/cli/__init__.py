@@ -8,11 +8,11 @@ import os
 import signal
 import sys
 from importlib import import_module
+from typing import cast
 
-from ._patient import make_streams_patient, say_aside
+from ._patient import Unwritten, make_streams_patient, say_aside
 
 _NEEDED = ("click", "rich")
-_UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main() -> None:
@@ -29,23 +29,22 @@ def main() -> None:
         make_streams_patient()
         code = _run()
         sys.stdout.flush()
-    except OSError as error:
-        if error.errno not in _UNWRITABLE or error.filename is not None:
-            raise
+    except Unwritten as error:
         code = _without_output(error)
     sys.exit(code)
 
 
-def _without_output(error: OSError) -> int:
+def _without_output(error: Unwritten) -> int:
     """Tell that standard output takes nothing more; return the exit code."""
     # What is left in the buffer must not fail again when the interpreter ends, whose
     # exit code would be another.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if error.errno == errno.EPIPE:
+    why = cast("OSError", error.__cause__)
+    if why.errno == errno.EPIPE:
         # Whoever read it has gone, and need not be told.
         return 128 + getattr(signal, "SIGPIPE", 13)
-    say_aside(f"standard output: {error.strerror}")
-    return 1
+    say_aside(f"standard output: {why.strerror}")
+    return error.code
 
 
 def _run() -> int:

@@ -14,9 +14,7 @@ from actors.text import one_line
 
 from ..simulation.log import LogError, read
 from ..simulation.promises import Judged, Violation, check
-
-# The exit codes of ``trio-supervisor sim``.
-CLEAN, WRONG, USAGE = 0, 1, 2
+from ._sim_codes import CLEAN, USAGE, WRONG
 
 SHOWN = 20
 """How many violations are shown to people."""

@@ -16,8 +16,9 @@ from typing import Any, cast
 
 def make_streams_patient() -> None:
     """Let every write to `sys.stdout` and `sys.stderr` wait until there is room, and
-    none to `sys.stderr` fail: there is nobody left to tell."""
-    for name, kind in (("stdout", _Patient), ("stderr", _Unfailing)):
+    none to `sys.stderr` fail: there is nobody left to tell. One to `sys.stdout` that
+    fails raises `Unwritten`."""
+    for name, kind in (("stdout", _Telling), ("stderr", _Unfailing)):
         stream = getattr(sys, name)
         stream.flush()
         raw = kind(stream.fileno(), "w", closefd=False)
@@ -32,6 +33,17 @@ def make_streams_patient() -> None:
             write_through=stream.write_through,
         )
         setattr(sys, name, patient)
+
+
+class Unwritten(Exception):
+    """Raised when standard output takes nothing more; the cause says why.
+
+    It is no OSError: it must not be taken for one of a file that a command writes, nor
+    be click's, which ends with 1 for a reader that has gone.
+    """
+
+    code = 1
+    """What to exit with, unless the reader has gone."""
 
 
 def say_aside(text: str) -> None:
@@ -59,6 +71,14 @@ class _Patient(io.FileIO):
             else:
                 left = left[written:]
         return memoryview(data).nbytes
+
+
+class _Telling(_Patient):
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise Unwritten from error
 
 
 class _Unfailing(_Patient):

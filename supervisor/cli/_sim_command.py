@@ -5,12 +5,15 @@ What they do is in `sim`, which is loaded by the one that is called.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import click
 
+from ._patient import Unwritten
+from ._sim_codes import USAGE
 from ._values import deadline, duration, option, refusing
 
 _program = click.argument("place", metavar="FILE:FUNCTION")
@@ -95,15 +98,31 @@ def _faults(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
     )
 
 
-@click.group("sim", short_help="Find what a cancel, an error or a schedule breaks.")
+class _Sim(click.Group):
+    """Commands of which 1 says that something is wrong with a program."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()  # As long as it can be told from what was found.
+            return code
+        except Unwritten as error:
+            error.code = USAGE
+            raise
+
+
+@click.group(
+    "sim", cls=_Sim, short_help="Find what a cancel, an error or a schedule breaks."
+)
 def sim() -> None:
     """Run a trio program again and again, under schedules and faults that are decided.
 
     FILE:FUNCTION names an async function that gets a Sim, as in pool.py:program.
 
     The exit code is 0 if nothing is wrong, 1 if something is, 2 for a mistake in the
-    call or a program that cannot be swept, 3 if two runs of one tape differ, and 4 if
-    the time was over before all was done.
+    call, a program that cannot be swept or an output that cannot be written, 3 if two
+    runs of one tape differ, 4 if the time was over before all was done, and 141 if
+    whoever read the output has gone.
 
     Where GITHUB_ACTIONS is true, what is wrong is also told as annotations.
     """
@@ -161,14 +180,34 @@ def raise_(
     )
 
 
-@sim.command(short_help="Let each call of the network go wrong.")
+class _Fault(click.Command):
+    """Tells also which operations there are."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from actors.testing import FakeEnv
+
+        from ..simulation.network import Network
+
+        super().format_epilog(ctx, formatter)
+        for title, seams in (
+            ("Operations of sim.network()", Network.seams),
+            ("Operations of sim.env()", FakeEnv.seams),
+        ):
+            with formatter.section(f"{title}, and how they go wrong"):
+                formatter.write_dl([(it, ", ".join(seams[it])) for it in seams])
+
+
+@sim.command(
+    cls=_Fault, short_help="Let each call of the network or the world go wrong."
+)
 @_program
 @click.option(
     "--seam",
     "seams",
     metavar="NAME",
     multiple=True,
-    help="Which operations, with *, as in network.send.  [default: all]",
+    help="Which operations, with *, as in network.send or files.*. Any number of times."
+    "  [default: all]",
 )
 @_schedules
 @_max_points
@@ -178,8 +217,8 @@ def raise_(
 @_save
 @_json
 def fault(place: str, folder: str | None, as_json: bool, **options: Any) -> int:
-    """Run the program once for each call of sim.network() and each way in which it can
-    go wrong."""
+    """Run the program once for each call of an operation on sim.network() or sim.env(),
+    and each way in which it can go wrong."""
     from ..simulation import fault_everywhere
 
     return _swept(fault_everywhere, place, folder, as_json, options)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, redirect_stdout
 from fnmatch import fnmatchcase
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
@@ -32,13 +33,12 @@ from ..simulation import (
     try_corpus,
     wrong_in,
 )
+from ._sim_codes import CLEAN, NOT_DETERMINISTIC, SPENT, USAGE, WRONG
 
 if TYPE_CHECKING:
     from ..simulation.campaign import Spent
 
 Program = Callable[[Sim], Awaitable[Any]]
-
-CLEAN, WRONG, USAGE, NOT_DETERMINISTIC, SPENT = 0, 1, 2, 3, 4
 
 
 def read_program(place: str) -> Program:
@@ -198,8 +198,8 @@ def replay(
         _print_json(data)
         return WRONG if found else CLEAN
     print(f"{read.words()}: {run.steps} steps, {run.seconds:g} virtual seconds")
-    for line in found:
-        print(f"  {line}")
+    for text in found:
+        print(indent(text, "  "))
     if parting is not None:
         print(parting.table())
     elif diff:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import errno
 import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from inspect import currentframe
 from operator import index
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import trio
 from trio.abc import HalfCloseableStream
@@ -24,7 +24,7 @@ from trio.abc import Listener as AbstractListener
 
 from ._steering import sites
 from ._steering.checks import require_seconds
-from ._steering.seams import Seams
+from ._steering.seams import SEAMS, Seams
 
 __all__ = ["BackendStream", "Listener", "Network", "Stream"]
 
@@ -293,6 +293,9 @@ Handler = Callable[[Stream], Awaitable[object]]
 
 class Network:
     """The hosts of one run, and the connections to them."""
+
+    seams: ClassVar[Mapping[str, Mapping[str, str]]] = SEAMS
+    """What can go wrong with each operation, and what that means."""
 
     def __init__(
         self,

@@ -382,19 +382,24 @@ class Trace(trio.abc.Instrument):
         }
 
     def table(self) -> str:
-        """Return what each task did as text, with times in seconds, but for trio's own
-        tasks."""
-        head = f"{'task':28} {'steps':>7} {'busy':>10} {'longest':>10} {'queued':>10}"
-        lines = [f"{head} {'cancel':>10} {'steps':>6} {'shielded':>10}"]
+        """Return what each task did as text, but for trio's own tasks: when it began, for
+        how long it lived, and its worst cancel, with times in seconds.
+
+        In virtual time steps take none, so nothing is told of how long they took.
+        """
+        spent = () if self.virtual else ("busy", "longest", "queued")
+        head = ["began", "lived", "steps", *spent, "cancel", "in steps", "shielded"]
+        lines = [f"{'task':28} {' '.join(f'{it:>11}' for it in head)}"]
         for it in self.tasks():
             if it.name.startswith("<"):
                 continue
-            worst = max(it.cancels, key=lambda one: one.latency, default=None)
-            line = f"{it.name:28} {it.steps:7} {it.busy:10.6f} {it.longest:10.6f}"
-            line += f" {it.queued:10.6f}"
-            if worst is not None:
-                line += f" {worst.latency:10.6f} {worst.steps:6} {worst.shielded:10.6f}"
-            lines.append(line)
+            lived = "to the end" if it.ended is None else it.ended - it.began
+            row = [it.began, lived, it.steps, *(getattr(it, name) for name in spent)]
+            if it.cancels:
+                worst = max(it.cancels, key=lambda one: one.latency)
+                row += [worst.latency, worst.steps, worst.shielded]
+            cells = (f"{it:.6f}" if isinstance(it, float) else str(it) for it in row)
+            lines.append(f"{it.name:28} {' '.join(f'{cell:>11}' for cell in cells)}")
         return "\n".join(lines)
 
     def perfetto(self, about: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -149,14 +149,11 @@ def fault_everywhere(
     """Let each call of an operation on the world go wrong, in each way in which it can,
     one in each run, and return what came of it.
 
-    The operations are those of ``sim.network()``: ``network.connect`` (refused,
-    unreachable or slow), ``network.send`` (reset, cut in the middle, lost or half closed
-    afterwards, byte by byte, or cut off for a while), ``network.receive`` (reset, the
-    end in the middle, one byte alone, or slow) and ``network.datagram`` (lost, twice or
-    late), and those of ``sim.env()``, which
-    `actors.testing.FakeEnv.seams` lists: ``processes.spawn``, ``process.kill``,
-    ``clock.now`` and so on. ``seams`` are the names of those that are to be tried, with
-    ``*``; all if there are none.
+    The operations are those of ``sim.network()``, as ``network.send``, which
+    `supervisor.simulation.network.Network.seams` lists with what goes wrong, and those
+    of ``sim.env()``, as ``processes.spawn``, ``files.append`` or ``clock.now``, which
+    `actors.testing.FakeEnv.seams` lists. ``seams`` are the names of those that are to be
+    tried, with ``*``; all if there are none.
 
     What a call that goes wrong raises is no fault of the program, nor what was raised
     from it; a failed assert is. The other arguments and errors are those of

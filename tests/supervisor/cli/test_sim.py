@@ -7,13 +7,16 @@ import io
 import json
 import platform
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from actors.testing import FakeEnv
 from supervisor.cli._command import command
+from supervisor.simulation.network import Network
 
 LEAK = """
 import trio
@@ -101,6 +104,56 @@ def test_a_replay_and_a_trace_judge_as_a_sweep_does(
     assert command(["sim", "explore", f"{file}:leaves", "--seeds=1"]) == 1
     assert command(["sim", "trace", f"{file}:leaves"]) == 1
     assert "held: a Lock" in capsys.readouterr().err
+
+
+def test_a_replay_is_indented_as_in_the_report(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(file).write_text(
+        "import trio\nasync def stuck(sim): await trio.Event().wait()"
+    )
+    assert command(["sim", "replay", f"{file}:stuck", "round robin"]) == 1
+    head, *found = capsys.readouterr().out.splitlines()
+    assert head.startswith("round robin: ")
+    assert found == [
+        "  Deadlock: a deadlock at 0 virtual seconds",
+        "  main: leak.py:2 stuck",
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["explore leak.py:alone --seeds=2", "trace leak.py:alone", "fault --help"],
+)
+@pytest.mark.parametrize(("how", "code"), [("> /dev/full", 2), ("| true", 141)])
+def test_an_output_that_cannot_be_written_is_no_violation(
+    line: str, how: str, code: int, file: str
+) -> None:
+    """Nor 1, with which click ends when the reader has gone."""
+    me = f"{sys.executable} -m supervisor.cli sim"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {me} {line} {how}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code
+    told = "trio-supervisor: standard output: No space left on device\n"
+    assert done.stderr == (told if code == 2 else "")
+
+
+def test_each_operation_that_can_go_wrong_is_in_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert command(["sim", "fault", "--help"]) == 0
+    shown = capsys.readouterr().out
+    for name, ways in {**Network.seams, **FakeEnv.seams}.items():
+        told = re.search(
+            rf"^  {re.escape(name)} +(.*(?:\n {{10,}}.*)*)", shown, re.MULTILINE
+        )
+        assert told, name
+        assert " ".join(told[1].split()) == ", ".join(ways)
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,16 @@ def test_the_metrics_are_those_that_a_hand_computes() -> None:
     assert trace.row()["shielded"] == 1.5
 
 
+def test_the_table_tells_how_long_each_task_lived() -> None:
+    lines = [it.split() for it in traced(program)[1].table().splitlines()]
+    head = "task began lived steps cancel in steps shielded".split()
+    assert lines[0] == head  # In virtual time no step takes any.
+    rows = {it[0]: it[1:] for it in lines[1:]}
+    assert [round(float(it), 3) for it in rows["tidy"][:2]] == [0.0, 1.5]
+    assert rows["tidy"][2:] == ["3", "0.500000", "3", "0.500000"]
+    assert len(rows["main"]) == len(rows["tidy"])
+
+
 def test_the_trace_of_a_simulated_run_is_the_same_each_time() -> None:
     texts = {traced(program, seed=3)[1].text("perfetto", {}) for _ in range(5)}
     assert len(texts) == 1
@@ -236,6 +246,11 @@ def test_a_real_run_is_measured() -> None:
     assert tasks["spin"].steps == 2
     assert trace.seconds >= tasks["spin"].busy
     assert trace.cancels() == []
+    head, *rows = [it.split() for it in trace.table().splitlines()]
+    (row,) = (it for it in rows if it[0] == "spin")
+    told = dict(zip(head[:7], row, strict=True))
+    assert head[4:7] == ["busy", "longest", "queued"]
+    assert 0.02 <= float(told["busy"]) <= float(told["lived"]) + 1e-6
 
 
 def test_no_task_is_kept_after_its_end() -> None:
