@@ -65,6 +65,7 @@ class Scheduler(trio.abc.Instrument):
         clock: Any = _MockClock(autojump_threshold=0)
         self.clock = clock
         self.clock._autojump = self._on_idle
+        self.clock.current_time = _reader(self.clock)
         self.abandoned = False
         """Set it to break the run off before its next step."""
         self.broken: BaseException | None = None
@@ -77,7 +78,8 @@ class Scheduler(trio.abc.Instrument):
         """Who else watches the run; they change nothing in it."""
         self._jobs_ended = 0
         self._others = {*threading.enumerate()}  # Threads that are none of the run's.
-        self._waiting: list[Task] = []
+        self.waiting: list[Task] = []
+        """Who can run, but for one that trio has."""
         self._batch: list[Task] = []
         self._left = 0
         self._runner: Any = None
@@ -87,6 +89,10 @@ class Scheduler(trio.abc.Instrument):
     def choose(self, waiting: list[Task]) -> int:
         """Return the place of the task that takes the next step."""
         raise NotImplementedError
+
+    def join(self, tasks: list[Task]) -> None:
+        """Put tasks that can run among those that do, in any order."""
+        self.waiting.extend(tasks)
 
     def spawned(self, task: Task) -> None:
         """Hear of a new task."""
@@ -125,9 +131,9 @@ class Scheduler(trio.abc.Instrument):
             raise Abandoned
         self._batch = batch
         self._left = STRETCH
-        self._waiting.extend(batch)
+        self.join(batch)
         batch.clear()
-        if self._waiting:
+        if self.waiting:
             self._polled = False
             try:
                 self.woke()
@@ -136,17 +142,17 @@ class Scheduler(trio.abc.Instrument):
                 self._fail(error)
 
     def _take(self) -> None:
-        waiting = self._waiting
+        waiting = self.waiting
         task = waiting.pop(self.choose(waiting) if len(waiting) > 1 else 0)
         self.begins(task)
         self._batch.append(task)
 
     def after_task_step(self, task: Task) -> None:
-        waiting, queue = self._waiting, self._queue
+        waiting, queue = self.waiting, self._queue
         try:
             self.stepped(task)
             if queue:
-                waiting.extend(queue)
+                self.join(queue)
                 queue.clear()
             if not waiting:
                 return
@@ -156,8 +162,8 @@ class Scheduler(trio.abc.Instrument):
                 return
         except BaseException as error:  # noqa: ASYNC103 (it is kept)
             self._fail(error)
-        queue.extend(waiting)
-        waiting.clear()
+        if waiting:  # One is enough: trio looks what is new, and comes back at once.
+            queue.append(waiting.pop())
 
     def _is_due(self) -> bool:
         """Tell whether a deadline was set that has passed: trio looks at it before the
@@ -198,7 +204,7 @@ class Scheduler(trio.abc.Instrument):
                 _close(context.task.coro)
         finally:
             del context.runner, context.task
-        self._waiting, self._batch = [], []
+        self.waiting, self._batch = [], []
         self._runner = self._queue = None
 
     # ---- Time ----------------------------------------------------------------------
@@ -212,7 +218,7 @@ class Scheduler(trio.abc.Instrument):
             return
         waits = _waits_outside(runner)
         if (
-            len(self.jobs) > _asking(runner)
+            (self.jobs and len(self.jobs) > _asking(runner))
             or (waits and _waits_for_process(runner))
             or (deadline == inf and self._has_threads())
         ):
@@ -255,6 +261,18 @@ class Scheduler(trio.abc.Instrument):
         runner = _run.GLOBAL_RUN_CONTEXT.runner
         # The main task is spawned before anything else below the first one.
         return parent.parent_task is runner.init_task and runner.main_task is not None
+
+
+def _reader(clock: Any) -> Callable[[], float]:
+    """Return what tells the time of a clock that stands still, as ours does, without a
+    look at the real one; trio asks for it at every turn."""
+    real: Callable[[], float] = clock.current_time
+
+    def current_time() -> float:
+        now: float = clock._virtual_base if clock._rate == 0 else real()
+        return now
+
+    return current_time
 
 
 def can_throw(task: Task) -> bool:
@@ -625,8 +643,9 @@ def require_names() -> None:
         for name in names.split():
             if not hasattr(held, name) and name not in fields:
                 raise UnsupportedTrio(f"{holder} has no {name}")
-    if not hasattr(_MockClock(), "_virtual_base"):
-        raise UnsupportedTrio("MockClock has no _virtual_base")
+    for name in ("_virtual_base", "_rate"):
+        if not hasattr(_MockClock(), name):
+            raise UnsupportedTrio(f"MockClock has no {name}")
 
 
 class _Backwards(Scheduler):

@@ -3,7 +3,8 @@
 A policy is data. `start` makes one run's choices of it: a function that gets the tasks
 that can run, as the numbers of their birth, and the number of the step. It returns a
 place among them. They stand in the order of round robin, the one that has waited
-longest first, so place 0 is round robin and any other a *deviation*.
+longest first, so place 0 is round robin and any other a *deviation*. They are those of
+now: a policy that keeps them makes a list of them.
 
 The same policy and seed make the same choices in every process.
 """
@@ -104,13 +105,25 @@ class Sparse:
         return pick
 
 
+class _Priorities(dict[int, float]):
+    """A priority by chance for each task, from when it is first asked for."""
+
+    def __init__(self, chance: Random) -> None:
+        super().__init__()
+        self._chance = chance
+
+    def __missing__(self, task: int) -> float:
+        priority = self[task] = self._chance.random()
+        return priority
+
+
 @attrs.frozen
 class PCT:
     """Probabilistic concurrency testing: each task has a priority by chance, and at
     ``depth - 1`` steps the first one is put behind all others.
 
     It finds what needs somebody to starve. A program that waits by polling goes on
-    for ever under it.
+    for ever under it. It alone looks at all that can run at each step.
     """
 
     depth: int = 3
@@ -125,15 +138,12 @@ class PCT:
     def start(self, seed: int) -> Pick:
         """Return the choices of one run."""
         chance = Random(f"pct {seed}")
-        priority: dict[int, float] = {}
+        priority = _Priorities(chance)
         changes = sorted(chance.randrange(self.length) for _ in range(self.depth - 1))
         count = 0
 
         def pick(runnable: Sequence[int], _: int) -> int:
             nonlocal count
-            for task in runnable:
-                if task not in priority:
-                    priority[task] = chance.random()
             first = max(runnable, key=priority.__getitem__)
             while changes and changes[0] <= count:
                 del changes[0]

@@ -26,6 +26,7 @@ from trio.lowlevel import Task
 from .._errors import Deadlock, Hang, SimulationError, Stuck
 from . import loop, patches, sites
 from .checks import require_number
+from .order import Order
 from .policies import Pick
 from .tape import Deviation, Fault, Tape
 
@@ -157,9 +158,8 @@ class Driver(loop.Scheduler):
         """The name of each task that the program has ever had, by that number."""
         self._now = 0.0
         self._held_for = 0
-        self._births = 0
-        self._known: dict[Task, int] = {}  # {task: its number}
-        self._waits_since: dict[Task, int] = {}  # {task: its place in round robin}
+        self._order = Order()
+        self.waiting = self._order.tasks
         self._used: dict[str, int] = {}  # {name: how many have had it}
         self._numbers = count()
         self._timers: list[Timer] = []
@@ -228,20 +228,17 @@ class Driver(loop.Scheduler):
         return name if times == 1 else f"{name}#{times}"
 
     def spawned(self, task: Task) -> None:
-        self._known[task] = self._births
-        self._births += 1
-        # Before all that have run, and behind those that are older.
-        self._waits_since[task] = self._births - (1 << 60)
+        number = self._order.born(task)
         if self.is_system(task):
             return
         name = task.name.rpartition(".")[2] if self._used else "main"
-        self.names[task] = self.called[self._known[task]] = self.unused(name)
+        self.names[task] = self.called[number] = self.unused(name)
         self.note("spawn", self.names[task])
         for heard in self.on_spawn:
             heard(task, current_task())
 
     def exited(self, task: Task) -> None:
-        del self._known[task], self._waits_since[task]
+        self._order.dead(task)
         if task.name.startswith(_CLOSER):
             generator = task.name.removeprefix(_CLOSER).partition(" ")[0]
             by = self._beginner(generator)
@@ -255,34 +252,34 @@ class Driver(loop.Scheduler):
             self.note("exit", self.names[task])
             del self.names[task]
 
+    def join(self, tasks: list[Task]) -> None:
+        self._order.join(tasks)
+
     def choose(self, waiting: list[Task]) -> int:
-        since = self._waits_since
-        waiting.sort(key=since.__getitem__)
-        first = 0
-        if self.held is not None:
-            first = self._put_last(waiting, self.held)
-        known = self._known
-        able = [known[task] for task in waiting[: len(waiting) - first]]
+        able: Sequence[int] = self._order
+        last = self._last(waiting)
+        if last is not None:
+            able = [it for place, it in enumerate(able) if place != last]
         place = 0
         if len(able) > 1:
             self.choices.append((self.steps, len(able)))
-            place = self._pick(able, self.steps)
+            place = index(self._pick(able, self.steps))  # True is no text of a tape.
             if not 0 <= place < len(able):
                 raise IndexError(f"a policy chose {place} of {len(able)} tasks")
+        chosen = place if last is None else place + (place >= last)
         if place:
-            place = index(place)  # True is one, and no text of a tape.
-            name = self.names.get(waiting[place], "trio")
+            name = self.names.get(waiting[chosen], "trio")
             self.deviations.append(Deviation(self.steps, place, name))
-        return place
+        return chosen
 
-    def _put_last(self, waiting: list[Task], held: Task) -> int:
-        """Move the task that is held back behind all others; return 1 if it is there."""
+    def _last(self, waiting: list[Task]) -> int | None:
+        """Return the place of the task that is held back, if it can run."""
+        if self.held is None:
+            return None
         self._held_for += 1
-        if held not in waiting or self._held_for > HELD:
-            return 0
-        waiting.remove(held)
-        waiting.append(held)
-        return 1
+        if self._held_for > HELD or self.held not in waiting:
+            return None
+        return waiting.index(self.held)
 
     def hold(self, task: Task) -> None:
         """Let all others run that can before a task takes its next step."""
@@ -298,13 +295,12 @@ class Driver(loop.Scheduler):
     def begins(self, task: Task) -> None:
         if task is self.held:
             self.held = None
-        self.trail.append(self._known[task])
+        self.trail.append(self._order.numbers[task])
         for heard in self.on_next:
             heard(task)
 
     def stepped(self, task: Task) -> None:
-        if task in self._waits_since:
-            self._waits_since[task] = self.steps
+        self._order.stepped(task, self.steps)
         for heard in self.on_step:
             heard(task)
         self.steps += 1
@@ -349,8 +345,8 @@ class Driver(loop.Scheduler):
 
     def forget(self) -> None:
         """Drop the tasks of a run that was broken off; they get no say in it."""
-        for tasks in (self.names, self._known, self._waits_since):
-            tasks.clear()
+        self.names.clear()
+        self._order.clear()
         self.held, self.whole = None, trio.CancelScope()
         for heard in (
             self.on_spawn,
