@@ -299,6 +299,9 @@ def check(place: str, *, as_json: bool) -> int:
 
     LOG is a file of supervisor.simulation.log.record, or what trio-supervisor run
     --json has printed. That has only the events, so less of it can be judged.
+
+    A log that was cut, or whose program was killed, has no end, and is not whole: the
+    exit code is 1, as for a promise that is broken.
     """
     from ._checking import check_log
 

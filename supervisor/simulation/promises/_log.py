@@ -1,11 +1,17 @@
-"""That a log can be right at all: nothing is missing in it, and time goes on."""
+"""That a log can be right at all: nothing is missing in it, and time goes on.
+
+A log of `record` says itself where it begins and ends. One of a stream, as ``run
+--json`` prints it, ends with the end of the outermost supervisor. Who reads a stream
+cannot have been told of the starts of that one's own children, and of nothing else: so
+each event before its first one must be such a start.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from ...runtime import TaskStarted
-from ...tree import Event, Gap
+from ...tree import ChildExited, ChildStarted, Event, Gap, SupervisorEnded
 from .. import log
 from ..log import KINDS, Entry, LogEnded, LogStarted, RuntimeOpened, Supervised
 from ._checker import Broken, Checker, Judge
@@ -24,11 +30,21 @@ class Whole(Checker):
         super().__init__(broken)
         self._last: Entry | None = None
         self._is_recorded = False
+        self._unseen = 0
+        """How many events came before the first one."""
+        self._started: set[tuple[str, int]] = set()
+        """The outermost supervisor's own children, each with its incarnation."""
+        self._exited: set[tuple[str, int]] = set()
         # What agents say has numbers, too, and is not in the log.
         self._has_agents = False
 
     def judges(self) -> Mapping[type[Event], Judge]:
-        return {Gap: self._gap, TaskStarted: self._task_started}
+        return {
+            Gap: self._gap,
+            TaskStarted: self._task_started,
+            ChildStarted: self._child_started,
+            ChildExited: self._child_exited,
+        }
 
     def see(self, at: Entry) -> None:
         """Look at any entry."""
@@ -36,9 +52,7 @@ class Whole(Checker):
         last, self._last = self._last, at
         if last is None:
             self._is_recorded = isinstance(at.event, LogStarted)
-            if not self._is_recorded and at.event.seq > 1:
-                text = f"it begins with event {at.event.seq}: its beginning is missing"
-                self.breaks("the log", text, at.number)
+            self._unseen = 0 if self._is_recorded else max(at.event.seq - 1, 0)
             return
         if at.number != last.number + 1:
             text = f"line {at.number} follows line {last.number}"
@@ -55,9 +69,20 @@ class Whole(Checker):
         """Hear that there are no more entries."""
         if self._last is None:
             self.breaks("the log", "it is empty")
-        elif self._is_recorded and not isinstance(self._last.event, LogEnded):
+        elif not self._is_end(self._last.event):
             text = "its end is missing: it was cut, or its program was killed"
             self.breaks("the log", text, self._last.number)
+        elif isinstance(self._last.event, LogEnded):
+            if not self._is_recorded:
+                self.breaks("the log", "its beginning is missing", 1)
+        elif self._unseen != (own := len(self._exited - self._started)):
+            text = f"{self._unseen} events came before its first line, not {own}"
+            self.breaks("the log", f"{text}: its beginning is missing", 1)
+
+    def _is_end(self, event: Event) -> bool:
+        if self._is_recorded or isinstance(event, LogEnded):
+            return isinstance(event, LogEnded)
+        return isinstance(event, SupervisorEnded) and _is_outermost(event.supervisor)
 
     def _follows(self, event: Event, seq: int) -> bool:
         if type(event) in (RuntimeOpened, Supervised):
@@ -69,6 +94,18 @@ class Whole(Checker):
     def _task_started(self, event: TaskStarted, at: Entry) -> None:
         self._has_agents = self._has_agents or event.task_type != "local_bash"
 
+    def _child_started(self, event: ChildStarted, at: Entry) -> None:
+        if not self._is_recorded and _is_outermost(event.supervisor):
+            self._started.add((event.child, event.incarnation))
+
+    def _child_exited(self, event: ChildExited, at: Entry) -> None:
+        if not self._is_recorded and _is_outermost(event.supervisor):
+            self._exited.add((event.child, event.incarnation))
+
     def _gap(self, event: Gap, at: Entry) -> None:
         text = f"{event.missed} events are missing: what follows proves little"
         self.breaks("the log", text, at.number)
+
+
+def _is_outermost(path: str) -> bool:
+    return "/" not in path

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import warnings
 from itertools import product
 from pathlib import Path
@@ -108,6 +110,41 @@ def test_what_agents_say_is_left_out_in_silence(
         file.write('{"kind": "AgentEvent", "version": 1}\n')
     assert command(["sim", "check", str(log)]) == 1
     assert capsys.readouterr().err == ""
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The lines of ``trio-supervisor run --json``."""
+    line = ["run", "--json", "-c", "true", "-c", "exit 3", "--restart", "transient"]
+    done = subprocess.run(
+        [sys.executable, "-m", "supervisor.cli", *line],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path_factory.mktemp("printed"),
+    )
+    return done.stdout.splitlines(keepends=True)
+
+
+def test_the_log_of_a_run_is_whole(
+    printed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.jsonl").write_text("".join(printed))
+    assert command(["sim", "check", str(tmp_path / "run.jsonl")]) == 0
+    shown = capsys.readouterr().out
+    assert f"{len(printed)}  the log is whole" in shown
+
+
+def test_the_log_of_a_run_that_was_cut_anywhere_is_told(printed: list[str]) -> None:
+    """Behind the end of a line too, where each line that is left is right."""
+    assert len(printed) > 20
+    for place in range(1, len(printed)):
+        for part, what in ((printed[:place], "end"), (printed[place:], "beginning")):
+            found, _ = check(read(part))
+            assert any(f"its {what} is missing" in it.text for it in found), place
+        inside, _ = check(read([*printed[: place - 1], *printed[place:]]))
+        assert inside, place
 
 
 def test_what_is_no_log_is_refused(
