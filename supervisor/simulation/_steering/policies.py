@@ -68,8 +68,13 @@ class Batch:
         """Return the choices of one run."""
         chance = Random(f"batch {seed}")
         batch: list[int] = []
+        expected = 0
 
-        def pick(runnable: Sequence[int], _: int) -> int:
+        def pick(runnable: Sequence[int], step: int) -> int:
+            nonlocal expected
+            if step != expected:
+                batch.clear()  # The only one that could run has run, and ended it.
+            expected = step + 1
             while batch:
                 task = batch.pop()
                 if task in runnable:

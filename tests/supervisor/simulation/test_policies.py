@@ -61,10 +61,17 @@ def test_a_seed_says_the_same_in_another_process() -> None:
 
 def test_a_batch_lets_everybody_run_once() -> None:
     pick = Batch().start(1)
-    for _ in range(20):
-        runnable = [1, 2, 3, 4]
-        taken = [runnable.pop(pick(runnable, 0)) for _ in range(4)]
-        assert sorted(taken) == [1, 2, 3, 4]
+    for turn in range(20):
+        taken = [pick([1, 2, 3, 4], 4 * turn + step) for step in range(4)]
+        assert sorted(taken) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_batch_ends_where_a_task_ran_because_no_other_could(seed: int) -> None:
+    pick = Batch().start(seed)
+    pick([1, 2], 0)
+    # The other one takes step 1, and nobody is asked.
+    assert {pick([1, 2], 2), pick([1, 2], 3)} == {0, 1}
 
 
 def test_sparse_deviates_as_often_as_it_is_told() -> None:
