@@ -53,7 +53,7 @@ class Abandoned(BaseException):
     """Breaks off a run that can be ended in no other way."""
 
 
-class Scheduler(trio.abc.Instrument):
+class Scheduler:
     """Decides which task takes the next step, and what time it is when none can.
 
     A subclass says so by `choose` and `idle`, and hears of the rest. What one of them
@@ -80,19 +80,18 @@ class Scheduler(trio.abc.Instrument):
         self._others = {*threading.enumerate()}  # Threads that are none of the run's.
         self.waiting: list[Task] = []
         """Who can run, but for one that trio has."""
+        self.join: Callable[[list[Task]], object] = self.waiting.extend
+        """Puts tasks that can run among them."""
         self._batch: list[Task] = []
         self._left = 0
         self._runner: Any = None
         self._queue: Any = None
+        self._next_deadline: Any = None
         self._polled = False
 
     def choose(self, waiting: list[Task]) -> int:
         """Return the place of the task that takes the next step."""
         raise NotImplementedError
-
-    def join(self, tasks: list[Task]) -> None:
-        """Put tasks that can run among those that do, in any order."""
-        self.waiting.extend(tasks)
 
     def spawned(self, task: Task) -> None:
         """Hear of a new task."""
@@ -127,6 +126,7 @@ class Scheduler(trio.abc.Instrument):
         if self._runner is None:
             self._runner = _run.GLOBAL_RUN_CONTEXT.runner
             self._queue = self._runner.runq
+            self._next_deadline = self._runner.deadlines.next_deadline
         if self.abandoned:
             raise Abandoned
         self._batch = batch
@@ -157,21 +157,16 @@ class Scheduler(trio.abc.Instrument):
             if not waiting:
                 return
             self._left -= 1
-            if self._left > 0 and not (self.abandoned or self._is_due()):
+            # If a deadline was set that has passed, trio looks at it before the next
+            # step: `checkpoint` relies on that.
+            is_due = self._next_deadline() <= self.clock._virtual_base
+            if self._left > 0 and not (self.abandoned or is_due):
                 self._take()
                 return
         except BaseException as error:  # noqa: ASYNC103 (it is kept)
             self._fail(error)
         if waiting:  # One is enough: trio looks what is new, and comes back at once.
             queue.append(waiting.pop())
-
-    def _is_due(self) -> bool:
-        """Tell whether a deadline was set that has passed: trio looks at it before the
-        next step, and `checkpoint` relies on that."""
-        passed: bool = (
-            self._runner.deadlines.next_deadline() <= self.clock._virtual_base
-        )
-        return passed
 
     def task_spawned(self, task: Task) -> None:
         try:
@@ -205,7 +200,7 @@ class Scheduler(trio.abc.Instrument):
         finally:
             del context.runner, context.task
         self.waiting, self._batch = [], []
-        self._runner = self._queue = None
+        self._runner = self._queue = self._next_deadline = None
 
     # ---- Time ----------------------------------------------------------------------
 
@@ -585,6 +580,17 @@ def _taken() -> Generator[_Place]:
         _ThreadCache.start_thread_soon = start  # type: ignore[method-assign]
 
 
+class _Heard(trio.abc.Instrument):
+    """What trio tells a scheduler. It looks at all attributes of an instrument in each
+    run, and a scheduler has many."""
+
+    __slots__ = ("after_task_step", "task_exited", "task_spawned")
+
+    def __init__(self, scheduler: Any) -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(scheduler, name))
+
+
 def run(scheduler: Scheduler, fn: Any) -> None:
     """Run an async function under a scheduler, inside of `steering`.
 
@@ -598,7 +604,8 @@ def run(scheduler: Scheduler, fn: Any) -> None:
 def _steer(place: _Place, scheduler: Scheduler, fn: Any) -> None:
     place.scheduler = scheduler
     try:
-        trio.run(fn, clock=scheduler.clock, instruments=[scheduler, *scheduler.beside])
+        heard = [_Heard(scheduler), *scheduler.beside]
+        trio.run(fn, clock=scheduler.clock, instruments=heard)
     except trio.TrioInternalError as error:
         if isinstance(error.__cause__, Abandoned):
             raise error.__cause__ from None

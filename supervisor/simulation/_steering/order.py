@@ -24,45 +24,42 @@ class Order(Sequence[int]):
     makes a list of it.
     """
 
-    __slots__ = ("_since", "_who", "births", "numbers", "tasks")
+    __slots__ = ("_births", "_who", "numbers", "since", "tasks")
 
     def __init__(self) -> None:
         self.tasks: list[Task] = []
         """The same, as tasks. Whoever lets one run takes it out."""
         self.numbers: dict[Task, int] = {}
         """The number of each task that lives."""
-        self.births = 0
+        self.since: dict[Task, int] = {}
+        """The last step of each task that lives. Whoever lets it take one says so here,
+        before it joins again."""
+        self._births = 0
         self._who: dict[int, Task] = {}  # {number: task}
-        self._since: dict[Task, int] = {}  # {task: its last step}
 
     # ---- Who is in it ----------------------------------------------------------------
 
     def born(self, task: Task) -> int:
         """Give a new task its number, and return it."""
-        number = self.numbers[task] = self.births
+        number = self.numbers[task] = self._births
         self._who[number] = task
-        self._since[task] = number - UNBORN
-        self.births += 1
+        self.since[task] = number - UNBORN
+        self._births += 1
         return number
 
     def dead(self, task: Task) -> None:
         """Forget a task that has ended."""
-        del self._who[self.numbers.pop(task)], self._since[task]
-
-    def stepped(self, task: Task, step: int) -> None:
-        """Hear who has taken a step. It must not be among those that can run."""
-        if task in self._since:
-            self._since[task] = step
+        del self._who[self.numbers.pop(task)], self.since[task]
 
     def join(self, tasks: Iterable[Task]) -> None:
         """Let tasks that can run find their places."""
-        waiting, since = self.tasks, self._since.__getitem__
+        waiting, since = self.tasks, self.since.__getitem__
         for task in tasks:
             insort(waiting, task, key=since)
 
     def clear(self) -> None:
         """Forget all tasks."""
-        for tasks in (self.tasks, self.numbers, self._who, self._since):
+        for tasks in (self.tasks, self.numbers, self._who, self.since):
             tasks.clear()
 
     # ---- As numbers ------------------------------------------------------------------
@@ -92,7 +89,7 @@ class Order(Sequence[int]):
         task = self._who.get(number)  # type: ignore[call-overload]
         if task is None:
             return None
-        waiting, since = self.tasks, self._since
+        waiting, since = self.tasks, self.since
         place = bisect_left(waiting, since[task], key=since.__getitem__)
         found = place < len(waiting) and waiting[place] is task
         return place if found else None

@@ -159,7 +159,7 @@ class Driver(loop.Scheduler):
         self._now = 0.0
         self._held_for = 0
         self._order = Order()
-        self.waiting = self._order.tasks
+        self.waiting, self.join = self._order.tasks, self._order.join
         self._used: dict[str, int] = {}  # {name: how many have had it}
         self._numbers = count()
         self._timers: list[Timer] = []
@@ -252,20 +252,18 @@ class Driver(loop.Scheduler):
             self.note("exit", self.names[task])
             del self.names[task]
 
-    def join(self, tasks: list[Task]) -> None:
-        self._order.join(tasks)
-
     def choose(self, waiting: list[Task]) -> int:
         able: Sequence[int] = self._order
-        last = self._last(waiting)
-        if last is not None:
+        count, last = len(waiting), None
+        if self.held is not None and (last := self._last(waiting)) is not None:
             able = [it for place, it in enumerate(able) if place != last]
+            count -= 1
         place = 0
-        if len(able) > 1:
-            self.choices.append((self.steps, len(able)))
+        if count > 1:
+            self.choices.append((self.steps, count))
             place = index(self._pick(able, self.steps))  # True is no text of a tape.
-            if not 0 <= place < len(able):
-                raise IndexError(f"a policy chose {place} of {len(able)} tasks")
+            if not 0 <= place < count:
+                raise IndexError(f"a policy chose {place} of {count} tasks")
         chosen = place if last is None else place + (place >= last)
         if place:
             name = self.names.get(waiting[chosen], "trio")
@@ -274,10 +272,8 @@ class Driver(loop.Scheduler):
 
     def _last(self, waiting: list[Task]) -> int | None:
         """Return the place of the task that is held back, if it can run."""
-        if self.held is None:
-            return None
         self._held_for += 1
-        if self._held_for > HELD or self.held not in waiting:
+        if self.held not in waiting or self._held_for > HELD:
             return None
         return waiting.index(self.held)
 
@@ -300,7 +296,9 @@ class Driver(loop.Scheduler):
             heard(task)
 
     def stepped(self, task: Task) -> None:
-        self._order.stepped(task, self.steps)
+        since = self._order.since
+        if task in since:
+            since[task] = self.steps
         for heard in self.on_step:
             heard(task)
         self.steps += 1

@@ -33,7 +33,7 @@ from ..._delivery.outbox import Notification
 from ..._delivery.readers import Notifications
 from ..._life.handles import TaskHandle
 from ...runtime import AgentSaid, Runtime, open_runtime
-from ...tree import Event, Gap, SlowStart, Straggler
+from ...tree import ChildStarted, Event, Gap, SlowStart, Straggler
 from ...tree._events import EventStream, Subscription
 from ...tree._supervisor import _Supervisor
 from . import _kinds as kinds  # pyright: ignore[reportPrivateUsage]
@@ -379,7 +379,7 @@ class _Ear(Subscription):
         kind, seq, time, fields = event
         if kind is AgentSaid:
             return
-        if kind.__name__ == "ChildStarted":
+        if kind is ChildStarted:
             self._look_at(*cast("tuple[str, str, int]", fields))
         self._log.write(kind, seq, time, fields)
 

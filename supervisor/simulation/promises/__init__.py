@@ -24,10 +24,13 @@ from actors.house import publish as _publish
 from ...tree import Event
 from .. import Sim
 from ..log import Entry, Log
+from ._calls import Aim, Prompt
 from ._checker import Checker, Judge, Violation
 from ._log import Whole
-from ._tasks import TASKS
-from ._tree import TREE
+from ._states import Failure, Once
+from ._told import Patience, Record, Unforged
+from ._tree import Children, Order, Restarts
+from ._world import Disk, Scope, Truth
 
 __all__ = ["Checkers", "Judged", "Violation", "check", "watched"]
 
@@ -44,6 +47,37 @@ class Judged:
     """How many events it could have objected to. 0 says that it has proved nothing."""
 
 
+_CHECKERS: Sequence[type[Checker]] = (
+    Whole,
+    Scope,
+    Truth,
+    Once,
+    Record,
+    Unforged,
+    Patience,
+    Disk,
+    Aim,
+    Prompt,
+    Failure,
+    Children,
+    Order,
+    Restarts,
+)
+"""In the order in which they look at an event."""
+
+
+def _who_judges() -> Mapping[type[Event], Sequence[tuple[int, str]]]:
+    """Return which checkers look at events of each kind, and by which method."""
+    table: dict[type[Event], list[tuple[int, str]]] = {}
+    for place, checker in enumerate(_CHECKERS):
+        for kind, judge in checker(lambda _: None).judges().items():
+            table.setdefault(kind, []).append((place, judge.__name__))
+    return table
+
+
+_JUDGES = _who_judges()  # It is the same in each run, and there are many runs.
+
+
 class Checkers:
     """All checkers, in one pass over one log. Give each entry to `see`.
 
@@ -56,20 +90,21 @@ class Checkers:
         self._whole = Whole(broken)
         self._all: Sequence[Checker] = [
             self._whole,
-            *(kind(broken) for kind in (*TASKS, *TREE)),
+            *(kind(broken) for kind in _CHECKERS[1:]),
         ]
-        # One list of calls for each kind of event.
-        table: dict[type[Event], list[Judge]] = {}
-        for checker in self._all:
-            for kind, judge in checker.judges().items():
-                table.setdefault(kind, []).append(judge)
-        self._table: Mapping[type[Event], Sequence[Judge]] = table
+        self._judges: dict[type[Event], Sequence[Judge]] = {}  # of kinds that were seen
 
     def see(self, entry: Entry) -> None:
         """Look at the next entry of the log."""
         self._whole.see(entry)
         event = entry.event
-        for judge in self._table.get(type(event), ()):
+        kind = type(event)
+        judges = self._judges.get(kind)
+        if judges is None:
+            named = _JUDGES.get(kind, ())
+            judges = [getattr(self._all[place], name) for place, name in named]
+            self._judges[kind] = judges
+        for judge in judges:
             judge(event, entry)
 
     def end(self) -> None:

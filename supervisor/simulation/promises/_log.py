@@ -54,13 +54,14 @@ class Whole(Checker):
             self._is_recorded = isinstance(at.event, LogStarted)
             self._unseen = 0 if self._is_recorded else max(at.event.seq - 1, 0)
             return
+        event, before = at.event, last.event
         if at.number != last.number + 1:
             text = f"line {at.number} follows line {last.number}"
             self.breaks("the log", text, last.number, at.number)
-        elif not self._follows(at.event, last.event.seq):
-            text = f"event {at.event.seq} follows event {last.event.seq}"
+        elif not self._follows(event, before.seq):
+            text = f"event {event.seq} follows event {before.seq}"
             self.breaks("the log", text, last.number, at.number)
-        if at.event.time < last.event.time:
+        if event.time < before.time:
             self.breaks("the log", "time goes back", last.number, at.number)
         if at.step is not None and last.step is not None and at.step < last.step:
             self.breaks("the log", "steps go back", last.number, at.number)

@@ -372,6 +372,3 @@ class Restarts(Supervision):
 
     def _is_about(self, call: Called, child: str) -> bool:
         return not call.tasks or child in call.tasks
-
-
-TREE = (Children, Order, Restarts)
