@@ -6,7 +6,7 @@ what a caller could do at any time.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial, wraps
 from typing import Any, TypeVar, cast
@@ -76,31 +76,36 @@ class Targets:
 
     def _wrap(self, fn: Any, chosen: bool) -> Any:
         name = getattr(function_of(fn), "__name__", "call")
+        kind: Any = Awaitable if chosen else Coroutine
 
-        # No async function, so that the number is that of the call, not of its start.
+        # No async function: the number is that of the call, and what is wrong with the
+        # call is told at once, by trio if nothing can be awaited.
         @wraps(function_of(fn))
         def target(*args: Any, **options: Any) -> Any:
+            begun: Any = fn(*args, **options)
+            if not isinstance(begun, kind):
+                return begun
             times = self._calls[name] = self._calls.get(name, 0) + 1
             full = name if times == 1 else f"{name}#{times}"
-            return self._call(full, chosen, fn, args, options)
+            holder = getattr(function_of(fn), "__self__", None)
+            return self._call(full, chosen, begun, (*args, *options.values(), holder))
 
         target.is_target = True  # type: ignore[attr-defined]
         return target
 
     async def _call(
-        self, name: str, chosen: bool, fn: Any, args: Any, options: Any
+        self, name: str, chosen: bool, begun: Awaitable[Any], given: tuple[Any, ...]
     ) -> Any:
         if self.chosen and not chosen:
-            return await fn(*args, **options)
+            return await begun
         scope = trio.CancelScope()
-        given = (*args, *options.values(), getattr(function_of(fn), "__self__", None))
         task = trio.lowlevel.current_task()
         target = Target(name, task, scope, _nurseries(given), chosen)
         self.live[name] = target
         returned = False
         try:
             with scope:
-                value = await fn(*args, **options)
+                value = await begun
                 returned = True
                 return value
         finally:

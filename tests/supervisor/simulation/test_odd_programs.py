@@ -4,7 +4,10 @@ and hides nothing that was meant for who has called."""
 from __future__ import annotations
 
 import math
+import re
 import signal
+import warnings
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import pytest
@@ -150,6 +153,64 @@ def test_a_negative_seed_and_a_policy_that_says_true_are_replayed_from_text() ->
     for run in (simulate(three, seed=-1), simulate(three, policy=Second())):
         assert run.schedule
         assert simulate(three, tape=str(run.tape)).digest == run.digest
+
+
+# ---- What is the program's own mistake ---------------------------------------------------
+
+
+def synchronous() -> None:
+    pass
+
+
+async def generator() -> AsyncGenerator[None]:
+    yield
+
+
+async def told(start: Callable[[trio.Nursery], object]) -> str:
+    async with trio.open_nursery() as nursery:
+        try:
+            start(nursery)
+        except TypeError as error:
+            return re.sub(" at 0x.*", "", str(error))
+    return "nothing"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        lambda nursery: nursery.start_soon(synchronous),
+        lambda nursery: nursery.start_soon(generator),
+        lambda nursery: nursery.start_soon(sleeper()),
+        lambda nursery: nursery.start_soon(sleeper, 1),
+        lambda nursery: nursery.start_soon(lambda: 3),
+    ],
+)
+def test_what_cannot_be_started_is_told_as_trio_tells_it(start: Any) -> None:
+    told_by_trio = trio.run(told, start)
+
+    async def program(sim: Sim) -> str:
+        return await told(start)
+
+    assert told_by_trio != "nothing"
+    run = simulate(program)
+    assert (run.error, run.value) == (None, told_by_trio)
+
+
+def test_a_task_that_never_ran_in_a_run_that_was_broken_off_is_told_by_nobody() -> None:
+    class First:
+        def start(self, seed: int) -> Any:
+            return lambda runnable, _: runnable.index(min(runnable))
+
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sleeper)
+            while True:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert isinstance(simulate(program, policy=First()).error, Hang)
+    assert seen == []
 
 
 # ---- What does not end by itself ---------------------------------------------------------
