@@ -145,14 +145,15 @@ class PCT:
         chance = Random(f"pct {seed}")
         priority = _Priorities(chance)
         changes = sorted(chance.randrange(self.length) for _ in range(self.depth - 1))
-        count = 0
+        count, lowest = 0, 0.0
 
         def pick(runnable: Sequence[int], _: int) -> int:
-            nonlocal count
+            nonlocal count, lowest
             first = max(runnable, key=priority.__getitem__)
             while changes and changes[0] <= count:
                 del changes[0]
-                priority[first] = -1.0 - count - len(changes) / 1000
+                lowest -= 1
+                priority[first] = lowest
                 first = max(runnable, key=priority.__getitem__)
             count += 1
             return runnable.index(first)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from itertools import pairwise
+from random import Random
 
 import pytest
 import trio
@@ -87,6 +88,35 @@ def test_pct_starves_all_but_one() -> None:
     changes = choices(PCT(depth=3, length=60), 4)
     runs = sum(one != other for one, other in pairwise(changes))
     assert runs <= 2
+
+
+@pytest.mark.parametrize("length", [1, 3, 30])
+def test_pct_puts_the_first_one_behind_all_others(length: int) -> None:
+    """As a queue in which the first one that can run goes on, and is put last at some
+    steps; several times at one of them, too."""
+    for seed in range(20):
+        pick = PCT(depth=9, length=length).start(seed)
+        chance = Random(f"pct {seed}")
+        changes = sorted(chance.randrange(length) for _ in range(8))
+        priority = {task: chance.random() for task in (4, 7, 9, 2)}
+        queue = sorted(priority, key=priority.__getitem__, reverse=True)
+        which = Random(seed)
+        assert [4, 7, 9, 2][pick([4, 7, 9, 2], 0)] == _first(
+            queue, [*queue], changes, 0
+        )
+        for step in range(1, 40):
+            runnable = which.sample([4, 7, 9, 2], which.randint(1, 4))
+            taken = runnable[pick(runnable, step)]
+            assert taken == _first(queue, runnable, changes, step)
+
+
+def _first(queue: list[int], runnable: list[int], changes: list[int], step: int) -> int:
+    """Return who is first of a queue and can run, after the changes of a step."""
+    for _ in range(changes.count(step)):
+        first = next(it for it in queue if it in runnable)
+        queue.remove(first)
+        queue.append(first)
+    return next(it for it in queue if it in runnable)
 
 
 def test_a_place_that_is_not_there_is_left_out() -> None:
