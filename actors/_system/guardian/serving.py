@@ -9,7 +9,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 
 from .ending import end_descendants
 from .members import Members
@@ -21,10 +22,11 @@ from .tree import Tree
 _FIRST_PAUSE = 0.002
 _NO_EVENT = 0.05
 """Seconds between two looks for an end that no event reports."""
-_MOST_EXITS = 64
-"""Exits taken before others have their turn: a storm of orphans may bring them
-faster than they can be taken."""
-_MOST_EXITS_AT_END = 4096
+_MOST_EXITS = 1024
+"""Exits taken before others have their turn, some 20 ms of work: a storm of orphans may
+bring them faster than they can be taken. They must be many. Whoever is not taken is
+looked at in each look until he is; with 64 a turn, chains of forks on a busy machine
+made a thousand of them, the looks slower, and so more of them."""
 _PAUSE = 0.05
 """Seconds before what has failed is tried again."""
 _SPARE = 16
@@ -98,7 +100,7 @@ class Server:
         self._owing: dict[int, Tree] = {}
         """By the same, the trees with something unsent."""
         self._wishing: set[Tree] = set()
-        """Trees with a wish that failed and is tried again."""
+        """Trees with a wish that is not granted yet."""
         self._failed = False
         """Whether something failed and must be tried again."""
         self._doomed: set[Tree] = set()
@@ -144,12 +146,13 @@ class Server:
                     self._send(self._owing[descriptor])
                 if descriptor in self._trees:
                     self._hear(self._trees[descriptor])
-            if failed:
-                for tree in [*self._wishing]:
-                    self._obey(tree)
             try:
                 if control in ready and not self._accept():
                     return
+            except OSError:
+                self._failed = True
+            self._obey()
+            try:
                 self._settle()
             except OSError:
                 self._failed = True
@@ -162,7 +165,7 @@ class Server:
             end_descendants(
                 self._members.children,
                 self._variable,
-                lambda: self._reap(_MOST_EXITS_AT_END),
+                self._reap,
                 self._wait,
             )
             return
@@ -245,7 +248,7 @@ class Server:
             self._abandon(tree)
         elif tree.pid:
             tree.wishes += data
-            self._obey(tree)
+            self._wishing.add(tree)
         else:
             tree.request += data
             if (parts := split_request(tree.request)) is not None:
@@ -253,7 +256,7 @@ class Server:
                 tree.request.clear()
                 self._start(tree, head, env)
                 tree.wishes = bytes(wishes)
-                self._obey(tree)
+                self._wishing.add(tree)
 
     def _start(self, tree: Tree, head: bytes, block: bytes) -> None:
         if block != self._environment[0]:
@@ -275,33 +278,39 @@ class Server:
         line = f"started {tree.pid} {tree.session} {self._me}"
         self._tell(tree, line, started.streams)
 
-    def _obey(self, tree: Tree) -> None:
-        """Grant the wishes of a tree. One that fails does not hold up the others."""
-        wishes, tree.wishes = tree.wishes, b""
-        self._wishing.discard(tree)
-        for wish in wishes:
-            try:
-                # Before: an end that came earlier must not be reported as the result
-                # of this wish.
-                self._reap_leader(tree)
-                if tree.gone:
-                    return
-                self._grant(tree, wish)
-            except OSError:
-                tree.wishes += bytes([wish])
-                self._wishing.add(tree)
-                self._failed = True
+    def _obey(self) -> None:
+        """Grant all wishes. One that fails does not hold up the others."""
+        wishing, self._wishing = self._wishing, set()
+        # One look, after all were heard: it reads all of /proc, and a stop of many
+        # trees would read that as often as there are trees.
+        strangers = cache(self._members.strangers)
+        for tree in wishing:
+            wishes, tree.wishes = tree.wishes, b""
+            for wish in wishes:
+                try:
+                    # Before: an end that came earlier must not be reported as the
+                    # result of this wish.
+                    self._reap_leader(tree)
+                    if not tree.gone:
+                        self._grant(tree, wish, strangers)
+                except OSError:
+                    tree.wishes += bytes([wish])
+                    self._wishing.add(tree)
+                    self._failed = True
 
-    def _grant(self, tree: Tree, wish: int) -> None:
+    def _grant(
+        self, tree: Tree, wish: int, strangers: Callable[[], Mapping[Tree, list[int]]]
+    ) -> None:
         if wish == ord("m"):
             members = {*filter(is_alive, self._members.descendants(tree))}
-            members.update(self._members.strangers().get(tree, ()))
+            members.update(strangers().get(tree, ()))
             pids = sorted(members)
             self._tell(tree, " ".join(["members", *map(str, pids)]))
         elif wish == ord("t"):
             tree.stopped = True
-            strangers = self._members.strangers().get(tree, ())
-            self._signal(tree, strangers, signal.SIGTERM, signal.SIGCONT)
+            self._signal(
+                tree, strangers().get(tree, ()), signal.SIGTERM, signal.SIGCONT
+            )
         elif wish == ord("k"):
             self._doom(tree)
 
@@ -373,10 +382,10 @@ class Server:
 
     # What ends
 
-    def _reap(self, most: int = _MOST_EXITS) -> bool:
+    def _reap(self) -> bool:
         """Take the exits of children that have ended, and wake up again if there
         may be more. Return whether a child is left."""
-        for _ in range(most):
+        for _ in range(_MOST_EXITS):
             try:
                 ended = os.waitid(os.P_ALL, 0, _LOOK)
             except ChildProcessError:

@@ -12,13 +12,15 @@ from actors._system.guardian.tree import Tree
 
 _STORM = """
 import os, signal, socket
-from actors._system.guardian.serving import _MOST_EXITS, Server
+from actors._system.guardian import serving
+from actors._system.guardian.serving import Server
 
+serving._MOST_EXITS = most = 64
 control, _ = socket.socketpair()
 control.setblocking(False)
 server = Server(control, b"X", None, None)
 signal.signal(signal.SIGCHLD, lambda *_: None)
-children = 3 * _MOST_EXITS
+children = 3 * most
 reading, writing = os.pipe()
 for _ in range(children):
     if os.fork() == 0:
@@ -35,7 +37,7 @@ def count(ended):
 server._take_exit = count
 while server._reap():
     server._wait(60)
-assert left >= children - _MOST_EXITS, left
+assert left >= children - most, left
 """
 
 
@@ -44,6 +46,81 @@ def test_a_storm_of_ends_leaves_others_their_turn() -> None:
     """P1, P10: some are taken, then others are heard, and the rest is not
     forgotten."""
     subprocess.run([sys.executable, "-c", _STORM], check=True, timeout=50)
+
+
+_CROWD = """
+import os, signal, socket
+from actors._system.guardian.serving import Server
+
+server = Server(socket.socketpair()[0], b"X", None, None)
+signal.signal(signal.SIGCHLD, lambda *_: None)
+reading, writing = os.pipe()
+for _ in range(300):
+    if os.fork() == 0:
+        os._exit(0)
+os.close(writing)
+os.read(reading, 1)  # The end: they have all closed their side.
+for _ in range(300):
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+server._reap()
+left = len(server._members.children())
+assert left < 50, left  # The last ones may still be on their way out.
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no subreaper elsewhere")
+def test_whoever_has_ended_is_in_no_second_look() -> None:
+    """P1: chains of forks end faster than looks do that read each of the ended, and
+    then a stop waits for the looks."""
+    subprocess.run([sys.executable, "-c", _CROWD], check=True, timeout=50)
+
+
+_WISHES = """
+import os, signal, socket, sys
+from actors._system.guardian.serving import Server
+from actors._system.guardian.tree import Tree
+
+server = Server(socket.socketpair()[0], b"X", None, None)
+trees, channels = [], []
+reading, writing = os.pipe()
+for number in range(1, 31):
+    ours, theirs = socket.socketpair()
+    tree = Tree(theirs)
+    tree.pid, tree.mark, tree.marker = os.fork(), -number, b"%d" % number
+    if tree.pid == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.setsid()  # Or the stop would reach us, too.
+        os.close(writing)
+        while True:
+            signal.pause()
+    server._members.begin(tree)
+    trees.append(tree)
+    channels.append(ours)
+os.close(writing)
+os.read(reading, 1)  # The end: they are all deaf, and apart.
+looks = []
+sys.addaudithook(
+    lambda event, args: event == "os.listdir" and args == ("/proc",) and looks.append(1)
+)
+try:
+    for channel, tree in zip(channels, trees):
+        channel.send(b"tm")
+        server._hear(tree)
+    server._obey()
+    for channel, tree in zip(channels, trees):
+        assert channel.recv(99) == b"members %d\\n" % tree.pid
+    assert len(looks) == 1, looks
+finally:
+    for tree in trees:
+        os.kill(tree.pid, 9)
+        os.waitpid(tree.pid, 0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_stop_of_many_trees_reads_all_processes_once() -> None:
+    """P1: not once for each, which takes seconds where there are hundreds."""
+    subprocess.run([sys.executable, "-c", _WISHES], check=True, timeout=50)
 
 
 _UNOWNED = """
