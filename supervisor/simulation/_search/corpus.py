@@ -14,12 +14,13 @@ from typing import Any, cast
 import trio
 
 from .._errors import TapeDoesNotFit
+from .._steering import sites
 from .._steering.run import LIMIT, Run
 from .._steering.simulate import Errors, Program, is_given, played
 from .._steering.tape import Tape
 from .._steering.targets import file_of, function_of
 from .again import place_of, replay_line
-from .report import ADDRESS, Campaign, Failure, SweepReport, wrong_in
+from .report import Campaign, Failure, SweepReport, wrong_in
 
 
 def save(
@@ -63,7 +64,7 @@ def owner(program: Program, folder: str | PathLike[str]) -> str:
     folder is, and its name in it; with what a `partial` gives it."""
     fn, given = function_of(program), ""
     if isinstance(program, partial):
-        given = ADDRESS.sub("", f" {program.args!r} {program.keywords!r}")
+        given = sites.ADDRESS.sub("", f" {program.args!r} {program.keywords!r}")
     name = getattr(fn, "__qualname__", type(fn).__qualname__)
     return f"{file_from(file_of(program) or '', folder)}:{name}{given}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 def counted(count: int, what: str) -> str:
     """Return a number of things in words."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @attrs.frozen
@@ -236,7 +232,7 @@ def wrong_in(run: Run) -> list[Wrong]:
 def _wrong(error: BaseException) -> Wrong:
     name = type(error).__name__
     try:
-        text = ADDRESS.sub("", str(error))
+        text = sites.ADDRESS.sub("", str(error))
     except Exception as other:
         text = f"its text raises {type(other).__name__}"
     kind = name if isinstance(error, Stuck) else f"{name} {sites.raised_at(error)}"

@@ -231,7 +231,9 @@ class Driver(loop.Scheduler):
         number = self._order.born(task)
         if self.is_system(task):
             return
-        name = task.name.rpartition(".")[2] if self._used else "main"
+        name = "main"
+        if self._used:
+            name = sites.ADDRESS.sub("", task.name).rpartition(".")[2]
         self.names[task] = self.called[number] = self.unused(name)
         self.note("spawn", self.names[task])
         for heard in self.on_spawn:

@@ -6,12 +6,16 @@ from __future__ import annotations
 import contextlib
 import linecache
 import os.path
+import re
 from collections.abc import Iterable
 from inspect import currentframe
 from types import FrameType
 
 import trio
 from trio.lowlevel import Task
+
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""What differs from run to run in the text of an object."""
 
 _TRIO = os.path.dirname(trio.__file__) + os.sep
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # of the simulator

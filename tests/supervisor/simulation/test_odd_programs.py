@@ -213,6 +213,17 @@ def test_a_task_that_never_ran_in_a_run_that_was_broken_off_is_told_by_nobody() 
     assert seen == []
 
 
+def test_a_task_with_an_address_in_its_name_is_the_same_in_each_run() -> None:
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sleeper, name=object())
+
+    kept = [simulate(program)]
+    kept += [simulate(program)]
+    assert kept[0].digest == kept[1].digest
+    assert "<object object>" in kept[0].called.values()
+
+
 # ---- What does not end by itself ---------------------------------------------------------
 
 
