@@ -508,7 +508,7 @@ def scattered() -> Generator[None]:
     # always as many: where the next object goes to is the same place by luck.
     many = range(100 + 13 * (next(_scattered) % 8))
     sizes = range(15, 480, 16)
-    held: list[object] = [bytes(size) for size in sizes for _ in many]
+    held: list[object] = [*map(bytes, [*sizes] * len(many))]
     held += [object() for _ in many]
     held += [10**12 + it for it in many]
     for turn in range(len(held) // 2):

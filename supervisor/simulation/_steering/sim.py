@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,8 +42,12 @@ class Sim:
         self._seams = seams
         self._ignored = ignored
         self._network: Network | None = None
-        self.random = Random(f"program {seed}")
+        self._seed = seed
+
+    @cached_property  # To make it takes long, and most programs ask for none.
+    def random(self) -> Random:
         """Chance for the program, the same in each run of one seed."""
+        return Random(f"program {self._seed}")
 
     def target(self, fn: Fn) -> Fn:
         """Return ``fn`` as a function of which each call is a target of sweeps.

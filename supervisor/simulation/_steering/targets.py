@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from fnmatch import fnmatchcase
 from functools import partial, wraps
+from types import FunctionType, MethodType
 from typing import Any, TypeVar, cast
 
 import attrs
@@ -150,6 +151,10 @@ def function_of(fn: Any) -> Any:
 
 def file_of(fn: Any) -> str | None:
     """Return the file in which a callable is written; None if it says none."""
+    if isinstance(fn, MethodType):
+        fn = fn.__func__
+    if isinstance(fn, FunctionType) and not fn.__dict__:
+        return fn.__code__.co_filename  # As most are, in each task of each run.
     fn = function_of(fn)
     while hasattr(fn, "__wrapped__"):
         fn = fn.__wrapped__

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
+from typing import cast
 
 import attrs
 
@@ -29,7 +30,7 @@ from ._checker import Checker, Judge, Violation
 from ._log import Whole
 from ._states import Failure, Once
 from ._told import Patience, Record, Unforged
-from ._tree import Children, Order, Restarts
+from ._tree import Children, Order, Restarts, Supervisors
 from ._world import Disk, Scope, Truth
 
 __all__ = ["Checkers", "Judged", "Violation", "check", "watched"]
@@ -47,35 +48,38 @@ class Judged:
     """How many events it could have objected to. 0 says that it has proved nothing."""
 
 
-_CHECKERS: Sequence[type[Checker]] = (
-    Whole,
-    Scope,
-    Truth,
-    Once,
-    Record,
-    Unforged,
-    Patience,
-    Disk,
-    Aim,
-    Prompt,
-    Failure,
-    Children,
-    Order,
-    Restarts,
-)
-"""In the order in which they look at an event."""
+def _hearers(broken: Callable[[Violation], object]) -> Sequence[Checker | Supervisors]:
+    """Return who hears of the events of one log, in that order."""
+    supervisors = Supervisors()
+    return (
+        Whole(broken),
+        Scope(broken),
+        Truth(broken),
+        Once(broken),
+        Record(broken),
+        Unforged(broken),
+        Patience(broken),
+        Disk(broken),
+        Aim(broken),
+        Prompt(broken),
+        Failure(broken),
+        Children(broken),
+        Order(broken, supervisors),
+        Restarts(broken, supervisors),
+        supervisors,
+    )
 
 
-def _who_judges() -> Mapping[type[Event], Sequence[tuple[int, str]]]:
-    """Return which checkers look at events of each kind, and by which method."""
+def _who_hears() -> Mapping[type[Event], Sequence[tuple[int, str]]]:
+    """Return who hears of events of each kind, and by which method."""
     table: dict[type[Event], list[tuple[int, str]]] = {}
-    for place, checker in enumerate(_CHECKERS):
-        for kind, judge in checker(lambda _: None).judges().items():
+    for place, hearer in enumerate(_hearers(lambda _: None)):
+        for kind, judge in hearer.judges().items():
             table.setdefault(kind, []).append((place, judge.__name__))
     return table
 
 
-_JUDGES = _who_judges()  # It is the same in each run, and there are many runs.
+_WHO = _who_hears()  # It is the same for all logs, and there are many.
 
 
 class Checkers:
@@ -87,23 +91,19 @@ class Checkers:
     """
 
     def __init__(self, broken: Callable[[Violation], object]) -> None:
-        self._whole = Whole(broken)
-        self._all: Sequence[Checker] = [
-            self._whole,
-            *(kind(broken) for kind in _CHECKERS[1:]),
-        ]
+        self._hearers = _hearers(broken)
+        self._whole = cast("Whole", self._hearers[0])
         self._judges: dict[type[Event], Sequence[Judge]] = {}  # of kinds that were seen
 
     def see(self, entry: Entry) -> None:
         """Look at the next entry of the log."""
         self._whole.see(entry)
         event = entry.event
-        kind = type(event)
-        judges = self._judges.get(kind)
+        judges = self._judges.get(type(event))
         if judges is None:
-            named = _JUDGES.get(kind, ())
-            judges = [getattr(self._all[place], name) for place, name in named]
-            self._judges[kind] = judges
+            who = _WHO.get(type(event), ())
+            judges = [getattr(self._hearers[place], name) for place, name in who]
+            self._judges[type(event)] = judges
         for judge in judges:
             judge(event, entry)
 
@@ -113,7 +113,11 @@ class Checkers:
 
     def judged(self) -> Sequence[Judged]:
         """Return how much each checker has judged so far."""
-        return [Judged(it.promise, it.title, it.judged) for it in self._all]
+        return [
+            Judged(it.promise, it.title, it.judged)
+            for it in self._hearers
+            if isinstance(it, Checker)
+        ]
 
 
 def check(entries: Iterable[Entry]) -> tuple[Sequence[Violation], Sequence[Judged]]:

@@ -42,19 +42,20 @@ class Whole(Checker):
         return {
             Gap: self._gap,
             TaskStarted: self._task_started,
-            ChildStarted: self._child_started,
-            ChildExited: self._child_exited,
         }
 
     def see(self, at: Entry) -> None:
         """Look at any entry."""
         self.judged += 1
-        last, self._last = self._last, at
+        event, last, self._last = at.event, self._last, at
         if last is None:
-            self._is_recorded = isinstance(at.event, LogStarted)
-            self._unseen = 0 if self._is_recorded else max(at.event.seq - 1, 0)
+            self._is_recorded = isinstance(event, LogStarted)
+            self._unseen = 0 if self._is_recorded else max(event.seq - 1, 0)
+        if not self._is_recorded:
+            self._look_for_own(event)
+        if last is None:
             return
-        event, before = at.event, last.event
+        before = last.event
         if at.number != last.number + 1:
             text = f"line {at.number} follows line {last.number}"
             self.breaks("the log", text, last.number, at.number)
@@ -95,13 +96,12 @@ class Whole(Checker):
     def _task_started(self, event: TaskStarted, at: Entry) -> None:
         self._has_agents = self._has_agents or event.task_type != "local_bash"
 
-    def _child_started(self, event: ChildStarted, at: Entry) -> None:
-        if not self._is_recorded and _is_outermost(event.supervisor):
-            self._started.add((event.child, event.incarnation))
-
-    def _child_exited(self, event: ChildExited, at: Entry) -> None:
-        if not self._is_recorded and _is_outermost(event.supervisor):
-            self._exited.add((event.child, event.incarnation))
+    def _look_for_own(self, event: Event) -> None:
+        if isinstance(event, ChildStarted | ChildExited) and _is_outermost(
+            event.supervisor
+        ):
+            seen = self._started if isinstance(event, ChildStarted) else self._exited
+            seen.add((event.child, event.incarnation))
 
     def _gap(self, event: Gap, at: Entry) -> None:
         text = f"{event.missed} events are missing: what follows proves little"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 
 import attrs
@@ -112,7 +112,7 @@ class _Supervisor:
     restart: dict[str, str] = attrs.Factory(dict[str, str])
     live: dict[str, int] = attrs.Factory(dict[str, int])
     """The children that run, and since which line."""
-    asked: Counter[str] = attrs.Factory(Counter[str])
+    asked: dict[str, int] = attrs.Factory(dict[str, int])
     """Those that were asked to stop and have not ended: in a dynamic supervisor several
     may have the same name."""
     closing: int | None = None
@@ -129,11 +129,11 @@ class _Supervisor:
         return self.flags is not None and not self.flags.dynamic
 
 
-class Supervision(Checker):
-    """What is common to the promises about supervisors: who is there, and who closes."""
+class Supervisors:
+    """What is known of all supervisors. It hears of an event when those have judged it
+    who ask for what was before."""
 
-    def __init__(self, broken: Broken) -> None:
-        super().__init__(broken)
+    def __init__(self) -> None:
         self.known: dict[str, _Supervisor] = {}
 
     def of(self, path: str) -> _Supervisor:
@@ -142,6 +142,19 @@ class Supervision(Checker):
         if found is None:
             self.known[path] = found = _Supervisor()
         return found
+
+    def judges(self) -> Mapping[type[Event], Judge]:
+        """Return what to call with events of each kind."""
+        return {
+            Supervised: self._supervised,
+            Specified: self._specified,
+            ChildStarted: self._started,
+            StopRequested: self._stop_requested,
+            ChildExited: self._exited,
+            Closing: self._closing,
+            GaveUp: self._closing,
+            SupervisorEnded: self._ended,
+        }
 
     def _supervised(self, event: Supervised, at: Entry) -> None:
         self.known[event.supervisor] = _Supervisor(flags=event)
@@ -159,91 +172,82 @@ class Supervision(Checker):
         found.live[event.child] = at.number
         found.places.setdefault(event.child, at.number)
 
+    def _stop_requested(self, event: StopRequested, at: Entry) -> None:
+        asked = self.of(event.supervisor).asked
+        asked[event.child] = asked.get(event.child, 0) + 1
+        # Its own children stop now, if it has any.
+        inner = self.known.get(f"{event.supervisor}/{event.child}")
+        if inner is not None and event.by != "stop":
+            inner.closing = inner.closing or at.number
+
     def _exited(self, event: ChildExited, at: Entry) -> None:
         found = self.of(event.supervisor)
         found.live.pop(event.child, None)
-        if found.asked[event.child] > 0:
+        if found.asked.get(event.child, 0) > 0:
             found.asked[event.child] -= 1
 
-    def _closing(self, event: Closing, at: Entry) -> None:
-        self.of(event.supervisor).closing = at.number
-
-    def _gave_up(self, event: GaveUp, at: Entry) -> None:
+    def _closing(self, event: Closing | GaveUp, at: Entry) -> None:
         self.of(event.supervisor).closing = at.number
 
     def _ended(self, event: SupervisorEnded, at: Entry) -> None:
         self.known.pop(event.supervisor, None)
 
 
-class Order(Supervision):
+class Order(Checker):
     """Static children stop one by one, in the reverse of their start order; whoever is
     stopped was asked to."""
 
     promise = "P8"
     title = "children stop in reverse order"
 
+    def __init__(self, broken: Broken, supervisors: Supervisors) -> None:
+        super().__init__(broken)
+        self._supervisors = supervisors
+
     def judges(self) -> Mapping[type[Event], Judge]:
-        return {
-            Supervised: self._supervised,
-            Specified: self._specified,
-            ChildStarted: self._started,
-            StopRequested: self._stop_requested,
-            ChildExited: self._exited,
-            Closing: self._closing,
-            GaveUp: self._gave_up,
-            SupervisorEnded: self._ended,
-        }
+        return {StopRequested: self._stop_requested, ChildExited: self._exited}
 
     def _stop_requested(self, event: StopRequested, at: Entry) -> None:
-        found = self.of(event.supervisor)
-        child, owner = event.child, f"{event.supervisor}/{event.child}"
-        by_supervisor = event.by != "stop"
-        if found.is_static and found.closing is not None and by_supervisor:
-            self.judged += 1
-            place = found.places.get(child, 0)
-            for other, since in found.live.items():
-                if other != child and found.places.get(other, 0) > place:
-                    text = f"it was asked to stop, and {other}, a later one, ran"
-                    self.breaks(owner, text, since, at.number)
-        found.asked[child] += 1
-        # Its own children stop now, if it has any.
-        if (inner := self.known.get(owner)) is not None and by_supervisor:
-            inner.closing = inner.closing or at.number
+        found = self._supervisors.of(event.supervisor)
+        if not found.is_static or found.closing is None or event.by == "stop":
+            return
+        self.judged += 1
+        child = event.child
+        place = found.places.get(child, 0)
+        for other, since in found.live.items():
+            if other != child and found.places.get(other, 0) > place:
+                text = f"it was asked to stop, and {other}, a later one, ran"
+                self.breaks(f"{event.supervisor}/{child}", text, since, at.number)
 
     def _exited(self, event: ChildExited, at: Entry) -> None:
-        found = self.of(event.supervisor)
         if event.exit == "stopped" and event.detail.startswith(("stop", "supervisor")):
             self.judged += 1
-            if not found.asked[event.child]:
+            if not self._supervisors.of(event.supervisor).asked.get(event.child):
                 owner = f"{event.supervisor}/{event.child}"
                 self.breaks(owner, "it was stopped, and nobody has asked", at.number)
-        super()._exited(event, at)
 
 
-class Restarts(Supervision):
+class Restarts(Checker):
     """A child that fails comes back as its supervisor says, or ends it; nobody else is
     touched."""
 
     promise = "P10"
     title = "a failure is followed as the strategy says"
 
-    def __init__(self, broken: Broken) -> None:
+    def __init__(self, broken: Broken, supervisors: Supervisors) -> None:
         super().__init__(broken)
+        self._supervisors = supervisors
         self._calls: dict[int, Called] = {}
         # The child that has just ended and has to come back.
         self._next: tuple[str, str, int] | None = None
 
     def judges(self) -> Mapping[type[Event], Judge]:
         return {
-            Supervised: self._supervised,
-            Specified: self._specified,
             ChildStarted: self._started,
             StopRequested: self._stop_requested,
             ChildExited: self._exited,
             RestartScheduled: self._scheduled,
-            Closing: self._closing,
             GaveUp: self._gave_up,
-            SupervisorEnded: self._ended,
             Called: self._called,
             Returned: self._returned,
             Raised: self._returned,
@@ -273,10 +277,9 @@ class Restarts(Supervision):
 
     def _exited(self, event: ChildExited, at: Entry) -> None:
         self._must_follow(at)
-        found = self.of(event.supervisor)
+        found = self._supervisors.of(event.supervisor)
         was_live = event.child in found.live
-        was_asked = found.asked[event.child] > 0
-        super()._exited(event, at)
+        was_asked = found.asked.get(event.child, 0) > 0
         restart = found.restart.get(event.child)
         if restart is None or found.flags is None or found.closing is not None:
             return
@@ -293,7 +296,7 @@ class Restarts(Supervision):
         self._next = None
         self.judged += 1
         path, child = event.supervisor, event.child
-        found, owner = self.of(path), f"{path}/{event.child}"
+        found, owner = self._supervisors.of(path), f"{path}/{event.child}"
         if child in found.live:
             text = "it is restarted, and has not ended"
             self.breaks(owner, text, found.live[child], at.number)
@@ -317,7 +320,7 @@ class Restarts(Supervision):
 
     def _gave_up(self, event: GaveUp, at: Entry) -> None:
         self._next = None
-        found = self.of(event.supervisor)
+        found = self._supervisors.of(event.supervisor)
         flags = found.flags
         if flags is not None:
             self.judged += 1
@@ -325,12 +328,11 @@ class Restarts(Supervision):
             if len(recent) < flags.intensity:
                 text = f"it gave up after {len(recent)} restarts in {flags.period:g} s"
                 self.breaks(event.supervisor, text, at.number)
-        super()._gave_up(event, at)
 
     def _started(self, event: ChildStarted, at: Entry) -> None:
         self._must_follow(at)
         path, child = event.supervisor, event.child
-        found = self.of(path)
+        found = self._supervisors.of(path)
         owner = f"{path}/{child}"
         if event.incarnation > 1:
             self.judged += 1
@@ -341,7 +343,6 @@ class Restarts(Supervision):
                 text = "two incarnations of it run"
                 self.breaks(owner, text, found.live[child], at.number)
             self._check_group(found, owner, at)
-        super()._started(event, at)
 
     def _check_group(self, found: _Supervisor, owner: str, at: Entry) -> None:
         """Before the first of a group starts, all of the group have ended."""
@@ -357,17 +358,15 @@ class Restarts(Supervision):
 
     def _stop_requested(self, event: StopRequested, at: Entry) -> None:
         self._must_follow(at)
-        path, child = event.supervisor, event.child
-        found, owner = self.of(path), f"{path}/{child}"
-        found.asked[child] += 1
-        if (inner := self.known.get(owner)) is not None and event.by != "stop":
-            inner.closing = inner.closing or at.number
+        child = event.child
+        found = self._supervisors.of(event.supervisor)
         flags = found.flags
         if flags is None or flags.dynamic or event.by != "supervisor":
             return
         if found.closing is None and flags.strategy == "one_for_one":
             self.judged += 1
             if not any(self._is_about(call, child) for call in self._calls.values()):
+                owner = f"{event.supervisor}/{child}"
                 self.breaks(owner, "nobody has asked for its stop", at.number)
 
     def _is_about(self, call: Called, child: str) -> bool:
