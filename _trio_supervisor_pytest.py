@@ -31,6 +31,8 @@ FUNCTIONS = (
 OTHERS = ("trio", "anyio", "asyncio")
 """The marks of other plugins that run async tests."""
 
+ROOM = "supervisor.simulation"
+
 REFUSED = pytest.StashKey[str]()
 """Why a test cannot be run under schedules."""
 
@@ -273,15 +275,21 @@ class _Watch:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(
-        self, call: pytest.CallInfo[None]
+        self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, Any]:
         outcome = yield
         error = None if call.excinfo is None else call.excinfo.value
         found = getattr(error, "report", None)
-        if type(error).__name__ != "SimulationFailed" or found is None:
-            return
         told = outcome.get_result()
-        told.longrepr = str(error)  # The way through the simulator says nothing more.
+        kinds = {it.__name__ for it in type(error).__mro__ if it.__module__ == ROOM}
+        # The way through the simulator says nothing more.
+        if call.excinfo is not None and "SimulationError" in kinds:
+            lines = [it for it in call.excinfo.traceback if it.path == item.path]
+            where = f"{item.path.name}:{lines[-1].lineno + 1}: " if lines else ""
+            told.longrepr = f"{where}{type(error).__name__}: {error}"
+        if "SimulationFailed" not in kinds or found is None:
+            return
+        told.longrepr = str(error)
         if os.environ.get("GITHUB_ACTIONS") == "true":
             # An attribute of a report gets from a worker of xdist to who prints it.
             told.sim_annotations = found.annotations()
@@ -293,7 +301,7 @@ def _watch(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if "supervisor.simulation" in sys.modules:  # A test has imported it by itself.
+    if ROOM in sys.modules:  # A test has imported it by itself.
         _watch(session.config)
 
 

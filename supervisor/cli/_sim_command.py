@@ -6,9 +6,9 @@ What they do is in `sim`, which is loaded by the one that is called.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -17,14 +17,19 @@ from ._sim_codes import USAGE
 from ._values import deadline, duration, option, refusing
 
 _program = click.argument("place", metavar="FILE:FUNCTION")
+_Command: TypeAlias = Callable[..., int]
+
+
+def _some(_: object, __: object, names: Sequence[str]) -> Sequence[str] | None:
+    return names or None
 
 
 _save = click.option(
     "--save",
     "folder",
     metavar="DIRECTORY",
-    help="Keep a tape of each finding there. Those that it has are tried first; while "
-    "one fails, nothing else is tried.",
+    help="Keep a tape of each finding there. The next call plays those that it has "
+    "first, and does nothing else while one of them fails.",
 )
 _schedules = click.option(
     "--schedules",
@@ -53,6 +58,7 @@ _targets = click.option(
     "targets",
     metavar="NAME",
     multiple=True,
+    callback=_some,
     help="Whom to strike, with *. Any number of times.  [default: all]",
 )
 _pairs = click.option(
@@ -87,7 +93,7 @@ def _kinds(_: object, __: object, kinds: str) -> str | None:
     return None if kinds == "none" else kinds
 
 
-def _faults(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def _faults(default: str) -> Callable[[_Command], _Command]:
     return click.option(
         "--faults",
         metavar="KINDS",
@@ -96,6 +102,20 @@ def _faults(default: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         help="swarm, none, or kinds with a comma, as in cancel,'raise OSError',network.*",
         callback=_kinds,
     )
+
+
+def _keeping(command: _Command) -> _Command:
+    """Give a command what all have that look for something wrong."""
+    for it in (_json, _save, _limit, _jobs):
+        command = it(command)
+    return command
+
+
+def _sweeping(command: _Command) -> _Command:
+    """Give a command what all sweeps have."""
+    for it in (_keeping, _pairs, _max_points, _schedules):
+        command = it(command)
+    return command
 
 
 class _Sim(click.Group):
@@ -131,16 +151,10 @@ def sim() -> None:
 @sim.command(short_help="Cancel each task at every point.")
 @_program
 @_targets
-@_schedules
-@_max_points
 @click.option(
     "--twice", is_flag=True, help="Also end each shield of a clean-up too early."
 )
-@_pairs
-@_jobs
-@_limit
-@_save
-@_json
+@_sweeping
 def cancel(place: str, folder: str | None, as_json: bool, **options: Any) -> int:
     """Run the program once for each moment at which one of its tasks can be cancelled."""
     from ..simulation import cancel_everywhere
@@ -159,13 +173,7 @@ def cancel(place: str, folder: str | None, as_json: bool, **options: Any) -> int
     help="What to raise, as in trio.BrokenResourceError or KeyboardInterrupt.",
 )
 @_targets
-@_schedules
-@_max_points
-@_pairs
-@_jobs
-@_limit
-@_save
-@_json
+@_sweeping
 def raise_(
     place: str, folder: str | None, as_json: bool, named: str, **options: Any
 ) -> int:
@@ -206,16 +214,11 @@ class _Fault(click.Command):
     "seams",
     metavar="NAME",
     multiple=True,
+    callback=_some,
     help="Which operations, with *, as in network.send or files.*. Any number of times."
     "  [default: all]",
 )
-@_schedules
-@_max_points
-@_pairs
-@_jobs
-@_limit
-@_save
-@_json
+@_sweeping
 def fault(place: str, folder: str | None, as_json: bool, **options: Any) -> int:
     """Run the program once for each call of an operation on sim.network() or sim.env(),
     and each way in which it can go wrong."""
@@ -237,10 +240,7 @@ def fault(place: str, folder: str | None, as_json: bool, **options: Any) -> int:
 @_policy
 @_faults("none")
 @_targets
-@_jobs
-@_limit
-@_save
-@_json
+@_keeping
 def explore(place: str, folder: str | None, as_json: bool, **options: Any) -> int:
     """Run the program under many schedules, and with --faults once more under each, with
     a few faults."""
@@ -259,12 +259,9 @@ def explore(place: str, folder: str | None, as_json: bool, **options: Any) -> in
 @_json
 def replay(place: str, tape: str, diff: bool, limit: float, as_json: bool) -> int:
     """Run the program by a TAPE: a file that --save has written, or its text."""
-    from .sim import read_program
     from .sim import replay as do
 
-    with refusing(ValueError):
-        program = read_program(place)
-    return do(program, tape, limit=limit, diff=diff, as_json=as_json)
+    return do(_read(place), tape, limit=limit, diff=diff, as_json=as_json)
 
 
 @sim.command(short_help="Write down what its tasks do.")
@@ -282,12 +279,9 @@ def replay(place: str, tape: str, diff: bool, limit: float, as_json: bool) -> in
 def trace(place: str, **options: Any) -> int:
     """Run the program once, and write down when each task took its steps, who was
     cancelled, and how long that took, in virtual time."""
-    from .sim import read_program
     from .sim import trace as do
 
-    with refusing(ValueError):
-        program = read_program(place)
-    return do(program, **options)
+    return do(_read(place), **options)
 
 
 @sim.command(short_help="Check a recorded log against the promises.")
@@ -356,7 +350,6 @@ def tree(place: str, format: str) -> int:
 @_policy
 @_faults("swarm")
 @_targets
-@_jobs
 @click.option(
     "--patience",
     metavar="SECONDS",
@@ -370,9 +363,7 @@ def tree(place: str, format: str) -> int:
     metavar="FILE",
     help="Write each run there as a line of JSON. If it is there, go on behind it.",
 )
-@_limit
-@_save
-@_json
+@_keeping
 def campaign(place: str, folder: str | None, as_json: bool, **options: Any) -> int:
     """Run the program under ever new schedules, and each once more with a few faults:
     of each seed some kinds, by chance.
@@ -380,11 +371,8 @@ def campaign(place: str, folder: str | None, as_json: bool, **options: Any) -> i
     If nothing fails in N runs, less than 3/N of all runs do, at 95 %.
     """
     from .sim import campaign as do
-    from .sim import read_program
 
-    options["targets"] = options["targets"] or None
-    with refusing(ValueError):
-        program = read_program(place)
+    program = _read(place)
     with refusing(ValueError, OSError):
         return do(program, place, folder, as_json, options)
     raise AssertionError
@@ -397,11 +385,8 @@ def doctor(place: str | None, as_json: bool) -> int:
     """Look whether this trio can be steered, runs are equal, and what no tape decides is
     named; also for a program of yours."""
     from .sim import doctor as do
-    from .sim import read_program
 
-    with refusing(ValueError):
-        program = None if place is None else read_program(place)
-    return do(program, as_json)
+    return do(None if place is None else _read(place), as_json)
 
 
 @sim.command(short_help="Run a study of strategies, or of cancels.")
@@ -416,16 +401,20 @@ def study(name: str, out: str, small: bool) -> int:
     return do(name, out, small=small)
 
 
+def _read(place: str) -> Any:
+    from .sim import read_program
+
+    with refusing(ValueError):
+        return read_program(place)
+    raise AssertionError
+
+
 def _swept(
     sweep: Any, place: str, folder: str | None, as_json: bool, options: dict[str, Any]
 ) -> int:
-    from .sim import read_program, tell
+    from .sim import tell
 
-    for name in ("targets", "seams"):
-        if name in options:
-            options[name] = options[name] or None
-    with refusing(ValueError):
-        program = read_program(place)
+    program = _read(place)
     with refusing(ValueError):
         return tell(
             lambda: sweep(program, check=False, **options),

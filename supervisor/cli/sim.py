@@ -192,13 +192,14 @@ def replay(
             "steps": run.steps,
             "seconds": run.seconds,
             "wrong": found,
+            "notes": run.notes,
         }
         if diff:
             data["parts"] = None if parting is None else _as_json(parting)
         _print_json(data)
         return WRONG if found else CLEAN
     print(f"{read.words()}: {run.steps} steps, {run.seconds:g} virtual seconds")
-    for text in found:
+    for text in [*found, *(f"note: {it}" for it in run.notes)]:
         print(indent(text, "  "))
     if parting is not None:
         print(parting.table())
@@ -317,6 +318,9 @@ def campaign(
         return USAGE
     report = spent.campaign
     code = _report(report, as_json, program, folder, spent)
+    if spent.unwritten:
+        print(f"{options['log']}: {spent.unwritten}", file=sys.stderr)
+        return code or USAGE
     unmet = [it for it in reach if not _is_reached(report, it)]
     for name in unmet:
         print(f"no probe {name!r} was ever true", file=sys.stderr)
@@ -337,7 +341,8 @@ def doctor(program: Program | None, as_json: bool) -> int:
     if as_json:
         _print_json({"checks": [_as_json(it) for it in checks]})
     for it in () if as_json else checks:
-        print(f"{'ok' if it.ok else 'NOT WELL':<8}  {it.what}: {it.told}")
+        told = it.told.replace("\n", f"\n{'':10}")
+        print(f"{'ok' if it.ok else 'NOT WELL':<8}  {it.what}: {told}")
     if all(it.ok for it in checks):
         return CLEAN
     return WRONG if all(it.deterministic for it in checks) else NOT_DETERMINISTIC

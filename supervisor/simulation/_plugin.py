@@ -10,14 +10,16 @@ import os
 import shlex
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count, islice
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from inspect import isawaitable
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, cast
 
 import attrs
 
-from ._errors import NothingToStrike, TapeDoesNotFit
+from ._errors import NothingToStrike, SimulationError, TapeDoesNotFit
 from ._search import explore as exploring
 from ._search import sweeps
 from ._search.again import shortest
@@ -31,6 +33,7 @@ from ._search.report import (
     own_errors,
 )
 from ._search.swarm import read_kinds
+from ._steering.checks import require_number
 from ._steering.policies import EXHAUSTIVE, exhaustive_of, policy_of
 from ._steering.run import LIMIT, SaidByTest
 from ._steering.simulate import Errors, Program, played
@@ -173,23 +176,32 @@ class Asked:
             ) from None
 
     def _named(self, program: Program) -> Program:
+        # What is no program must look like none.
+        if not callable(program):
+            return program
+
         @functools.wraps(program)
-        async def named(sim: Any) -> Any:
-            try:
-                return await program(sim)
-            except self._outcomes as said:
-                raise _said(said) from None
-            except BaseExceptionGroup as group:
-                both: Any = group.split(self._outcomes)
-                first, others = both
-                while isinstance(first, BaseExceptionGroup):
-                    first = cast("Any", first).exceptions[0]
-                if first is None or others is not None:
-                    raise
-                raise _said(first) from None
+        def named(sim: Any) -> Any:
+            begun = program(sim)
+            return self._heard(begun) if isawaitable(begun) else begun
 
         named.replayed_by = self._replayed_by  # type: ignore[attr-defined]
         return named
+
+    async def _heard(self, begun: Awaitable[Any]) -> Any:
+        """Await what a program is, and let the simulator know what the test says."""
+        try:
+            return await begun
+        except self._outcomes as said:
+            raise _said(said) from None
+        except BaseExceptionGroup as group:
+            both: Any = group.split(self._outcomes)
+            first, others = both
+            while isinstance(first, BaseExceptionGroup):
+                first = cast("Any", first).exceptions[0]
+            if first is None or others is not None:
+                raise
+            raise _said(first) from None
 
     def _replay(
         self,
@@ -268,26 +280,35 @@ class Asked:
             await test(**given)
 
         limit = marked.get("limit", LIMIT)
+        faults = asked.faults or marked.get("faults")
         options: dict[str, Any] = {
             "policy": asked.policy or marked.get("policy", "portfolio"),
-            "faults": asked.faults or marked.get("faults"),
+            "faults": faults,
             "targets": marked.get("targets"),
             "jobs": asked.jobs or 1,
             "limit": limit,
         }
-        seeds = self._seeds(marked.get("seeds", 20))
         number, parts = part
+        with _meant():
+            require_number("limit", limit)
+            seeds = self._seeds(marked.get("seeds", 20))
+            if not read_kinds(faults):
+                options["targets"] = None  # Of faults that the command line asks for.
         if exhaustive_of(options["policy"]):
             # One process goes through all schedules, and faults are by chance.
-            options |= {"jobs": 1, "faults": None}
+            options |= {"jobs": 1, "faults": None, "targets": None}
             if number:
                 return
         elif parts > 1:
             seeds = islice(seeds, number, None, parts)
+            if (first := next(seeds, None)) is None:
+                return  # There are more processes than seeds.
+            seeds = chain([first], seeds)
 
         def find(program: Program) -> None:
             try:
-                exploring.explore(program, seeds=seeds, **options)
+                with _meant():
+                    exploring.explore(program, seeds=seeds, **options)
             except NothingToStrike as error:
                 if asked.faults is None:
                     raise
@@ -305,8 +326,16 @@ class Asked:
         if asked.time is not None:
             most = count() if asked.seeds is None else range(asked.seeds)
             return _until(time.monotonic() + asked.time, most)
-        seeds = marked if asked.seeds is None else asked.seeds
-        return range(seeds) if isinstance(seeds, int) else seeds
+        return exploring.read_seeds(marked if asked.seeds is None else asked.seeds)
+
+
+@contextmanager
+def _meant() -> Generator[None]:
+    """Refuse what no mark can mean; of the program nothing is raised here."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise SimulationError(f"the mark `sim` cannot be meant so: {error}") from error
 
 
 def _until(deadline: float, seeds: Any) -> Iterator[int]:

@@ -14,8 +14,9 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count, filterfalse
-from typing import IO, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
@@ -23,10 +24,14 @@ from ._public import publish as _publish
 from ._search.explore import Search, Tally, Tried, tries
 from ._search.jobs import PATIENCE, can_fork
 from ._search.report import Campaign, Failure
+from ._steering.checks import require_count, require_number
 from ._steering.policies import Policy, exhaustive_of
 from ._steering.run import LIMIT
 from ._steering.simulate import Program
 from ._steering.tape import Tape
+
+if TYPE_CHECKING:
+    from io import FileIO
 
 __all__ = ["Interrupted", "Spent", "campaign"]
 
@@ -54,6 +59,8 @@ class Spent:
     """In how many processes."""
     complete: bool
     """It had as many runs as were asked for."""
+    unwritten: str = ""
+    """Why it has ended early, if its log could not be written any more."""
 
     @property
     def rate(self) -> float:
@@ -81,6 +88,10 @@ class Spent:
             lines.append(f"  less than {self.bound:.2g} of all runs fail (95 %)")
         if not self.complete:
             lines.append("  it has ended before all runs were done")
+        if self.unwritten:
+            lines.append(
+                f"  it has ended early: its log is not written: {self.unwritten}"
+            )
         return "\n".join(lines)
 
 
@@ -122,12 +133,18 @@ def campaign(
 
     The other arguments are those of `explore`. Raises NotDeterministic, NothingToStrike
     if the program has no point for any fault, and ValueError for a log of another
-    campaign. A Ctrl+C is raised as `Interrupted`, which has what came of it so far.
+    campaign, or that another one writes. If the log cannot be written any more, the
+    campaign ends, and says so. A Ctrl+C is raised as `Interrupted`, which has what came
+    of it so far.
     """
     if exhaustive_of(policy):
         raise ValueError("a campaign ends by its time: exhaustive is for explore")
-    if seconds <= 0:
-        raise ValueError(f"seconds must be more than 0, not {seconds:g}")
+    require_number("seconds", seconds)
+    if not seconds:
+        raise ValueError("seconds must be more than 0")
+    require_count("jobs", jobs)
+    if runs is not None:
+        require_count("runs", runs)
     search = Search(program, policy, faults, targets, limit)
     tally = Tally(program)
     began = time.monotonic()
@@ -142,7 +159,7 @@ def campaign(
         "targets": whole,
     }
     with _opened(log, head, tally) as (write, seen):
-        before, told = tally.runs, began
+        before, told, unwritten = tally.runs, began, ""
         wanted = None if runs is None else max(runs - before, 0)
         numbers = _until(began + seconds, filterfalse(seen.__contains__, count()))
         silence = patience if can_fork() else None
@@ -151,12 +168,18 @@ def campaign(
         def spent() -> Spent:
             seconds, done = time.monotonic() - began, tally.runs - before
             complete = runs is None or tally.runs >= runs
-            return Spent(tally.campaign("campaign"), seconds, done, jobs, complete)
+            report = tally.campaign("campaign")
+            return Spent(report, seconds, done, jobs, complete, unwritten)
 
         try:
             for tried in stream:
                 tally.add(tried)
-                write(_line(tried))
+                try:
+                    write(_line(tried))
+                except OSError as error:  # What was found is told in any case.
+                    unwritten = str(error)
+                    stream.close()
+                    break
                 now = time.monotonic()
                 if tell is not None and now - told >= EVERY:
                     told = now
@@ -194,27 +217,50 @@ def _opened(
         return
     if os.path.exists(log) and not os.path.isfile(log):
         raise ValueError(f"{os.fspath(log)} is no file: name another log")
-    with open(log, "a+", encoding="utf-8", buffering=1) as file:  # a line at a time
+    # Without a buffer: what cannot be written must not fail once more at the end.
+    with open(log, "ab+", buffering=0) as file:
+        _lock(file)
         seen = _read(file, head, tally)
-
-        def write(data: dict[str, Any]) -> None:
-            file.write(json.dumps(data) + "\n")
-
-        yield write, seen
+        yield partial(_write, file), seen
 
 
-def _read(file: IO[str], head: dict[str, Any], tally: Tally) -> set[int]:
-    file.seek(0)
+def _lock(file: FileIO) -> None:
+    """Keep others from a log until it is closed here, and in all processes."""
     try:
-        text = file.read()
+        import fcntl
+    except ImportError:  # This system has other locks, and cannot fork.
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        text = "another campaign writes it: wait for its end, or name a new file"
+        raise ValueError(f"{_name(file)}: {text}") from error
+    except OSError:  # This file system has no locks.
+        pass
+
+
+def _write(file: FileIO, data: dict[str, Any]) -> None:
+    line = json.dumps(data).encode() + b"\n"
+    while line:
+        line = line[file.write(line) :]
+
+
+def _name(file: FileIO) -> str:
+    return os.fsdecode(file.name)
+
+
+def _read(file: FileIO, head: dict[str, Any], tally: Tally) -> set[int]:
+    file.seek(0)
+    written = file.readall()
+    whole = written[: written.rfind(b"\n") + 1]
+    try:
+        lines = whole.decode().splitlines()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file.name} is no log of a campaign: {error}") from error
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:  # The end of a line that was cut off by a crash.
-        file.truncate(len(whole.encode()))
-    lines = whole.splitlines()
+        raise ValueError(f"{_name(file)} is no log of a campaign: {error}") from error
+    if whole != written:  # The end of a line that was cut off by a crash.
+        file.truncate(len(whole))
     if not lines:
-        file.write(json.dumps(head) + "\n")
+        _write(file, head)
         return set()
     rows: dict[str, Tried] = {}
     for number, line in enumerate(lines, 1):
@@ -229,14 +275,14 @@ def _read(file: IO[str], head: dict[str, Any], tally: Tally) -> set[int]:
                 rows[line] = _tried(found)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise ValueError(
-                f"{file.name}, line {number}: it is no line of a campaign: {error}; mend "
+                f"{_name(file)}, line {number}: it is no line of a campaign: {error}; mend "
                 "it, or name a new file"
             ) from error
         differ = [it for it in head if found.get(it) != head[it]] if number == 1 else ()
         if differ:
             was = ", ".join(f"{it} {found.get(it)!r}" for it in differ)
             raise ValueError(
-                f"{file.name} has another campaign: {was}; name a new file"
+                f"{_name(file)} has another campaign: {was}; name a new file"
             )
     for row in rows.values():
         tally.add(row)
@@ -254,6 +300,8 @@ def _line(tried: Tried) -> dict[str, Any]:
     }
     if tried.probes:
         data["probes"] = [attrs.astuple(it) for it in tried.probes]
+    if tried.notes:
+        data["notes"] = [*tried.notes]
     if tried.kind:
         data |= {"wrong": tried.wrong, "kind": tried.kind, "lost": tried.lost}
     if found := tried.failure:
@@ -271,6 +319,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "faults": (list,),
     "missed": (int,),
     "probes": (list,),
+    "notes": (list,),
     "wrong": (str,),
     "kind": (str,),
     "lost": (bool,),
@@ -310,6 +359,7 @@ def _tried(data: dict[str, Any]) -> Tried:
         failure=failure,
         lost=data.get("lost", False),
         probes=probes,
+        notes=tuple(data.get("notes", ())),
     )
     if json.loads(json.dumps(_line(tried))) != data:
         raise ValueError("its fields do not fit one another")

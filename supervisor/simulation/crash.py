@@ -192,7 +192,7 @@ def crash(
     Raises TapeDoesNotFit if the program does not change its disk so, and ValueError for
     a tape without a crash.
     """
-    tape = Tape.parse(tape) if isinstance(tape, str) else tape
+    tape = Tape.of(tape)
     if not tape.faults:
         raise ValueError("the tape has no crash: `simulate` plays it")
     with session():

@@ -149,8 +149,7 @@ def compare(
     That one has one decision less, or one deviation more. None if the tape does not
     fail, or no such run passes.
     """
-    if isinstance(tape, str):
-        tape = Tape.parse(tape)
+    tape = Tape.of(tape)
     with session():
         run, _ = replayed(program, tape, limit=limit)
         return parting(program, tape, limit) if wrong_in(run) else None

@@ -93,7 +93,7 @@ def _read(file: str | PathLike[str]) -> Any:
     try:
         with open(file, encoding="utf-8") as opened:
             return json.load(opened)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{fspath(file)} is no tape: {error}") from error
 
 

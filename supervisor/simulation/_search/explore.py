@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import attrs
 
 from .._errors import Hang, NotDeterministic, NothingToStrike
+from .._steering.checks import require_count
 from .._steering.policies import (
     Exhaustive,
     Pick,
@@ -21,6 +22,7 @@ from .._steering.policies import (
     policy_of,
 )
 from .._steering.run import LIMIT, Run, scattered, session
+from .._steering.seams import UNMET
 from .._steering.simulate import PROBES, Errors, Program, once, replayed
 from .._steering.tape import Fault, Tape
 from .._steering.targets import is_named, read_names
@@ -84,9 +86,8 @@ def explore(
     twice. Raises NotDeterministic if both differ, and NothingToStrike if faults are
     asked for and the program has no point for them.
     """
-    numbers = range(seeds) if isinstance(seeds, int) else seeds
-    if numbers == range(0) or jobs < 1:
-        raise ValueError(f"{seeds} seeds in {jobs} jobs prove nothing")
+    numbers = read_seeds(seeds)
+    require_count("jobs", jobs)
     if exhaustive_of(policy) and (jobs > 1 or read_kinds(faults)):
         raise ValueError("exhaustive has one job, and no faults")
     search = Search(program, policy, faults, targets, limit)
@@ -94,12 +95,21 @@ def explore(
     for tried in tries(search, numbers, jobs):
         tally.add(tried)
     if not tally.runs:
-        raise ValueError("no seeds prove nothing: there was none")
+        raise ValueError("seeds has none, and no run proves nothing")
     search.require_points(tally)
     campaign = tally.campaign()
     if check and campaign.failed:
         raise SimulationFailed(campaign)
     return campaign
+
+
+def read_seeds(seeds: int | Iterable[int]) -> Iterable[int]:
+    """Return the seeds; of a number so many. Raises TypeError and ValueError for what is
+    none, and for no seeds at all, which would prove nothing."""
+    if isinstance(seeds, Iterable):
+        return seeds
+    require_count("seeds", seeds)
+    return range(seeds)
 
 
 @attrs.frozen
@@ -123,6 +133,7 @@ class Tried:
     """It could not be ended."""
     probes: tuple[Met, ...] = ()
     """What the probes of the program have told."""
+    notes: tuple[str, ...] = ()
 
 
 def _reached() -> Reached | None:
@@ -146,6 +157,7 @@ class Tally:
     first: dict[str, Failure] = attrs.Factory(dict[str, Failure])
     struck: Counter[str] = attrs.Factory(Counter[str])
     reached: Reached | None = attrs.Factory(_reached)
+    notes: Counter[str] = attrs.Factory(Counter[str])
 
     def add(self, tried: Tried) -> None:
         """Add a run."""
@@ -155,6 +167,7 @@ class Tally:
         if not tried.lost:
             self.digests.add(tried.digest)
         self.struck.update(map(kind_of, tried.struck))
+        self.notes.update(tried.notes)
         if self.reached is not None:
             self.reached.add(tried.probes, tried.seed)
         if tried.kind:
@@ -177,6 +190,7 @@ class Tally:
             never_fired=self.missed,
             what=what,
             probes=() if self.reached is None else self.reached.table(self.program),
+            notes=dict(self.notes.most_common()),
         )
 
 
@@ -239,11 +253,17 @@ class Search:
         self._kinds = read_kinds(faults)
         self._met: dict[tuple[str, str, str], Fault] = {}
         self._targets = read_names(targets)
+        if self._targets is not None and not self._kinds:
+            raise ValueError(
+                "targets are whom faults strike, and there are no faults: name some, or "
+                "no targets"
+            )
         self._tried = 0
         self._told: set[str] = set()
 
     def seed(self, seed: int) -> list[Tried]:
         """Run the program under the schedule of a seed, and then with its faults."""
+        require_count("a seed", seed, 0)
         count = COUNT if self._kinds else ()
         self.beat("")
         start = partial(self._start, seed)
@@ -369,6 +389,7 @@ class Search:
             run.seconds,
             struck,
             probes=tuple(run.probes),
+            notes=_notes(run),
         )
         wrong = wrong_in(run)
         if not wrong:
@@ -391,6 +412,12 @@ class Search:
             place=wrong[0].place or _place(struck) or place_of(program),
         )
         return attrs.evolve(told, failure=failure)
+
+
+def _notes(run: Run) -> tuple[str, ...]:
+    # What a fault has ended early need not make the calls that it would have made.
+    kept = (it for it in run.notes if not run.faults or not it.startswith(UNMET))
+    return tuple(dict.fromkeys(kept))
 
 
 def nobody(_: str) -> None:

@@ -113,9 +113,7 @@ class SweepReport:
             lines.append(f"  {site}  ({arrivals}{after})")
             lines += [f"      {line}" for line in error.splitlines()]
             lines += _again(first)
-        for note, runs in self.notes.items():
-            lines.append(f"  note: {note} (in {counted(runs, 'run')})")
-        return "\n".join(lines)
+        return "\n".join([*lines, *_noted(self.notes)])
 
 
 @attrs.frozen
@@ -159,6 +157,8 @@ class Campaign:
     probes: Sequence[Reach] = ()
     """What the probes of the program have told; first those that tell that something
     has never happened."""
+    notes: Mapping[str, int] = {}
+    """What is worth a line and not wrong, and in how many runs it was so."""
 
     def annotations(self) -> list[str]:
         """Return a line ``::error`` for each failure, for GitHub to show at the user's line."""
@@ -185,7 +185,18 @@ class Campaign:
             lines += [f"      {line}" for line in failure.error.splitlines()]
             lines += _again(failure)
         lines += [f"  {it}" for it in self.probes]
-        return "\n".join(lines)
+        return "\n".join([*lines, *_noted(self.notes)])
+
+
+NOTES = 5
+"""So many notes are shown."""
+
+
+def _noted(notes: Mapping[str, int]) -> list[str]:
+    shown = [*notes.items()][:NOTES]
+    lines = [f"  note: {note} (in {counted(runs, 'run')})" for note, runs in shown]
+    more = len(notes) - len(shown)
+    return [*lines, *([f"  {counted(more, 'more note')}"] if more else [])]
 
 
 def _again(found: Row | Failure) -> list[str]:

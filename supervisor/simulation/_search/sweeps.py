@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import attrs
 
 from .._errors import NothingToStrike, ProgramFailed
-from .._steering.checks import require_callable
+from .._steering.checks import require_callable, require_count
 from .._steering.points import moment
 from .._steering.policies import policy_of
 from .._steering.run import LIMIT, Run, scattered, session
@@ -173,6 +173,9 @@ def fault_everywhere(
 
 
 def _require_arrivals(arrivals: Sequence[str]) -> None:
+    if isinstance(arrivals, str):
+        text = f"arrivals are several, as ({arrivals!r},), not {arrivals!r}"
+        raise TypeError(text)
     if not arrivals:
         raise ValueError(f"no arrival is no fault; arrivals are {', '.join(ARRIVALS)}")
     for arrival in arrivals:
@@ -254,10 +257,7 @@ class _Sweep:
             *(("schedules", 1), ("jobs", 1), ("pairs", 0)),
             *([("max_points", 1)] if self.max_points is not None else []),
         ):
-            if getattr(self, name) < least:
-                raise ValueError(
-                    f"{name} must be at least {least}, not {getattr(self, name)}"
-                )
+            require_count(name, getattr(self, name), least)
         names = read_names(self.targets)
         with session():
             todo = self._points(names)

@@ -26,10 +26,15 @@ def require_seconds(name: str, value: object) -> None:
         raise ValueError(f"{name} must come to an end, not {value!r}")
 
 
-def require_count(name: str, value: object, least: int = 1) -> None:
-    """Raise TypeError for no whole number, and ValueError for one that is too small."""
+def require_whole(name: str, value: object) -> None:
+    """Raise TypeError for no whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be a whole number, not {value!r}")
+
+
+def require_count(name: str, value: object, least: int = 1) -> None:
+    """Raise TypeError for no whole number, and ValueError for one that is too small."""
+    require_whole(name, value)
     require_number(name, value, least)
 
 

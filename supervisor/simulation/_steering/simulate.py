@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._errors import NotAProgram, Stuck, TapeDoesNotFit
 from . import patches, sites
+from .checks import require_whole
 from .points import Count, Strike
 from .policies import Pick, Policy, Replay, policy_of
 from .run import LIMIT, Driver, Run, session, steer
@@ -66,6 +67,7 @@ def simulate(
     if tape is not None:
         return played(program, tape, limit=limit, error=error)
     with session():
+        require_whole("seed", seed)
         pick = policy_of(policy).start(seed)
         return once(program, pick, seed=seed, limit=limit, chance=True)[0]
 
@@ -79,8 +81,7 @@ def played(
     listen: Callable[[Driver], object] | None = None,
 ) -> Run:
     """Run a program by a tape, and return the run. Raises TapeDoesNotFit."""
-    if isinstance(tape, str):
-        tape = Tape.parse(tape)
+    tape = Tape.of(tape)
     if any(fault.kind == "crash" for fault in tape.faults):
         text = "the tape has a crash: supervisor.simulation.crash.crash plays it"
         raise TapeDoesNotFit(text)

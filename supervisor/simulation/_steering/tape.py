@@ -124,6 +124,16 @@ class Tape:
         return ", ".join([*parts, *(fault.words() for fault in self.faults)])
 
     @classmethod
+    def of(cls, tape: Tape | str) -> Tape:
+        """Return a tape, or that of a text. Raises TypeError for anything else, and
+        ValueError for a text that is none."""
+        if isinstance(tape, str):
+            return cls.parse(tape)
+        if not isinstance(tape, Tape):
+            raise TypeError(f"tape must be a Tape, or its text, not {tape!r}")
+        return tape
+
+    @classmethod
     def parse(cls, text: str) -> Self:
         """Return the tape of a text. Raises ValueError for what is none."""
         deviations: list[Deviation] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import platform
@@ -322,6 +323,16 @@ def test_the_doctor_names_what_is_not_well(
     assert (
         "NOT WELL  20 seeds of the program, twice: two runs of one tape differ" in shown
     )
+    text = "async def fails(sim): raise KeyError(1)\ndef none(sim): return 3\n"
+    Path(file).write_text(text)
+    for name, told in (
+        ("fails", "equal, but 20 fail, without any fault; seed 0: KeyError: 1"),
+        ("none", "NotAProgram: the program none is no async function: it returned 3"),
+    ):
+        assert command(["sim", "doctor", f"{file}:{name}"]) == 1
+        assert f"NOT WELL  20 seeds of the program, twice: {told}" in (
+            capsys.readouterr().out
+        )
 
 
 # ---- Campaigns -------------------------------------------------------------------------
@@ -404,6 +415,42 @@ def test_a_log_that_is_no_file_is_refused(
     for log, told in ((tmp_path, "is no file"), (tmp_path / "utf16", "is no log")):
         assert command(["sim", "campaign", f"{file}:alone", f"--log={log}"]) == 2
         assert told in capsys.readouterr().err
+
+
+def test_a_log_that_somebody_writes_is_refused(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["sim", "campaign", f"{file}:alone", "--faults=none", "--log=log"]
+    with Path("log").open("ab") as file_of_another:
+        fcntl.flock(file_of_another, fcntl.LOCK_EX)
+        assert command([*line, "--runs=3"]) == 2
+        assert "log: another campaign writes it" in capsys.readouterr().err
+    assert Path("log").read_text() == ""
+    assert command([*line, "--runs=3"]) == 0
+
+
+def test_what_is_found_is_told_also_where_the_log_cannot_be_written(file: str) -> None:
+    Path(file).write_text(
+        "async def program(sim):\n"
+        "    sim.log('x' * sim.random.randint(1, 99))\n"
+        "    assert sim.random.random() < 0.5\n"
+    )
+    line = f"sim campaign {file}:program --faults=none --time=60 --log=log"
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 2; {sys.executable} -m supervisor.cli {line}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "its log is not written: [Errno 27] File too large" in done.stdout
+    assert "replay: trio-supervisor sim replay" in done.stdout
+    assert done.stderr.endswith("log: [Errno 27] File too large\n")
+    # Half a line is at its end, and it can be gone on with.
+    assert command([*line.split(), "--runs=1"]) == 1
+    *_, last = Path("log").read_text().splitlines()
+    assert json.loads(last)["seed"] > 0
 
 
 def test_what_is_found_is_told_also_where_no_tape_can_be_kept(

@@ -19,11 +19,14 @@ from supervisor.simulation import (
     Sim,
     Sparse,
     cancel_everywhere,
+    compare,
     explore,
     fault_everywhere,
     raise_everywhere,
     simulate,
 )
+from supervisor.simulation.campaign import campaign
+from supervisor.simulation.crash import crash
 from supervisor.simulation.experiments import experiment
 
 # Types would refuse most of what follows.
@@ -69,6 +72,23 @@ OUTSIDE: dict[str, tuple[Callable[[], object], str]] = {
     "limit": (call(simulate, program, limit="x"), "limit must be a number, not 'x'"),
     "nan": (call(cancel_everywhere, program, limit=nan), "limit must be .* not nan"),
     "below 0": (call(explore, program, seeds=2, limit=-1), "at least 0, not -1"),
+    "a tape": (call(simulate, program, tape=3), "tape must be a Tape, or its text, no"),
+    "a crash": (call(crash, program, program, 3), "tape must be a Tape, or its text"),
+    "another": (call(compare, program, 3), "tape must be a Tape, or its text, not 3"),
+    "a seed": (call(simulate, program, seed="x"), "seed must be a whole number, not"),
+    "none": (call(explore, program, seeds=0), "seeds must be at least 1, not 0"),
+    "some": (call(explore, program, seeds=1.5), "seeds must be a whole number, not"),
+    "nobody's": (call(explore, program, seeds=[]), "seeds has none"),
+    "words": (call(explore, program, seeds="x"), "a seed must be a whole .*, not 'x'"),
+    "jobs": (call(explore, program, seeds=2, jobs="x"), "jobs must be a whole number"),
+    "whom": (
+        call(explore, program, seeds=2, targets="sleep"),
+        "targets are whom faults strike, and there are no faults",
+    ),
+    "points": (call(cancel_everywhere, program, max_points=0.5), "max_points must be"),
+    "arrival": (call(cancel_everywhere, program, arrivals="late"), "are several, as"),
+    "time": (call(campaign, program, seconds=nan), "seconds must be at least 0, not"),
+    "runs": (call(campaign, program, seconds=1, runs=0), "runs must be at least 1, no"),
     "level": (
         call(experiment, program, delivery="level"),
         "delivery must be several values, not 'level'",
@@ -203,6 +223,9 @@ def test_a_fault_that_never_comes_is_told() -> None:
     assert any(note in it for it in simulate(waits).notes)
     report = cancel_everywhere(waits, check=False)
     assert f"note: {note} were made (in 3 runs)" in str(report)
+    explored = explore(waits, seeds=5, faults="cancel")
+    assert f"note: {note} were made (in 5 runs)" in str(explored)
+    assert f"note: {note} " in str(explore(waits, seeds=5, jobs=2))
 
 
 @pytest.mark.parametrize("name", OUTSIDE)

@@ -389,6 +389,47 @@ def test_what_cannot_be_meant_is_an_error_of_that_test(
     assert re.search("1 passed.*1 error", shown)
 
 
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (
+            "seeds='x'",
+            "SimulationError: the mark `sim` cannot be meant so: a seed must",
+        ),
+        (
+            "seeds=0",
+            "the mark `sim` cannot be meant so: seeds must be at least 1, not 0",
+        ),
+        ("policy='nope'", "the mark `sim` cannot be meant so: policy must be one of"),
+        ("faults='bogus'", "the mark `sim` cannot be meant so: 'bogus' is no kind of"),
+        ("limit='x'", "the mark `sim` cannot be meant so: limit must be a number, not"),
+        ("faults='cancel', targets=3", "meant so: targets must be names, not 3"),
+    ],
+    ids="seeds none policy faults limit targets".split(),
+)
+def test_a_mark_that_nobody_can_mean_is_told_in_a_line(
+    code: str, told: str, tmp_path: Path
+) -> None:
+    code = f"import pytest\n@pytest.mark.sim({code})\nasync def test(sim): ...\n"
+    shown = run(tmp_path, code)
+    assert told in shown
+    assert "_plugin.py" not in shown and "1 failed" in shown
+
+
+def test_what_is_no_program_is_refused_as_such_by_fixtures_too(tmp_path: Path) -> None:
+    code = (
+        "def plain(sim): return 3\nasync def two(sim, other): ...\n"
+        "def test_plain(cancel_everywhere): cancel_everywhere(plain)\n"
+        "def test_two(explore): explore(two, seeds=3)\n"
+        "def test_three(explore): explore(3, seeds=3)\n"
+    )
+    shown = run(tmp_path, code)
+    assert "test_it.py:3: NotAProgram: the program plain is no async function" in shown
+    assert "test_it.py:4: NotAProgram: the program two must take one arg" in shown
+    assert "test_it.py:5: NotAProgram: a program is an async function, not 3" in shown
+    assert "_plugin.py" not in shown and "3 failed" in shown
+
+
 def test_a_mark_of_another_project_stays_theirs(tmp_path: Path) -> None:
     """Its tests do not take the fixture, and somebody else runs them."""
     plain = "import pytest\n@pytest.mark.sim(3)\ndef test_theirs(): ...\n"

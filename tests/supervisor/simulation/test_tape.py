@@ -317,6 +317,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_tried(
     data = json.loads(text)
     broken = {
         "merged.json": f"<<<<<<< ours\n{text}",
+        "deep.json": "[" * 100_000,
         "seed.json": json.dumps({**data, "seed": None}),
         "fields.json": json.dumps({it: data[it] for it in data if it != "faults"}),
         "schema.json": json.dumps({**data, "schema": 99}),
