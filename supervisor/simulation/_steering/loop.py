@@ -48,6 +48,10 @@ CLOSES = 100
 OUTSIDE = 0.02
 """Real seconds that a wait for the outside is given before virtual time goes on."""
 
+STILL = 5.0
+"""Real seconds for which time stands still where a thread or a process works and nothing
+comes from it. Then it goes on as real time does: they may be waiting for the run."""
+
 
 class Abandoned(BaseException):
     """Breaks off a run that can be ended in no other way."""
@@ -88,6 +92,10 @@ class Scheduler:
         self._queue: Any = None
         self._next_deadline: Any = None
         self._polled = False
+        self._came = False  # Somebody has run since the last look at what is idle.
+        self._jumped = False  # Because time went on then.
+        self._stood = 0.0
+        self._awaited: float | None = None
 
     def choose(self, waiting: list[Task]) -> int:
         """Return the place of the task that takes the next step."""
@@ -134,7 +142,7 @@ class Scheduler:
         self.join(batch)
         batch.clear()
         if self.waiting:
-            self._polled = False
+            self._polled, self._came = False, True
             try:
                 self.woke()
                 self._take()
@@ -207,6 +215,11 @@ class Scheduler:
     def _on_idle(self) -> None:
         runner = self._runner
         deadline: float = runner.deadlines.next_deadline()
+        if self._came:
+            self._awaited = None
+            if not self._jumped:
+                self._stood = 0.0
+        self._came = self._jumped = False
         if not self.jobs and self.jobs_begun > self._jobs_ended:
             # The last one may have ended after trio has looked for what they deliver.
             self._jobs_ended = self.jobs_begun
@@ -216,8 +229,7 @@ class Scheduler:
             (self.jobs and len(self.jobs) > _asking(runner))
             or (waits and _waits_for_process(runner))
             or (deadline == inf and self._has_threads())
-        ):
-            runner.clock_autojump_threshold = OUTSIDE
+        ) and self._stands_still(deadline):
             return
         if waits and not self._polled:
             # What is on its way through a socket gets a little time.
@@ -233,6 +245,21 @@ class Scheduler:
             return  # noqa: ASYNC104
         if at is not None and at > now:
             self.go_to(at)
+            self._jumped = True
+
+    def _stands_still(self, deadline: float) -> bool:
+        """Let time stand still for a moment, or, after `STILL`, until as much real time
+        has gone by as there is to the deadline; return False then."""
+        runner = self._runner
+        if self._stood < STILL or deadline == inf:
+            self._stood += OUTSIDE
+            runner.clock_autojump_threshold = OUTSIDE
+            return True
+        if self._awaited == deadline:
+            return False
+        self._awaited = deadline
+        runner.clock_autojump_threshold = deadline - self.clock.current_time()
+        return True
 
     def _has_threads(self) -> bool:
         """Tell whether there are threads that the run has started, besides trio's."""

@@ -142,6 +142,37 @@ def test_virtual_time_stands_still_while_a_thread_works() -> None:
     assert simulate(program).value == 0
 
 
+def test_time_goes_on_for_a_thread_that_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "STILL", 0.1)
+    gate = threading.Event()
+
+    async def program(sim: Sim) -> float:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, gate.wait)
+            for _ in range(3):
+                await trio.sleep(0.1)
+            gate.set()
+        return trio.current_time()
+
+    assert simulate(program).value == pytest.approx(0.3)
+
+
+def test_time_goes_on_for_a_process_that_does_not_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "STILL", 0.1)
+
+    async def program(sim: Sim) -> bool:
+        with trio.move_on_after(0.1) as scope:
+            code = "import signal; signal.pause()"
+            await trio.run_process([sys.executable, "-S", "-c", code])
+        return scope.cancelled_caught
+
+    assert simulate(program).value is True
+
+
 def test_a_thread_of_the_program_is_no_deadlock() -> None:
     async def program(sim: Sim) -> str:
         token, done = trio.lowlevel.current_trio_token(), trio.Event()
