@@ -66,8 +66,9 @@ def cancel_everywhere(
       limit: virtual seconds after which a run is ended as a `Hang`.
       twice: in further runs end each shield with a deadline under which a cancelled
         target cleans up, at every point, as a deadline that comes early.
-      pairs: how many runs have a second fault after the first, at another target; both
-        are drawn from all points, the same each time. The report has which were tried.
+      pairs: how many runs have a second fault after the first, at another of the
+        targets; both are drawn from all points, the same each time. The report has which
+        were tried.
       jobs: in how many processes. A run that cannot be ended, as one that never awaits,
         then costs one of them, and is told as a hang. It needs a system that can fork.
       check: raise SimulationFailed, which has the report, if something is wrong.
@@ -246,6 +247,8 @@ class _Sweep:
     unmet: Counter[str] = attrs.Factory(Counter[str])
     """What the program itself lets go wrong, and never does, by runs without faults."""
     runs: int = 0
+    names: Sequence[str] | None = None
+    """Of the targets that are asked for, with ``*``; None if all are."""
     beat: Callable[[str], object] = nobody
     """Hears of each run before it, with its tape."""
     slate: Slate | None = None
@@ -258,9 +261,9 @@ class _Sweep:
             *([("max_points", 1)] if self.max_points is not None else []),
         ):
             require_count(name, getattr(self, name), least)
-        names = read_names(self.targets)
+        self.names = read_names(self.targets)
         with session():
-            todo = self._points(names)
+            todo = self._points(self.names)
             chosen = _some(todo, self.max_points)
             strikes = _with_pairs(chosen, self.pairs)
             all_struck = [
@@ -392,6 +395,7 @@ class _Sweep:
             it
             for it in self._named(points)
             if it.kind != "again"
+            and is_named(it.target, self.names)
             and moment(it) > moment(run.faults[0])
             # A second cancel of one target is what comes again.
             and (it.kind != "cancel" or it.target != fault.target)

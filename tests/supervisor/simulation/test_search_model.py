@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -38,6 +39,7 @@ from supervisor.simulation._steering.policies import policy_of
 from supervisor.simulation._steering.run import LIMIT, session
 from supervisor.simulation._steering.simulate import once
 from supervisor.simulation._steering.tape import ARRIVALS
+from supervisor.simulation._steering.targets import is_named
 
 Program = Callable[[Sim], Awaitable[Any]]
 
@@ -131,6 +133,27 @@ def test_nothing_is_added_after_what_is_wrong_already() -> None:
     assert sum(row.count for row in report.rows) == report.points
     assert report.pairs == []
     assert report.runs == report.points + 2
+
+
+def test_the_second_of_a_pair_is_asked_for_too() -> None:
+    async def work() -> None:
+        await trio.sleep(1)
+        await trio.sleep(1)
+
+    async def other() -> None:
+        await work()
+
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            for fn in (work, work, other, other):
+                nursery.start_soon(fn)
+
+    for targets in (None, ["work*"], ["work*", "other#2"]):
+        pairs = cancel_everywhere(program, targets=targets, pairs=60).pairs
+        assert pairs
+        struck = {it.target for pair in pairs for it in pair}
+        there = {"work", "work#2", "other", "other#2"}
+        assert struck == {it for it in there if is_named(it, targets)}
 
 
 def waning(least: int) -> Program:
@@ -336,7 +359,10 @@ def test_a_process_whose_parent_has_died_ends() -> None:
         while True:
             beat("")
 
-    parent = os.fork()
+    with warnings.catch_warnings():
+        # Of threads that trio keeps; the child uses nothing of theirs.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        parent = os.fork()
     if parent == 0:
         try:
             for _ in jobs.in_processes(1, work):
