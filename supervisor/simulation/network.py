@@ -32,7 +32,8 @@ WINDOW = 65_536
 """So many bytes are on their way at most, before a sender waits."""
 
 ALONE = 256
-"""So many bytes of a send come one by one, where it goes wrong in that way."""
+"""So many bytes come one by one, from what is on its way to the end of the send that goes
+wrong so."""
 
 
 class _Way:

@@ -11,18 +11,23 @@ import trio
 
 from actors.testing import DiskStep, FakeDisk
 from supervisor.simulation import (
+    Campaign,
     Deviation,
     Fault,
     NotDeterministic,
     Sim,
     Tape,
+    TapeDoesNotFit,
     explore,
     simulate,
 )
 from supervisor.simulation._search.losses import left, ways
 from supervisor.simulation._search.shrink import shrink
 from supervisor.simulation._search.swarm import drawn
+from supervisor.simulation._steering.run import HELD
+from supervisor.simulation.campaign import Spent
 from supervisor.simulation.log import Entry, Log
+from supervisor.simulation.network import ALONE
 
 A, B = Path("/a"), Path("/b")
 
@@ -97,6 +102,48 @@ def test_a_run_may_take_all_of_its_limit() -> None:
     assert simulate(program, limit=10).error is None
 
 
+def test_who_is_held_back_goes_on_where_others_run_for_ever() -> None:
+    async def work(done: trio.Event) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            done.set()
+
+    async def program(_: Sim) -> None:
+        done = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work, done)
+            while not done.is_set():
+                await trio.lowlevel.checkpoint()
+
+    run = simulate(program, tape="cancel work late 1")
+    assert run.error is None
+    assert HELD <= run.steps < HELD + 50
+
+
+def test_who_was_no_target_when_one_was_named_is_none() -> None:
+    async def early() -> None:
+        await trio.sleep(2)
+        await trio.sleep(2)
+
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(early)
+            await trio.sleep(1)
+            nursery.start_soon(sim.target(trio.sleep), 1)
+
+    simulate(program, tape="cancel early blocked 1")
+    with pytest.raises(TapeDoesNotFit, match="no point at which to cancel early"):
+        simulate(program, tape="cancel early blocked 2")
+
+
+def test_of_few_runs_no_more_than_all_may_fail() -> None:
+    for runs, bound in ((1, 1.0), (3, 1.0), (30, 0.1)):
+        spent = Spent(Campaign(runs, runs, []), 1.0, runs, 1, complete=True)
+        assert spent.bound == pytest.approx(bound)
+    assert Spent(Campaign(9, 9, [], failed=1), 1.0, 9, 1, complete=True).bound is None
+
+
 def test_a_deadline_that_was_kept_is_forgotten_when_the_machine_sleeps() -> None:
     async def program(sim: Sim) -> None:
         with sim.within(60):
@@ -165,6 +212,61 @@ def test_of_a_send_that_is_cut_the_first_half_comes() -> None:
 
 def test_only_the_bytes_of_the_send_that_goes_wrong_come_alone() -> None:
     assert _send_by("bytes", b"abc", b"xyz") == [b"a", b"b", b"c", b"xyz"]
+
+
+def test_bytes_come_alone_up_to_the_end_of_the_send_and_so_many_at_most() -> None:
+    async def program(sim: Sim) -> list[int]:
+        got: list[int] = []
+        net = sim.network()
+        (listener,) = await net.open_tcp_listeners(80)
+        stream = await net.open_tcp_stream("localhost", 80)
+        other = await listener.accept()
+        await listener.aclose()
+        for call, sizes in ((2, (3, 4, 5)), (5, (10, 300))):
+            sim.fault("network.send", "bytes", call=call)
+            for size in sizes:
+                await stream.send_all(b"x" * size)
+            while other.is_readable:
+                got.append(len(await other.receive_some()))
+        await stream.aclose()
+        await other.aclose()
+        return got
+
+    run = simulate(program)
+    assert run.value == [*[1] * 7, 5, *[1] * ALONE, 310 - ALONE]
+
+
+def test_a_sender_that_is_cut_off_hears_of_no_end() -> None:
+    async def program(sim: Sim) -> None:
+        net = sim.network()
+        (listener,) = await net.open_tcp_listeners(80)
+        stream = await net.open_tcp_stream("localhost", 80)
+        other = await listener.accept()
+        await listener.aclose()
+        net.partition("localhost")
+        await other.aclose()
+        await stream.send_all(b"x")
+        net.heal("localhost")
+        with pytest.raises(trio.BrokenResourceError):
+            await stream.send_all(b"x")
+        await stream.aclose()
+
+    assert simulate(program).error is None
+
+
+def test_an_error_of_the_world_names_what_it_is_about() -> None:
+    async def program(sim: Sim) -> None:
+        env = sim.env({"true": 0})
+        sim.fault("files.replace", "ENOSPC")
+        with pytest.raises(OSError, match="No space left") as raised:
+            env.files.replace(A, b"x")
+        assert raised.value.filename == str(A)
+        sim.fault("processes.spawn", "EMFILE")
+        with pytest.raises(OSError, match="Too many open files") as raised:
+            await env.processes.spawn(["true"], cwd=None, env={}, marker="M")
+        assert raised.value.filename == "true"
+
+    assert simulate(program).error is None
 
 
 # ---- The disk --------------------------------------------------------------------------

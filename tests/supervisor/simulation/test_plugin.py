@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from xml.etree import ElementTree
 
 import pytest
@@ -344,6 +345,105 @@ def test_ci_is_told_in_its_own_words(tmp_path: Path) -> None:
     assert "::error file=test_it.py,line=20,title=seed " in shown
 
 
+# ---- As a worker of xdist ------------------------------------------------------------------
+
+
+def as_worker(tmp_path: Path, count: int, code: str, *options: str) -> str:
+    """Run the tests as one of so many workers sees them: all parts, one after another."""
+    (tmp_path / "conftest.py").write_text(
+        f"def pytest_configure(config): config.workerinput = {{'workercount': {count}}}"
+    )
+    return run(tmp_path, code, *options)
+
+
+DRAWS = """
+import pytest
+
+@pytest.mark.sim(seeds=7)
+async def test_it(sim, request):
+    with open("draws", "a") as file:
+        print(request.node.name, sim.random.random(), file=file)
+"""
+
+
+def drawn(tmp_path: Path) -> dict[str, set[int]]:
+    """Return the seeds that each part has run."""
+    seeds = {str(Random(f"program {seed}").random()): seed for seed in range(99)}
+    draws = tmp_path / "draws"
+    found: dict[str, set[int]] = {}
+    for line in draws.read_text().splitlines():
+        name, drew = line.split()
+        found.setdefault(name, set()).add(seeds[drew])
+    draws.unlink()
+    return found
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_each_seed_is_run_by_one_worker(tmp_path: Path, count: int) -> None:
+    assert f"{count} passed" in as_worker(tmp_path, count, DRAWS)
+    if count == 1:
+        assert drawn(tmp_path) == {"test_it": {*range(7)}}
+    else:
+        assert drawn(tmp_path) == {
+            f"test_it[{part + 1}of{count}]": {*range(part, 7, count)}
+            for part in range(count)
+        }
+    assert "1 passed" in as_worker(tmp_path, count, DRAWS, "--sim-seed=5")
+    assert drawn(tmp_path) == {"test_it": {5}}
+
+
+def test_one_worker_goes_through_all_schedules(tmp_path: Path) -> None:
+    code = DRAWS.replace("seeds=7", "seeds=7, policy='exhaustive'")
+    assert "2 passed" in as_worker(tmp_path, 2, code)
+    assert drawn(tmp_path) == {"test_it[1of2]": {0}}
+
+
+NAMED = """
+import pytest
+
+def pytest_generate_tests(metafunc):
+    if "by_module" in metafunc.fixturenames:
+        metafunc.parametrize("by_module", [7])
+
+async def fails(sim):
+    assert sim.random.random() < 0.0
+
+@pytest.mark.sim
+async def test_plain(sim):
+    await fails(sim)
+
+@pytest.mark.sim
+@pytest.mark.parametrize("by_mark", [7])
+async def test_by_mark(sim, by_mark):
+    await fails(sim)
+
+@pytest.mark.sim
+async def test_by_module(sim, by_module):
+    await fails(sim)
+"""
+
+
+def test_a_tape_is_of_the_test_and_not_of_a_part(tmp_path: Path) -> None:
+    """It is kept under the name that the test has elsewhere, and replayed and tried
+    again by one worker."""
+    named = ["test_plain", "test_by_mark[7]", "test_by_module[7]"]
+    shown = as_worker(tmp_path, 2, NAMED)
+    assert "6 failed" in shown
+    assert shown.count("tapes kept: ") == 0
+    assert {json.loads(it.read_text())["of"] for it in kept(tmp_path)} == {
+        f"test_it.py::{it}" for it in named
+    }
+    lines = [it for it in shown.splitlines() if "replay: pytest " in it]
+    assert len(lines) == 6
+    assert {shlex.split(it.partition("replay: ")[2])[1] for it in lines} == {
+        f"test_it.py::{it}" for it in named
+    }
+    shown = as_worker(tmp_path, 2, NAMED, "-rN")
+    assert (shown.count("tapes kept: "), shown.count("explore: ")) == (3, 3)
+    shown = as_worker(tmp_path, 2, NAMED, "--sim-replay", "round robin")
+    assert "3 failed" in shown
+
+
 def test_the_functions_are_fixtures(tmp_path: Path) -> None:
     shown = run(tmp_path, LEAK)
     assert "1 failed, 1 passed" in shown
@@ -367,6 +467,7 @@ MARKED = "@pytest.mark.sim\nasync def test({}): ...\n"
             "it has the marks `sim` and `trio`",
         ),
         (f"@pytest.mark.anyio\n{MARKED.format('sim')}", "the marks `sim` and `anyio`"),
+        (f"@pytest.mark.asyncio\n{MARKED.format('sim')}", "marks `sim` and `asyncio`"),
         (
             "@pytest.mark.sim(seed=3)\nasync def test(): ...",
             "`sim` has no seed; it has seeds, policy, faults, targets, limit",
@@ -378,7 +479,7 @@ MARKED = "@pytest.mark.sim\nasync def test({}): ...\n"
         ),
         (MARKED.format("nursery"), "the fixture 'nursery' is async"),
     ],
-    ids="sync mark async trio anyio argument positional fixture nursery".split(),
+    ids="sync mark async trio anyio asyncio argument positional fixture nursery".split(),
 )
 def test_what_cannot_be_meant_is_an_error_of_that_test(
     code: str, told: str, tmp_path: Path
