@@ -16,7 +16,7 @@ from .._errors import Hang
 from .._steering import sites
 from .._steering.run import LIMIT, Driver, Run, session
 from .._steering.simulate import Errors, Program, is_given, replayed
-from .._steering.tape import Deviation, Tape
+from .._steering.tape import LONG, Deviation, Tape
 from .._steering.targets import file_of
 from .report import wrong_in
 
@@ -24,21 +24,42 @@ NEAREST = 40
 """So many tapes are tried to find a run that passes."""
 
 
-def replay_line(program: Program, tape: Tape | str) -> str:
+def replay_line(program: Program, tape: Tape) -> str:
     """Return the line that replays a tape: a command if a command can name the program.
 
-    A program with the attribute ``replayed_by`` says itself how its command begins.
+    A program with the attribute ``replayed_by`` says itself how its command begins. A
+    tape that is too long for a line is in a new file for temporary things, and the line
+    names that.
     """
-    given = isinstance(tape, Tape) and is_given(tape)
-    quoted = shlex.quote(str(tape))
+    text, in_file = str(tape), False
+    if len(text) > LONG:
+        try:
+            text, in_file = _in_file(tape), True
+        except OSError as error:
+            return f"no line has room for the tape, and no file has: {error}"
+    given = is_given(tape)
     named: Any = program
     if begin := getattr(named, "replayed_by", ""):
-        return f"{begin}{quoted}"
+        return f"{begin}{shlex.quote(text)}"
     file, name = file_of(program) or "", getattr(named, "__qualname__", "<>")
     if os.path.isfile(file) and name.isidentifier() and not given:
         place = shlex.quote(f"{shortest(file)}:{name}")
-        return f"trio-supervisor sim replay {place} {quoted}"
-    return f'simulate(program, tape="{tape}"{", error=..." if given else ""})'
+        return f"trio-supervisor sim replay {place} {shlex.quote(text)}"
+    more = ", error=..." if given else ""
+    if in_file:
+        return f"replay(program, {text!r}{more})"
+    return f'simulate(program, tape="{text}"{more})'
+
+
+def _in_file(tape: Tape) -> str:
+    """Write a tape into a new file, and return its path."""
+    import json  # Hardly anybody needs these.
+    from tempfile import mkstemp
+
+    file, path = mkstemp(prefix="sim-tape-", suffix=".json")
+    with open(file, "w", encoding="utf-8") as opened:
+        json.dump(tape.to_json(), opened)
+    return path
 
 
 def shortest(file: str) -> str:
@@ -96,18 +117,18 @@ class Parting:
         ran = f"{mine.who} ran" if mine.who else "nobody ran any more"
         instead = f"{other.who} did" if other.who else "nobody did"
         if not mine.who and not other.who:
-            return f"the same steps do other things in a run that passes ({self.tape})"
+            return f"the same steps do other things in a run that passes ({self.tape.brief()})"
         if mine.who == other.who:
             ran = f"{mine.who} went on from {mine.where} at {mine.when:g} s"
             instead = f"it did from {other.where} at {other.when:g} s"
-        beside = f"in a run that passes ({self.tape})"
+        beside = f"in a run that passes ({self.tape.brief()})"
         return f"at step {self.step} {ran}; {instead} {beside}"
 
     def table(self, before: int = 3, after: int = 12) -> str:
         """Return both runs side by side, from a few steps before they part."""
         first = max(self.step - before, 0)
         last = min(max(len(self.fails), len(self.passes)), self.step + after)
-        rows = [("step", "fails", f"passes: {self.tape}")]
+        rows = [("step", "fails", f"passes: {self.tape.brief()}")]
         for step in range(first, last):
             both = [_at(it, step) for it in (self.fails, self.passes)]
             mark = "" if both[0] == both[1] else " *"

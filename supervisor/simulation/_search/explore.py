@@ -470,7 +470,7 @@ def require_failing(
     """Raise NotDeterministic unless a run of a tape fails as it did before."""
     outcome = _outcome(run)
     if kind not in outcome[:1]:
-        _refuse(f"{_ends([kind], outcome)}\n  the tape is {tape}", again)
+        _refuse(f"{_ends([kind], outcome)}\n  the tape is {tape.brief()}", again)
 
 
 def require_told(

@@ -7,6 +7,7 @@ number of a fault's point.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import attrs
 
@@ -22,6 +23,10 @@ Attempt = Callable[[Tape], "Tape | None"]
 """Runs a tape; returns what the run recorded if it fails in the same way, else None."""
 
 
+class _Spent(Exception):
+    """As many tapes were tried as may be."""
+
+
 def shrink(tape: Tape, attempt: Attempt, budget: int = BUDGET) -> tuple[Tape, int]:
     """Return the smallest tape found that fails in the same way, and how many were
     tried. It is ``tape`` itself if none is smaller."""
@@ -29,7 +34,9 @@ def shrink(tape: Tape, attempt: Attempt, budget: int = BUDGET) -> tuple[Tape, in
 
     def better(candidate: Tape) -> bool:
         nonlocal tape, tried
-        if tried >= budget or candidate in seen:
+        if tried >= budget:
+            raise _Spent  # To make one more of a long tape takes long, too.
+        if candidate in seen:
             return False
         seen.add(candidate)
         tried += 1
@@ -40,39 +47,39 @@ def shrink(tape: Tape, attempt: Attempt, budget: int = BUDGET) -> tuple[Tape, in
         tape = recorded
         return True
 
-    better(attrs.evolve(tape, seed=0))
-    for fault in tape.faults:
-        better(
-            attrs.evolve(tape, faults=tuple(it for it in tape.faults if it != fault))
-        )
-    if tape.deviations:
-        better(attrs.evolve(tape, deviations=()))
-    chunk = len(tape.deviations) // 2 or 1
-    while chunk and tape.deviations and tried < budget:
-        at, before = 0, tape
-        while at < len(tape.deviations):
-            left = without(tape.deviations, at, at + chunk)
-            if not better(attrs.evolve(tape, deviations=left)):
-                at += chunk
-        # What is left may be needless now that others are gone.
-        if chunk > 1 or tape == before:
-            chunk //= 2
-    if len(tape.deviations) > 1:
-        # Most races have many tapes of one deviation, near to where the last one was.
-        last = tape.deviations[-1].step
-        for step in range(last, max(last - NEAR, -1), -1):
-            if better(attrs.evolve(tape, deviations=(Deviation(step, 1),))):
-                break
-    for at in range(len(tape.deviations)):
-        for place in range(1, _place(tape, at)):
-            if better(_lowered(tape, at, place)):
-                break
-    for at, fault in enumerate(tape.faults):
-        for point in range(1, min(fault.point, 10)):
-            faults = [*tape.faults]
-            faults[at] = attrs.evolve(fault, point=point)
-            if better(attrs.evolve(tape, faults=tuple(faults))):
-                break
+    with suppress(_Spent):
+        better(attrs.evolve(tape, seed=0))
+        for fault in tape.faults:
+            kept = tuple(it for it in tape.faults if it != fault)
+            better(attrs.evolve(tape, faults=kept))
+        if tape.deviations:
+            better(attrs.evolve(tape, deviations=()))
+        chunk = len(tape.deviations) // 2 or 1
+        while chunk and tape.deviations:
+            at, before = 0, tape
+            while at < len(tape.deviations):
+                left = without(tape.deviations, at, at + chunk)
+                if not better(attrs.evolve(tape, deviations=left)):
+                    at += chunk
+            # What is left may be needless now that others are gone.
+            if chunk > 1 or tape == before:
+                chunk //= 2
+        if len(tape.deviations) > 1:
+            # Most races have many tapes of one deviation, near to where the last one was.
+            last = tape.deviations[-1].step
+            for step in range(last, max(last - NEAR, -1), -1):
+                if better(attrs.evolve(tape, deviations=(Deviation(step, 1),))):
+                    break
+        for at in range(len(tape.deviations)):
+            for place in range(1, _place(tape, at)):
+                if better(_lowered(tape, at, place)):
+                    break
+        for at, fault in enumerate(tape.faults):
+            for point in range(1, min(fault.point, 10)):
+                faults = [*tape.faults]
+                faults[at] = attrs.evolve(fault, point=point)
+                if better(attrs.evolve(tape, faults=tuple(faults))):
+                    break
     return tape, tried
 
 

@@ -24,6 +24,10 @@ IN_WAIT: tuple[Arrival, ...] = ("blocked", "elsewhere", "late")
 
 SCHEMA = 1
 
+LONG = 2_000
+"""Characters. A text of a tape that is longer belongs into a file, not into a line: that
+of a run that had to be ended may have a million."""
+
 
 @attrs.frozen
 class Deviation:
@@ -123,6 +127,11 @@ class Tape:
         parts = ["round robin" + (f" but {', '.join(steps)}" if steps else "")]
         return ", ".join([*parts, *(fault.words() for fault in self.faults)])
 
+    def brief(self) -> str:
+        """Return the text; the words if it is too long for a line."""
+        text = str(self)
+        return text if len(text) <= LONG else self.words()
+
     @classmethod
     def of(cls, tape: Tape | str) -> Tape:
         """Return a tape, or that of a text. Raises TypeError for anything else, and
@@ -149,7 +158,9 @@ class Tape:
                 error = found[5] or ""
                 faults.append(Fault(kind, found[2], found[3], int(found[4]), error))
             elif part not in ("", "round robin"):
-                raise ValueError(f"{part!r} of tape {text!r} is no step and no fault")
+                raise ValueError(
+                    f"{part!r:.200} of tape {text!r:.200} is no step and no fault"
+                )
         return cls(tuple(deviations), tuple(faults), seed)
 
     def to_json(self) -> Mapping[str, Any]:
@@ -178,5 +189,5 @@ class Tape:
         except (KeyError, TypeError) as error:
             raise ValueError(f"this is no tape: {error!r}") from error
         if cls.parse(str(tape)) != tape:
-            raise ValueError(f"this is no tape: {tape!r}")
+            raise ValueError(f"this is no tape: {tape!r:.200}")
         return tape

@@ -420,15 +420,15 @@ def test_the_line_that_replays_names_the_program_if_it_can(
     here = Path(__file__)
     monkeypatch.chdir(here.parent)
     assert (
-        replay_line(race, "3:1, cancel get late 2")
+        replay_line(race, Tape.parse("3:1, cancel get late 2"))
         == "trio-supervisor sim replay test_explore.py:race '3:1, cancel get late 2'"
     )
     monkeypatch.chdir(here.parents[1] / "cli")
-    assert f"{here}:race" in shlex.split(replay_line(race, "3:1"))
+    assert f"{here}:race" in shlex.split(replay_line(race, Tape.parse("3:1")))
 
     async def local(sim: Sim) -> None: ...
 
-    assert replay_line(local, "3:1") == 'simulate(program, tape="3:1")'
+    assert replay_line(local, Tape.parse("3:1")) == 'simulate(program, tape="3:1")'
 
 
 def test_what_is_found_names_the_users_line() -> None:

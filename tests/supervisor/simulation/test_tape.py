@@ -16,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from supervisor.simulation import (
+    PCT,
     Deviation,
     Fault,
+    Hang,
     Sim,
     Tape,
     TapeDoesNotFit,
@@ -31,8 +33,9 @@ from supervisor.simulation import (
     simulate,
     try_corpus,
 )
+from supervisor.simulation._search.again import replay_line
 from supervisor.simulation._search.shrink import shrink, size
-from supervisor.simulation._steering.run import session
+from supervisor.simulation._steering.run import Driver, session
 from supervisor.simulation._steering.simulate import replayed
 from supervisor.simulation._steering.tape import ARRIVALS
 
@@ -128,6 +131,24 @@ def test_a_tape_is_tried_no_more_often_than_allowed() -> None:
     tape = Tape(tuple(Deviation(step, 5) for step in range(100)))
     assert shrink(tape, lambda _: None, budget=30)[1] == 30
     assert size(tape) > size(attrs.evolve(tape, deviations=tape.deviations[1:]))
+
+
+def test_when_no_more_may_be_tried_no_more_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a run that had to be ended a tape is long, and each one made of it takes long."""
+    made = 0
+    make = attrs.evolve
+
+    def evolve(inst: Any, **changes: Any) -> Any:
+        nonlocal made
+        made += 1
+        return make(inst, **changes)
+
+    tape = Tape(tuple(Deviation(step, 5) for step in range(5_000)))
+    monkeypatch.setattr("supervisor.simulation._search.shrink.attrs.evolve", evolve)
+    assert shrink(tape, lambda _: None, budget=10) == (tape, 10)
+    assert made < 20
 
 
 async def race(sim: Sim) -> None:
@@ -400,3 +421,64 @@ def test_an_error_that_needs_arguments_is_refused_as_a_tape() -> None:
         TapeDoesNotFit, match=r"Needs' cannot be made without arguments"
     ):
         simulate(bears_nothing, tape=text)
+
+
+# ---- Long ones -------------------------------------------------------------------------
+
+
+async def waits_for_another(sim: Sim) -> None:
+    """It looks again and again, and who is looked for may starve."""
+    done = False
+
+    async def works() -> None:
+        nonlocal done
+        for _ in range(100):
+            await trio.lowlevel.checkpoint()
+        done = True
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(works)
+        while not done:
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_tape_that_is_too_long_for_a_line_is_in_a_file_that_the_line_names(
+    is_named: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(
+        "supervisor.simulation._steering.simulate.Driver", partial(Driver, steps=2_000)
+    )
+
+    async def program(sim: Sim) -> None:
+        await waits_for_another(sim)
+
+    program = waits_for_another if is_named else program
+    report = explore(program, seeds=range(4), policy=PCT(1), check=False)
+    (failure,) = report.failures
+    assert failure.error.startswith("Hang: still running after 2000 steps")
+    assert len(failure.tape.deviations) > 1_000
+    assert len(str(report)) < 2_000
+    (file,) = tmp_path.iterdir()
+    assert load(file) == failure.tape
+    begin = f"trio-supervisor sim replay {__file__}:waits_for_another {file}"
+    begin = begin.replace(f"{Path.cwd()}/", "", 1)
+    assert failure.replay == (begin if is_named else f"replay(program, '{file}')")
+    assert isinstance(replay(program, file).error, Hang)
+
+
+def test_a_long_tape_that_no_file_can_hold_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    tape = Tape(tuple(Deviation(step, 5) for step in range(5_000)))
+    line = replay_line(waits_for_another, tape)
+    assert line.startswith("no line has room for the tape, and no file has: ")
+    assert "No such file" in line
+
+
+def test_what_is_no_tape_is_told_by_its_beginning() -> None:
+    with pytest.raises(ValueError, match=r"'nonsense' of tape '1:1, 1:1") as raised:
+        Tape.parse("1:1, " * 10_000 + "nonsense")
+    assert len(str(raised.value)) < 500
