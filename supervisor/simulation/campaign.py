@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count, filterfalse
@@ -158,8 +158,10 @@ def campaign(
         "faults": kinds,
         "targets": whole,
     }
-    with _opened(log, head, tally) as (write, seen):
+    with _opened(log, head, tally) as (write, rows):
         before, told, unwritten = tally.runs, began, ""
+        half = _half_done(rows)
+        seen = {it.seed for it in rows} - {it.seed for it in half}
         wanted = None if runs is None else max(runs - before, 0)
         numbers = _until(began + seconds, filterfalse(seen.__contains__, count()))
         silence = patience if can_fork() else None
@@ -173,6 +175,8 @@ def campaign(
 
         try:
             for tried in stream:
+                if any(_is_same(it, tried) for it in half):
+                    continue
                 tally.add(tried)
                 try:
                     write(_line(tried))
@@ -203,36 +207,49 @@ def _until(deadline: float, numbers: Iterable[int]) -> Iterator[int]:
         yield number
 
 
+def _half_done(rows: Sequence[Tried]) -> Sequence[Tried]:
+    """Return the last run of a log if the one with faults may be missing behind it: what
+    ended the campaign may have come between both."""
+    last = rows[-1:]
+    whole = any(it.kind or sum(it.seed == row.seed for row in rows) > 1 for it in last)
+    return () if whole else last
+
+
+def _is_same(one: Tried, other: Tried) -> bool:
+    return (one.seed, one.struck) == (other.seed, other.struck)
+
+
 # ---- The log -------------------------------------------------------------------------------
 
 
 @contextmanager
 def _opened(
     log: str | os.PathLike[str] | None, head: dict[str, Any], tally: Tally
-) -> Generator[tuple[Callable[[dict[str, Any]], object], set[int]]]:
+) -> Generator[tuple[Callable[[dict[str, Any]], object], Sequence[Tried]]]:
     """Open the log and add what it has to the tally; give what writes a line, and the
-    seeds that it has."""
+    runs that it has."""
     if log is None:
-        yield (lambda _: None), set()
+        yield (lambda _: None), ()
         return
     if os.path.exists(log) and not os.path.isfile(log):
         raise ValueError(f"{os.fspath(log)} is no file: name another log")
     # Without a buffer: what cannot be written must not fail once more at the end.
     with open(log, "ab+", buffering=0) as file:
         _lock(file)
-        seen = _read(file, head, tally)
-        yield partial(_write, file), seen
+        yield partial(_write, file), _read(file, head, tally)
 
 
 def _lock(file: FileIO) -> None:
-    """Keep others from a log until it is closed here, and in all processes."""
+    """Keep other processes from a log until this one closes it, or has ended."""
     try:
         import fcntl
     except ImportError:  # This system has other locks, and cannot fork.
         return
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+        # No `flock`, which the processes that are forked would have, too: after a kill
+        # of this one they may live on for a moment.
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError) as error:
         text = "another campaign writes it: wait for its end, or name a new file"
         raise ValueError(f"{_name(file)}: {text}") from error
     except OSError:  # This file system has no locks.
@@ -249,7 +266,7 @@ def _name(file: FileIO) -> str:
     return os.fsdecode(file.name)
 
 
-def _read(file: FileIO, head: dict[str, Any], tally: Tally) -> set[int]:
+def _read(file: FileIO, head: dict[str, Any], tally: Tally) -> Sequence[Tried]:
     file.seek(0)
     written = file.readall()
     whole = written[: written.rfind(b"\n") + 1]
@@ -261,7 +278,7 @@ def _read(file: FileIO, head: dict[str, Any], tally: Tally) -> set[int]:
         file.truncate(len(whole))
     if not lines:
         _write(file, head)
-        return set()
+        return ()
     rows: dict[str, Tried] = {}
     for number, line in enumerate(lines, 1):
         try:
@@ -286,7 +303,7 @@ def _read(file: FileIO, head: dict[str, Any], tally: Tally) -> set[int]:
             )
     for row in rows.values():
         tally.add(row)
-    return {it.seed for it in rows.values()}
+    return [*rows.values()]
 
 
 def _line(tried: Tried) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
 import json
 import platform
@@ -421,10 +420,15 @@ def test_a_log_that_somebody_writes_is_refused(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["sim", "campaign", f"{file}:alone", "--faults=none", "--log=log"]
-    with Path("log").open("ab") as file_of_another:
-        fcntl.flock(file_of_another, fcntl.LOCK_EX)
+    code = "import fcntl; log = open('log', 'ab'); fcntl.lockf(log, fcntl.LOCK_EX)"
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    python = [sys.executable, "-c", f"{code}; print(flush=True); input()"]
+    other: Any = subprocess.Popen(python, **pipes)
+    with other:
+        other.stdout.readline()
         assert command([*line, "--runs=3"]) == 2
         assert "log: another campaign writes it" in capsys.readouterr().err
+        other.stdin.write(b"\n")
     assert Path("log").read_text() == ""
     assert command([*line, "--runs=3"]) == 0
 
