@@ -55,6 +55,8 @@ class Order(Sequence[int]):
         """Let tasks that can run find their places."""
         waiting, since = self.tasks, self.since.__getitem__
         for task in tasks:
+            if task not in self.since:  # It has ended; trio fails when it lets it run.
+                self.born(task)
             insort(waiting, task, key=since)
 
     def clear(self) -> None:

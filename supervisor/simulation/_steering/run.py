@@ -416,7 +416,7 @@ def steer(
             if pressed is not None:
                 raise pressed from None  # noqa: ASYNC104
         error = raised
-    if driver.abandoned:
+    if driver.abandoned or isinstance(error, trio.TrioInternalError):
         driver.forget()
     _collect()
     if driver.broken is not None:

@@ -224,6 +224,35 @@ def test_a_task_with_an_address_in_its_name_is_the_same_in_each_run() -> None:
     assert "<object object>" in kept[0].called.values()
 
 
+async def wakes_who_has_gone(sim: Sim) -> None:
+    parked: list[trio.lowlevel.Task] = []
+
+    async def waits() -> None:
+        parked.append(trio.lowlevel.current_task())
+        await trio.lowlevel.wait_task_rescheduled(
+            lambda _: trio.lowlevel.Abort.SUCCEEDED
+        )
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waits)
+        await trio.sleep(1)
+        trio.lowlevel.reschedule(parked.pop())
+
+
+def test_who_wakes_a_task_that_has_ended_is_found() -> None:
+    """trio fails by it, and no method of ours."""
+    report = cancel_everywhere(wakes_who_has_gone, check=False)
+    errors = {row.error.split(":")[0] for row in report.rows}
+    assert errors == {"TrioInternalError", "AssertionError"}
+
+    async def wakes_itself(sim: Sim) -> None:
+        trio.lowlevel.reschedule(trio.lowlevel.current_task())
+
+    error = simulate(wakes_itself).error
+    assert isinstance(error, trio.TrioInternalError)
+    assert isinstance(error.__cause__, KeyError)
+
+
 # ---- What does not end by itself ---------------------------------------------------------
 
 
