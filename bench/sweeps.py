@@ -64,7 +64,6 @@ COLUMNS = (*KINDS.values(), "world")
 
 def strike(scene: str, name: str, most: int | None, schedules: int) -> Line:
     """Strike one operation in one scene; the world, if the name is ""."""
-    logging.disable(logging.CRITICAL)  # What fails on purpose is logged.
     began = time.process_time()
     line = Line(name or f"{WORLD}{scene}")
     options = {"max_points": most, "schedules": schedules}
@@ -113,6 +112,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("names", nargs="*", default=["*"])
     options = parser.parse_args(args)
+    logging.disable(logging.CRITICAL)  # What fails on purpose is logged.
     began = time.monotonic()
     jobs = {
         (scene, name): sum(reach.points.values()) if reach else 0
@@ -121,7 +121,7 @@ def main(args: Sequence[str] | None = None) -> int:
         if any(fnmatchcase(name, pattern) for pattern in options.names)
     }
     found: dict[str, Line] = {}
-    with ProcessPoolExecutor(options.jobs) as pool:
+    with ProcessPoolExecutor(options.jobs, initializer=logging.disable) as pool:
         running = [
             pool.submit(strike, *job, options.most, options.schedules)
             # The longest first, so that no process is left with it.

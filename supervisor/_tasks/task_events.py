@@ -198,6 +198,7 @@ class AgentEvents:
         return event
 
     async def aclose(self) -> None:
-        """See no further events. A second call does nothing."""
+        """See no further events. Those that are there already can be read. A second
+        call does nothing."""
         self._subscription.close()
         await trio.lowlevel.checkpoint()

@@ -21,7 +21,7 @@ from actors.agent import (
 from actors.shell import Shell
 from supervisor.agents import AgentPolicy
 from supervisor.permissions import Permissions, ToolRequest
-from supervisor.runtime import AgentSaid, TaskEnded
+from supervisor.runtime import AgentSaid, TaskEnded, Warned
 from supervisor.simulation import Sim
 from supervisor.tree import SupervisorEnded
 
@@ -54,6 +54,9 @@ async def talks_to_agents(sim: Sim) -> None:
             async for _ in each(sim, events):
                 pass
             await call(sim, events.aclose)
+            # It has closed, so this waits for nothing: it ends.
+            with sim.within(0.01):
+                _ = [it async for it in events]
 
         await together(sends, resumes, listens)
 
@@ -70,6 +73,8 @@ async def agents_work(sim: Sim) -> None:
         context.inbox.take()
         await context.launch(Shell("make"))
         await call(sim, context.inbox.wait)
+        await context.inbox.wait()
+        assert context.inbox.waiting() or context.inbox.closed
         yield TokensUsed(input_tokens=10)
         uses = tuple(ToolUse(f"u{n}", "Bash", {"command": "true"}) for n in range(2))
         yield AssistantMessage("using", uses)
@@ -139,6 +144,7 @@ async def reads_transcripts(sim: Sim) -> None:
     """By several at once, while there is something to write."""
     async with running(sim, agents=AgentPolicy(run=works)) as runtime:
         store = runtime.transcripts
+        warned = False
 
         async def reads(fn: Any, *args: object) -> None:
             with suppress(OSError):  # The world may have it so.
@@ -158,8 +164,13 @@ async def reads_transcripts(sim: Sim) -> None:
                                 nursery.start_soon(reads, store.read_tail, task.id, 3)
                         case TaskEnded():
                             break
+                        case Warned():
+                            warned = True
                         case _:
                             pass
+        transcript = await store.load(task.id)
+        said = [] if transcript is None else transcript.messages
+        assert warned or len(said) == 3, f"{said}, and nobody is warned"
 
 
 SCENES: tuple[Scene, ...] = (

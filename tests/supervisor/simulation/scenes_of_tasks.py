@@ -61,6 +61,8 @@ async def uses_tools(sim: Sim) -> None:
         asked = [("Bash", {"command": it}) for it in ("make", "true")]
         for name, arguments in asked:
             await call(sim, tools[name].call, arguments)
+            left = [it for it in runtime.tasks() if not it.status.is_terminal]
+            assert not left, f"the model does not know of {left}"
 
 
 async def runs(sim: Sim) -> None:
@@ -271,6 +273,10 @@ async def schedules(sim: Sim) -> None:
             await trio.sleep(61)
             await call(sim, schedule.stop)
             await schedule.stop()
+            told = runtime.notifications_for("x")
+            told.drain()
+            await trio.sleep(180)
+            assert not told.drain(), "it is told again after its stop"
         READ[runtime] = []
 
 

@@ -20,6 +20,7 @@ import trio
 
 from actors.shell import Shell
 from actors.testing import Program
+from bench.sweeps import strike, table
 from supervisor.runtime import Wake, open_runtime
 from supervisor.simulation import Sim, explore, fault_everywhere, simulate
 from tests.supervisor.simulation.operations import (
@@ -249,6 +250,36 @@ def test_all_still_works_where_an_operation_is_struck(scene: Scene, kind: str) -
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 def test_all_works_under_other_schedules(scene: Scene) -> None:
     assert explore(scene, seeds=range(1, 5)).failed == 0
+
+
+def test_the_report_has_the_points_of_each_kind_and_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Runtime:
+        async def wait_idle(self) -> str:
+            await trio.sleep(1)
+            return "idle"
+
+        async def launch(self) -> str:
+            await trio.lowlevel.checkpoint()
+            return "begun"
+
+    async def cannot_be_struck(sim: Sim) -> None:
+        assert await call(sim, Runtime().launch) in ("begun", None)
+        assert await call(sim, Runtime().wait_idle) == "idle"
+
+    monkeypatch.setitem(SCENES, "cannot_be_struck", cannot_be_struck)
+    lines = [
+        strike("cannot_be_struck", it, None, 1)
+        for it in ("Runtime.launch", "Runtime.wait_idle")
+    ]
+    head, launch, wait = table(lines).splitlines()
+    assert head.split()[2:6] == ["cancel", "error", "Ctrl+C", "world"]
+    assert launch.split()[2:5] == ["-", "-", "-"]
+    assert lines[0].wrong == []
+    assert set(lines[1].points) == {"cancel", "error", "Ctrl+C"}
+    assert int(wait.split()[7]) == len(lines[1].wrong) > 2
+    assert "sim replay" in lines[1].wrong[0] or "simulate(" in lines[1].wrong[0]
 
 
 # ---- What was found so -----------------------------------------------------------------
