@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import attrs
+import trio
 
 from .._errors import Stuck
 from .._steering import sites
@@ -242,6 +243,13 @@ def wrong_in(run: Run) -> list[Wrong]:
 
 def _wrong(error: BaseException) -> Wrong:
     name = type(error).__name__
+    if isinstance(error, trio.TrioInternalError) and error.__cause__ is not None:
+        # Its own lines are trio's. What a callback of the program raised is its cause.
+        cause = error.__cause__
+        while isinstance(cause, BaseExceptionGroup):
+            cause = cast("Any", cause).exceptions[0]
+        inside = _wrong(cause)
+        return attrs.evolve(inside, text=f"{name}: from {inside.text}")
     try:
         text = sites.ADDRESS.sub("", str(error))
     except Exception as other:

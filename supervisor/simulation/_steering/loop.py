@@ -74,6 +74,8 @@ class Scheduler:
         """Set it to break the run off before its next step."""
         self.broken: BaseException | None = None
         """What a method of ours has raised. The run is worth nothing then."""
+        self.crashed: trio.TrioInternalError | None = None
+        """What trio itself would have ended with: see `crash`."""
         self.jobs: list[None] = []
         """One for each job that a thread of trio's does for the run."""
         self.jobs_begun = 0
@@ -192,8 +194,19 @@ class Scheduler:
         self.broken = self.broken or error
         self.abandoned = True
 
+    def crash(self, error: BaseException) -> None:
+        """Break the run off as trio would: with an internal error, since what it calls
+        and relies on has raised one."""
+        if self.crashed is None:
+            text = "internal error in Trio - please file a bug!"
+            self.crashed = trio.TrioInternalError(text)
+            self.crashed.__cause__ = error
+        self.abandoned = True
+
     def drop(self) -> None:
         """Close and forget all tasks, after a run that was broken off."""
+        if self._runner is None:
+            return
         tasks: list[Any] = list(self._runner.tasks)
         for task in tasks:
             for nursery in task.child_nurseries:
@@ -201,7 +214,7 @@ class Scheduler:
         context = _run.GLOBAL_RUN_CONTEXT
         # Where there is no run every call of trio fails at once, and who goes on after
         # any error would go round for ever.
-        context.runner = self._runner
+        context.runner, context.task = self._runner, None
         try:
             for context.task in tasks:
                 _close(context.task.coro)

@@ -186,19 +186,28 @@ class Strike:
             place=place,
         )
         driver.note("fault", str(fault), target.struck)
-        if fault.kind == "cancel":
-            target.scope.cancel()
-            driver.on_next.append(lambda task: self._listen(target, task))
-        elif fault.kind == "again":
-            shield = loop.shield_that_expires(target.task, target.scope)
-            assert shield is not None
-            shield.cancel()
-        else:
-            assert self._error is not None
-            driver.thrown.append(self._error())
-            loop.throw(target.task, driver.thrown[-1])
+        do = self._prepared(target)
+        try:
+            do()
+        except BaseException as raised:  # noqa: ASYNC103 (as trio has it)
+            # By the abort function of what somebody waits for.
+            driver.crash(raised)
         if fault.arrival == "late":
             driver.hold(target.task)
+
+    def _prepared(self, target: Target) -> Callable[[], object]:
+        """Return what strikes."""
+        if self._fault.kind == "cancel":
+            self._driver.on_next.append(lambda task: self._listen(target, task))
+            return target.scope.cancel
+        if self._fault.kind == "again":
+            shield = loop.shield_that_expires(target.task, target.scope)
+            assert shield is not None
+            return shield.cancel
+        assert self._error is not None
+        error = self._error()
+        self._driver.thrown.append(error)
+        return lambda: loop.throw(target.task, error)
 
     def _listen(self, target: Target, task: Task) -> None:
         if task is target.task and not target.told:

@@ -340,8 +340,11 @@ class Driver(loop.Scheduler):
         self.note("stuck", what)
         self._most = self.steps + GRACE
         self._limit += self._limit
-        loop.lift_shields(list(self.names))
-        self.whole.cancel()
+        try:
+            loop.lift_shields(list(self.names))
+            self.whole.cancel()
+        except BaseException:  # noqa: ASYNC103 (an abort function of the program)
+            self.abandoned = True
 
     def forget(self) -> None:
         """Drop the tasks of a run that was broken off; they get no say in it."""
@@ -421,7 +424,9 @@ def steer(
     _collect()
     if driver.broken is not None:
         raise driver.broken
-    if driver.stuck is not None:
+    if driver.crashed is not None:
+        error = driver.crashed
+    elif driver.stuck is not None:
         driver.stuck.__context__ = error
         error = driver.stuck
     return (None if error else value), error

@@ -3,6 +3,7 @@ and hides nothing that was meant for who has called."""
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 import signal
@@ -14,8 +15,10 @@ import pytest
 import trio
 
 from supervisor.simulation import (
+    Deadlock,
     Hang,
     Sim,
+    SimulationFailed,
     cancel_everywhere,
     explore,
     raise_everywhere,
@@ -364,3 +367,76 @@ def test_who_keeps_a_cancelled_is_found_however_it_arrives(arrival: Any) -> None
 
     report = cancel_everywhere(program, arrivals=(arrival,), check=False)
     assert {row.error.partition(":")[0] for row in report.rows} == {"swallowed"}
+
+
+# ---- What trio itself fails at ----------------------------------------------------------
+
+
+def refuses(_: object) -> trio.lowlevel.Abort:
+    raise ValueError("it cannot be given up")
+
+
+async def waits_for_ever() -> None:
+    await trio.lowlevel.wait_task_rescheduled(refuses)
+
+
+async def cannot_be_cancelled(sim: Sim) -> None:
+    with trio.move_on_after(1):
+        await waits_for_ever()
+
+
+def fails() -> None:
+    raise ValueError("it fails")
+
+
+async def has_a_callback_that_fails(sim: Sim) -> None:
+    trio.lowlevel.current_trio_token().run_sync_soon(fails)
+    await trio.sleep(1)
+
+
+@pytest.mark.parametrize(
+    ("program", "cause"),
+    [
+        (cannot_be_cancelled, ValueError),
+        (has_a_callback_that_fails, ExceptionGroup),
+    ],
+)
+def test_what_trio_fails_at_is_the_end_of_the_run_as_without_the_simulator(
+    program: Any, cause: type[Exception]
+) -> None:
+    """And nobody hears afterwards of the tasks that trio has left as they were."""
+    error = simulate(program).error
+    assert isinstance(error, trio.TrioInternalError)
+    assert type(error.__cause__) is cause
+    gc.collect()
+
+
+async def is_struck(sim: Sim) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(waits_for_ever)
+        await trio.sleep(1)
+        nursery.cancel_scope.shield = True
+        for task in nursery.child_tasks:
+            trio.lowlevel.reschedule(task)
+
+
+@pytest.mark.parametrize(
+    "sweep",
+    [cancel_everywhere, lambda program, **_: raise_everywhere(program, OSError)],
+)
+def test_an_abort_function_that_raises_is_told_with_its_line(sweep: Any) -> None:
+    with pytest.raises(SimulationFailed) as caught:
+        sweep(is_struck)
+    report = caught.value.report
+    assert "TrioInternalError: from ValueError: it cannot be given up" in str(report)
+    assert re.search(r"at test_odd_programs.py:\d+ refuses", str(report))
+
+
+async def never_ends(sim: Sim) -> None:
+    await waits_for_ever()
+
+
+def test_a_deadlock_that_cannot_even_be_cancelled_is_a_deadlock() -> None:
+    error = simulate(never_ends).error
+    assert isinstance(error, Deadlock)
+    assert "test_odd_programs.py" in str(error)
