@@ -24,7 +24,7 @@ class Order(Sequence[int]):
     makes a list of it.
     """
 
-    __slots__ = ("_births", "_who", "numbers", "since", "tasks")
+    __slots__ = ("_births", "_who", "news", "numbers", "since", "tasks")
 
     def __init__(self) -> None:
         self.tasks: list[Task] = []
@@ -34,6 +34,8 @@ class Order(Sequence[int]):
         self.since: dict[Task, int] = {}
         """The last step of each task that lives. Whoever lets it take one says so here,
         before it joins again."""
+        self.news: list[int] | None = None
+        """Who has joined since this was made empty; None until somebody asks for it."""
         self._births = 0
         self._who: dict[int, Task] = {}  # {number: task}
 
@@ -58,6 +60,8 @@ class Order(Sequence[int]):
             if task not in self.since:  # It has ended; trio fails when it lets it run.
                 self.born(task)
             insort(waiting, task, key=since)
+            if self.news is not None:
+                self.news.append(self.numbers[task])
 
     def clear(self) -> None:
         """Forget all tasks."""

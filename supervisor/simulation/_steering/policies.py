@@ -12,12 +12,14 @@ The same policy and seed make the same choices in every process.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from heapq import heappop, heappush
 from random import Random
 from typing import Protocol
 
 import attrs
 
 from .checks import require_count, require_number
+from .order import Order
 
 Pick = Callable[[Sequence[int], int], int]
 """From the tasks that can run, and the step, to a place among them."""
@@ -116,10 +118,36 @@ class _Priorities(dict[int, float]):
     def __init__(self, chance: Random) -> None:
         super().__init__()
         self._chance = chance
+        self._heap: list[tuple[float, int]] = []
+        # The highest is first. What is no more so is left in it until it comes up.
 
     def __missing__(self, task: int) -> float:
         priority = self[task] = self._chance.random()
         return priority
+
+    def first(self, runnable: Sequence[int]) -> int:
+        """Return who has the highest one."""
+        if not isinstance(runnable, Order):
+            return max(runnable, key=self.__getitem__)
+        if runnable.news is None:
+            runnable.news = [*runnable]
+        news = [it for it in runnable.news if it in runnable]
+        runnable.news.clear()
+        unseen = {it for it in news if it not in self}
+        for task in sorted(unseen, key=runnable.index):
+            self[task]  # Chance is asked in the order in which they stand.
+        for task in news:
+            heappush(self._heap, (-self[task], task))
+        while True:
+            below, task = self._heap[0]
+            if task in runnable and self[task] == -below:
+                return task
+            heappop(self._heap)
+
+    def lower(self, task: int, priority: float) -> None:
+        """Give a task another one."""
+        self[task] = priority
+        heappush(self._heap, (-priority, task))
 
 
 @attrs.frozen
@@ -128,7 +156,7 @@ class PCT:
     ``depth - 1`` steps the first one is put behind all others.
 
     It finds what needs somebody to starve. A program that waits by polling goes on
-    for ever under it. It alone looks at all that can run at each step.
+    for ever under it.
     """
 
     depth: int = 3
@@ -149,12 +177,12 @@ class PCT:
 
         def pick(runnable: Sequence[int], _: int) -> int:
             nonlocal count, lowest
-            first = max(runnable, key=priority.__getitem__)
+            first = priority.first(runnable)
             while changes and changes[0] <= count:
                 del changes[0]
                 lowest -= 1
-                priority[first] = lowest
-                first = max(runnable, key=priority.__getitem__)
+                priority.lower(first, lowest)
+                first = priority.first(runnable)
             count += 1
             return runnable.index(first)
 

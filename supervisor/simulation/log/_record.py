@@ -191,7 +191,8 @@ class Log:
         sim = self._sim
         # The boundary: what is recorded may be the end of a task.
         try:
-            step, make = None, cast("Callable[..., Event]", kind)
+            step: int | None = None
+            make: Callable[..., Event] = kind
             if sim is not None:
                 step = sim.step
                 # Stacks show tasks in the order of a set.
@@ -375,12 +376,12 @@ class _Ear(Subscription):
         self._log = log
         self._supervisors = supervisors
 
-    def offer(self, event: tuple[type[Event], int, float, tuple[object, ...]]) -> None:
+    def offer(self, event: tuple[type[Event], int, float, tuple[Any, ...]]) -> None:
         kind, seq, time, fields = event
         if kind is AgentSaid:
             return
         if kind is ChildStarted:
-            self._look_at(*cast("tuple[str, str, int]", fields))
+            self._look_at(*fields)
         self._log.write(kind, seq, time, fields)
 
     def missed_one(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from supervisor.simulation import (
+    PCT,
     Batch,
     OneStep,
     Policy,
@@ -66,6 +67,41 @@ def test_it_is_what_sorting_at_each_step_would_make() -> None:
     assert steps > 1_000
 
 
+POLICIES = (OneStep(), Sparse(0.5), Batch(), PCT(), PCT(9, 300))
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda it: type(it).__name__)
+def test_a_policy_chooses_from_it_as_from_a_list(policy: Policy) -> None:
+    for seed in range(20):
+        chance = Random(seed)
+        kept, blocked = order.Order(), list[Any]()
+        pick, model = policy.start(seed), policy.start(seed)
+        for step in range(400):
+            for _ in range(chance.choice([0, 0, 0, 1, 3])):
+                blocked.append(object())
+                kept.born(blocked[-1])
+            chance.shuffle(blocked)
+            kept.join(
+                [blocked.pop() for _ in range(min(len(blocked), chance.randint(0, 2)))]
+            )
+            if len(kept) > 1:
+                numbers = [*kept]
+                held = chance.random() < 0.1  # Without the last one, as a list.
+                able = numbers[:-1] if held else kept
+                place = pick(able, step)
+                assert place == model(numbers[:-1] if held else numbers, step)
+            elif len(kept):
+                place = 0  # Who is alone is taken, and no policy is asked.
+            else:
+                continue
+            task = kept.tasks.pop(place)
+            if chance.random() < 0.1:
+                kept.dead(task)
+            else:
+                kept.since[task] = step
+                blocked.append(task)
+
+
 def test_who_cannot_run_has_no_place() -> None:
     kept = order.Order()
     first: Any = object()
@@ -93,7 +129,7 @@ async def many(sim: Sim) -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    [RoundRobin(), OneStep(), Sparse(), Batch(), Replay({9: 700})],
+    [RoundRobin(), OneStep(), Sparse(), Batch(), PCT(), Replay({9: 700})],
     ids=lambda it: type(it).__name__,
 )
 def test_a_step_among_many_looks_at_few(
