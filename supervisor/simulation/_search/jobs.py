@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import suppress
 from mmap import mmap
 from typing import Any, Protocol, TypeVar
 
@@ -43,8 +45,10 @@ class Slate:
         """Add a text; what there is no room for is left out."""
         data = text.encode()
         end = self._end + len(data)
-        if end < len(self._memory):
-            self._memory[self._end : end + 1] = data + b"\0"
+        if data and end < len(self._memory):
+            self._memory[self._end + 1 : end + 1] = data[1:] + b"\0"
+            # At last: a kill in between leaves what was there.
+            self._memory[self._end : self._end + 1] = data[:1]
             self._end = end
 
     def read(self) -> str:
@@ -94,7 +98,8 @@ class Lost:
 class _Worker:
     number: int
     process: Any
-    since: float
+    silent: float = 0.0
+    """For how long nothing was heard of it."""
     doing: str = ""
 
 
@@ -130,12 +135,13 @@ def in_processes(
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         there.close()
-        running[here] = _Worker(number, process, time.monotonic())
+        running[here] = _Worker(number, process)
 
     def end(here: Any) -> None:
-        worker = running.pop(here)
+        worker = running[here]
         worker.process.kill()
         worker.process.join()
+        del running[here]
         here.close()
 
     def lose(here: Any, why: str) -> Lost:
@@ -150,15 +156,21 @@ def in_processes(
     try:
         for number in range(jobs):
             start(number)
+        turn, looked = min(patience / 4, 1.0), time.monotonic()
         while running:
-            heard: Any = wait([*running], timeout=min(patience / 4, 1.0))
+            heard: Any = wait([*running], timeout=turn)
+            # A longer turn is none of theirs: all of us were stopped, as by Ctrl+Z.
+            passed = min(time.monotonic() - looked, turn)
+            looked = time.monotonic()
+            for worker in running.values():
+                worker.silent += passed
             for here in heard:
                 worker = running[here]
-                worker.since = time.monotonic()
+                worker.silent = 0.0
                 try:
                     kind, it = here.recv()
-                except EOFError:
-                    worker.process.join()
+                except (EOFError, OSError):  # It died between two texts, or in one.
+                    worker.process.join(1.0)
                     yield lose(
                         here, f"its process has died ({worker.process.exitcode})"
                     )
@@ -173,7 +185,7 @@ def in_processes(
                     if kind == "raised":
                         raise it
             for here, worker in [*running.items()]:
-                if time.monotonic() - worker.since > patience:
+                if worker.silent > patience:
                     why = f"no end in {patience:g} seconds of real time; it was killed"
                     yield lose(here, why)
     finally:
@@ -184,12 +196,14 @@ def in_processes(
 def _serve(
     there: Any, work: Work[Any], given: tuple[int, int], slate: Slate, parent: int
 ) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Who has started us ends us.
-    os.dup2(2, 1)  # What a program prints must not get into what a command prints.
+    # Who has started us ends us, and we end when it has.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_behind, args=(parent,), daemon=True).start()
+    with suppress(OSError):  # There may be no stderr.
+        os.dup2(2, 1)  # What a program prints must not get into what a command prints.
 
     def beat(doing: str) -> None:
-        if os.getppid() != parent:
-            os._exit(1)
         there.send(("doing", doing))
 
     try:
@@ -198,6 +212,13 @@ def _serve(
         there.send(("ended", None))
     except BaseException as error:  # noqa: ASYNC103 (no trio runs here; it is raised there)
         there.send(("raised", _portable(error)))
+
+
+def _end_behind(parent: int) -> None:
+    """End this process when its parent has ended, also in a run that never awaits."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _portable(error: BaseException) -> BaseException:

@@ -4,12 +4,21 @@ and no process stays."""
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from threading import Timer
+from typing import Any
 
 import pytest
 import trio
 
 from supervisor.simulation import Sim
+from supervisor.simulation._search.jobs import Lost, in_processes
 from supervisor.simulation.campaign import campaign
 
 
@@ -44,3 +53,72 @@ def test_a_campaign_that_was_cut_off_has_the_runs_of_one_that_was_not(
     spent = campaign(program, seconds=60, runs=20, log=log)
     assert (spent.campaign.runs, spent.runs) == (20, 20 - cut)
     assert sorted(_rows(log)) == sorted(_rows(whole))
+
+
+SPINNING = """
+import os, sys
+from supervisor.simulation import explore
+
+async def spins(_):
+    os.write(2, b"it runs\\n")
+    while True:
+        pass
+
+explore(spins, seeds=4, jobs=2)
+"""
+
+
+@pytest.mark.parametrize("blow", ["SIGKILL", "SIGTERM", "SIGINT"])
+def test_no_process_stays_behind_a_search_that_is_killed(blow: str) -> None:
+    """Also not in a run that never awaits."""
+    python = [sys.executable, "-c", SPINNING]
+    search: Any = subprocess.Popen(python, stderr=subprocess.PIPE)
+    with search:
+        for _ in range(2):
+            assert search.stderr.readline() == b"it runs\n"
+        search.send_signal(signal.Signals[blow])
+        search.communicate(timeout=30)  # Until nobody has its stderr any more.
+    assert search.returncode != 0
+
+
+def test_a_search_that_was_stopped_takes_nobody_for_lost() -> None:
+    """A Ctrl+Z stops the processes of a search, too; they are not silent by themselves."""
+    code = """
+import os, signal, time, trio
+from supervisor.simulation._search.jobs import in_processes
+
+def work(number, done, beat, slate):
+    beat("")
+    if not done:
+        os.write(2, b"it runs\\n")
+        time.sleep(0.5)
+    yield number
+
+print(*in_processes(1, work, patience=1.0))
+"""
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    python = [sys.executable, "-c", code]
+    search: Any = subprocess.Popen(python, start_new_session=True, **pipes)
+    with search:
+        search.stderr.readline()
+        os.killpg(search.pid, signal.SIGSTOP)
+        time.sleep(1.5)  # It is what the test is about: nothing happens for so long.
+        os.killpg(search.pid, signal.SIGCONT)
+        assert search.communicate(timeout=30)[0] == b"0\n"
+
+
+def test_a_process_that_dies_while_it_tells_something_is_lost() -> None:
+    """Half of it has come by then: it is more than a pipe has room for."""
+
+    def work(number: int, done: int, beat: Any, slate: Any) -> Iterator[str]:
+        if not done:
+            Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+            yield str(os.getpid())
+            yield "x" * 1_000_000
+
+    found = in_processes(1, work)
+    pid = next(found)
+    assert isinstance(pid, str)
+    os.waitid(os.P_PID, int(pid), os.WEXITED | os.WNOWAIT)
+    (lost,) = found
+    assert isinstance(lost, Lost) and lost.why == "its process has died (-9)"
