@@ -76,13 +76,14 @@ def experiment(
             raise TypeError(f"{name} must be several values, not {values!r}")
     if isinstance(seeds, int):
         require_count("seeds", seeds)
+    numbers = range(seeds) if isinstance(seeds, int) else [*seeds]
     rows: list[dict[str, Any]] = []
     about = manifest(policy=POLICY)
     if taken := {"policy", "seed"} & {*parameters}:
         raise ValueError(f"{', '.join(taken)} of a row says how it was run: rename it")
     for values in product(*map(list, parameters.values())):
         chosen = dict(zip(parameters, values, strict=True))
-        for seed in range(seeds) if isinstance(seeds, int) else seeds:
+        for seed in numbers:
             run = simulate(_with(program, chosen), seed=seed, limit=limit)
             rows.append(
                 {

@@ -212,6 +212,16 @@ def test_a_row_is_a_run_with_its_parameters_and_the_manifest() -> None:
     assert [it["digest"] for it in again] == [it["digest"] for it in rows]
 
 
+def test_each_combination_has_all_seeds() -> None:
+    """Also where they can be gone through only once."""
+
+    async def program(sim: Sim, size: int) -> None:
+        await trio.lowlevel.checkpoint()
+
+    rows = experiment(program, seeds=iter([3, 4]), size=[1, 2])
+    assert [(it["size"], it["seed"]) for it in rows] == [(1, 3), (1, 4), (2, 3), (2, 4)]
+
+
 def test_the_steps_of_an_unwinding_are_those_that_a_hand_computes() -> None:
     """By level two steps for each group, by edge three; a shield costs one more. Blocks
     that clean up behind a shield do so side by side by level, one after the other by
