@@ -37,11 +37,8 @@ def ways(
         sizes = {_torn(way, len(step.data)): way for way in _TORN}
         yield from (way for size, way in sizes.items() if 0 < size < len(step.data))
     if "power" in crashes and not image.is_synced():
-        yield "power"
-        yield "power-names"
+        yield from ("power", "power-names", "power-data")
         unsynced = [*image.unsynced()]
-        if unsynced:
-            yield "power-data"
         if len(unsynced) > 1:
             for path in unsynced:
                 yield f"lost:{_word(path)}"

@@ -332,6 +332,22 @@ def test_a_loss_of_power_may_lose_or_keep_one_of_two_files() -> None:
     assert lengths == {"lost:/a": [0, 1], "kept:/a": [1, 0]}
 
 
+def test_a_tape_can_name_any_file_that_is_lost() -> None:
+    disk = FakeDisk()
+    odd = Path("/one, two/a b")
+    for path in (A, odd):
+        disk.write(path, disk.create(path), b"x")
+    image = disk.image()
+    for way in ways(image, None, ("power",)):
+        tape = Tape((), (Fault("crash", "end", way, 1),))
+        assert Tape.parse(str(tape)) == tape
+        kept = left(image, None, way).file(odd)
+        if way.startswith(("lost:", "kept:")):
+            assert (kept is not None and kept.data == b"x") == (
+                way.startswith("lost:") == way.endswith("/a")
+            )
+
+
 def test_a_write_of_one_byte_is_never_torn() -> None:
     disk = FakeDisk()
     inode = disk.create(A)
