@@ -119,6 +119,22 @@ def _first(queue: list[int], runnable: list[int], changes: list[int], step: int)
     return next(it for it in queue if it in runnable)
 
 
+def test_pct_does_not_starve_anybody_for_ever() -> None:
+    async def polls(done: list[None]) -> None:
+        while not done:
+            await trio.lowlevel.checkpoint()
+
+    async def program(sim: Sim) -> None:
+        done: list[None] = []
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(polls, done)
+            await trio.lowlevel.checkpoint()
+            done.append(None)
+
+    explore(program, seeds=20, policy="pct")
+
+
 def test_a_place_that_is_not_there_is_left_out() -> None:
     pick = Replay({2: 5}).start(0)
     assert [pick([1, 2], step) for step in range(4)] == [0, 0, 0, 0]
