@@ -36,7 +36,7 @@ from actors.testing import DiskImage, DiskStep, FakeDisk, FakeEnv, FakeFiles
 
 from ._errors import NothingToStrike, ProgramFailed, TapeDoesNotFit
 from ._public import publish as _publish
-from ._search.again import place_of
+from ._search.again import called, place_of
 from ._search.explore import require_equal
 from ._search.losses import CRASHES, Crash, left, ways
 from ._search.report import Row, SimulationFailed, SweepReport, wrong_in
@@ -372,13 +372,14 @@ class _Sweep:
         if key not in self.found:
             text = "\n".join(it.text for it in wrong)
             smaller = self._smaller(tape, wrong[0].kind)
+            both = f"{called(self.program)}, {called(self.recover)}"
             self.found[key] = Row(
                 *key[:2],
                 "",
                 text,
                 1,
                 smaller,
-                replay=f'crash(program, recover, "{smaller}")',
+                replay=f'{__name__}.crash({both}, "{smaller}")',
                 place=fault.place or place_of(cast("Any", self.program)),
             )
         return False

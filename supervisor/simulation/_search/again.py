@@ -7,6 +7,7 @@ import inspect
 import os.path
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -47,8 +48,8 @@ def replay_line(program: Program, tape: Tape) -> str:
         return f"trio-supervisor sim replay {place} {shlex.quote(text)}"
     more = ", error=..." if given else ""
     if in_file:
-        return f"replay(program, {text!r}{more})"
-    return f'simulate(program, tape="{text}"{more})'
+        return f"replay({called(program)}, {text!r}{more})"
+    return f'simulate({called(program)}, tape="{text}"{more})'
 
 
 def _in_file(tape: Tape) -> str:
@@ -60,6 +61,16 @@ def _in_file(tape: Tape) -> str:
     with open(file, "w", encoding="utf-8") as opened:
         json.dump(tape.to_json(), opened)
     return path
+
+
+def called(program: Any) -> str:
+    """Return how a program is written in a call, with what a `partial` gives it."""
+    if isinstance(program, partial):
+        keywords = (f"{name}={it!r}" for name, it in program.keywords.items())
+        given = [called(program.func), *map(repr, program.args), *keywords]
+        return sites.ADDRESS.sub("", f"partial({', '.join(given)})")
+    name = getattr(program, "__qualname__", "").rpartition(".")[2]
+    return name if name.isidentifier() else "program"
 
 
 def shortest(file: str) -> str:
@@ -117,7 +128,8 @@ class Parting:
         ran = f"{mine.who} ran" if mine.who else "nobody ran any more"
         instead = f"{other.who} did" if other.who else "nobody did"
         if not mine.who and not other.who:
-            return f"the same steps do other things in a run that passes ({self.tape.brief()})"
+            passes = f"{self.tape.brief()} passes"
+            return f"in no step, but in what a step was given: {passes}"
         if mine.who == other.who:
             ran = f"{mine.who} went on from {mine.where} at {mine.when:g} s"
             instead = f"it did from {other.where} at {other.when:g} s"

@@ -19,7 +19,7 @@ from .._steering.run import LIMIT, Run
 from .._steering.simulate import Errors, Program, is_given, played
 from .._steering.tape import Tape
 from .._steering.targets import file_of, function_of
-from .again import place_of, replay_line
+from .again import place_of, replay_line, shortest
 from .report import Campaign, Failure, SweepReport, wrong_in
 
 
@@ -139,7 +139,7 @@ def failures_of(program: Program, run: Run, by: str = "") -> list[Failure]:
     if not wrong:
         return []
     text = "\n".join(
-        [*(it.text for it in wrong), *([f"(again, by {by})"] if by else [])]
+        [*(it.text for it in wrong), *([f"(again, by {shortest(by)})"] if by else [])]
     )
     place = wrong[0].place or place_of(program)
     line = replay_line(program, run.tape)

@@ -170,7 +170,8 @@ class Campaign:
     def __str__(self) -> str:
         """Return the failures as text."""
         many = f"{self.failed} failed" if self.failed else "nothing is wrong"
-        lines = [f"{self.what}: {self.runs} runs, {self.distinct} different: {many}"]
+        runs = counted(self.runs, "run")
+        lines = [f"{self.what}: {runs}, {self.distinct} different: {many}"]
         if self.complete is not None:
             deviations = counted(self.complete, "deviation")
             lines.append(f"  these are all schedules with up to {deviations}")

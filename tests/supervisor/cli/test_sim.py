@@ -637,4 +637,4 @@ def test_a_campaign_that_is_interrupted_tells_what_it_has_found(
     arguments = [f"{file}:alone", "--time=9s", "--faults=none"]
     assert command(["sim", "campaign", *arguments]) == 130
     shown = capsys.readouterr().out
-    assert shown.startswith("campaign: 1 runs, 1 different: nothing is wrong")
+    assert shown.startswith("campaign: 1 run, 1 different: nothing is wrong")

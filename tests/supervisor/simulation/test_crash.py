@@ -129,7 +129,8 @@ def test_a_torn_tail_that_is_taken_for_a_record_is_found() -> None:
     assert arrivals(report) == {"torn-1", "torn-half"}
     (row, *_) = report.rows
     assert "crash at change 2 of the disk, write /log (torn-half)" in str(report)
-    assert row.replay == 'crash(program, recover, "crash write torn-half 2")'
+    begin = "supervisor.simulation.crash.crash(program, recover, "
+    assert row.replay == f'{begin}"crash write torn-half 2")'
 
 
 # ---- A total, in a file that is replaced -------------------------------------------

@@ -8,6 +8,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -239,7 +240,7 @@ def test_a_run_that_cannot_be_ended_costs_one_process() -> None:
             # The tape is the schedule of its seed, as far as the run came.
             assert it.failure is not None
             tape = it.failure.tape
-            assert it.failure.replay == f'simulate(program, tape="{tape}")'
+            assert it.failure.replay == f'simulate({ends.__name__}, tape="{tape}")'
             assert tape.seed == it.seed
             whole = simulate(stuck, seed=it.seed).tape.deviations
             assert tape.deviations == whole[: len(tape.deviations)] != ()
@@ -426,9 +427,13 @@ def test_the_line_that_replays_names_the_program_if_it_can(
     monkeypatch.chdir(here.parents[1] / "cli")
     assert f"{here}:race" in shlex.split(replay_line(race, Tape.parse("3:1")))
 
-    async def local(sim: Sim) -> None: ...
+    async def local(sim: Sim, size: int = 1, name: str = "") -> None: ...
 
-    assert replay_line(local, Tape.parse("3:1")) == 'simulate(program, tape="3:1")'
+    tape = Tape.parse("3:1")
+    assert replay_line(local, tape) == 'simulate(local, tape="3:1")'
+    given = partial(partial(local, size=3), name="it")
+    call = "simulate(partial(local, size=3, name='it'), tape=\"3:1\")"
+    assert replay_line(given, tape) == call
 
 
 def test_what_is_found_names_the_users_line() -> None:

@@ -123,7 +123,7 @@ def test_the_line_that_replays_can_be_pasted(tmp_path: Path) -> None:
     shown = run(tmp_path, RACE, "-k", "order", "--sim-replay", str(kept(tmp_path)[0]))
     assert "AssertionError: ['second', 'first']" in shown
     shown = run(tmp_path, LEAK, "-k", "lock", "--sim-replay", "cancel leak blocked 1")
-    assert "replay: 1 runs" in shown
+    assert "replay: 1 run" in shown
     assert "held: a Lock is held by leak" in shown
 
 
@@ -213,8 +213,8 @@ def test_what_was_found_is_kept_and_tried_first(tmp_path: Path) -> None:
         "test_it.py::test_lock test_it.py:program",
     }
     shown = run(tmp_path, RACE, "--sim-seed", "0")
-    assert "tapes kept: 1 runs, 1 different: 1 failed" in shown
-    assert "(again, by " in shown
+    assert "tapes kept: 1 run, 1 different: 1 failed" in shown
+    assert "(again, by .sim/" in shown
     assert "1 failed, 1 passed" in shown
     # Mended, it stays as what must never be again.
     assert "2 passed" in run(

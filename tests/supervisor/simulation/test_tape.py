@@ -389,7 +389,7 @@ async def bears_nothing(sim: Sim) -> None:
         ),
         (
             lambda: Needs("it"),
-            r'simulate\(program, tape=".* .*:Needs\(...\)", error=...\)',
+            r'simulate\(bears_nothing, tape=".* .*:Needs\(...\)", error=...\)',
         ),
         (lambda: OSError(9, "no"), r"OSError\(...\)"),
         (type("Local", (Exception,), {}), r"Local\(...\)\", error"),
