@@ -112,6 +112,10 @@ class Sparse:
         return pick
 
 
+FEW = 32
+"""To look at all of so many takes less long than to keep books of them."""
+
+
 class _Priorities(dict[int, float]):
     """A priority by chance for each task, from when it is first asked for."""
 
@@ -127,7 +131,7 @@ class _Priorities(dict[int, float]):
 
     def first(self, runnable: Sequence[int]) -> int:
         """Return who has the highest one."""
-        if not isinstance(runnable, Order):
+        if len(runnable) <= FEW or not isinstance(runnable, Order):
             return max(runnable, key=self.__getitem__)
         if runnable.news is None:
             runnable.news = [*runnable]

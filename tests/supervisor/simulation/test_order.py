@@ -20,7 +20,7 @@ from supervisor.simulation import (
     simulate,
 )
 from supervisor.simulation._steering import order
-from supervisor.simulation._steering.policies import Replay
+from supervisor.simulation._steering.policies import FEW, Replay
 
 
 def test_it_is_what_sorting_at_each_step_would_make() -> None:
@@ -72,17 +72,22 @@ POLICIES = (OneStep(), Sparse(0.5), Batch(), PCT(), PCT(9, 300))
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda it: type(it).__name__)
 def test_a_policy_chooses_from_it_as_from_a_list(policy: Policy) -> None:
+    """With few tasks, and with more than `FEW`."""
+    largest: list[int] = []
     for seed in range(20):
         chance = Random(seed)
         kept, blocked = order.Order(), list[Any]()
         pick, model = policy.start(seed), policy.start(seed)
         for step in range(400):
-            for _ in range(chance.choice([0, 0, 0, 1, 3])):
+            for _ in range(chance.choice([0, 0, 1, 1, 3])):
                 blocked.append(object())
                 kept.born(blocked[-1])
             chance.shuffle(blocked)
             kept.join(
-                [blocked.pop() for _ in range(min(len(blocked), chance.randint(0, 2)))]
+                [
+                    blocked.pop()
+                    for _ in range(min(len(blocked), chance.randint(0, 2 + seed % 2)))
+                ]
             )
             if len(kept) > 1:
                 numbers = [*kept]
@@ -100,6 +105,9 @@ def test_a_policy_chooses_from_it_as_from_a_list(policy: Policy) -> None:
             else:
                 kept.since[task] = step
                 blocked.append(task)
+            largest.append(len(kept))
+    assert sum(it <= FEW for it in largest) > 1_000
+    assert sum(it > FEW + 9 for it in largest) > 1_000
 
 
 def test_who_cannot_run_has_no_place() -> None:
