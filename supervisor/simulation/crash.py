@@ -37,13 +37,13 @@ from actors.testing import DiskImage, DiskStep, FakeDisk, FakeEnv, FakeFiles
 from ._errors import NothingToStrike, ProgramFailed, TapeDoesNotFit
 from ._public import publish as _publish
 from ._search.again import called, place_of
-from ._search.explore import require_equal
+from ._search.explore import VERIFY, require_equal, require_failing
 from ._search.losses import CRASHES, Crash, left, ways
 from ._search.report import Row, SimulationFailed, SweepReport, wrong_in
 from ._search.shrink import shrink
 from ._steering import sites
 from ._steering.policies import Pick, Replay, policy_of
-from ._steering.run import LIMIT, Run, session
+from ._steering.run import LIMIT, Run, scattered, session
 from ._steering.sim import Sim
 from ._steering.simulate import once
 from ._steering.tape import Fault, Tape
@@ -164,8 +164,9 @@ def crash_everywhere(
 
     Of crashes that leave the same files, with as much told, the first is tried. In the
     report a row has the line that was about to change the disk, and what was left.
-    Raises ProgramFailed if the program fails by itself, NothingToStrike if it changes
-    nothing, and NotDeterministic.
+    Raises ProgramFailed if the program fails by itself, and NothingToStrike if it changes
+    nothing. Some runs of ``recover`` are done twice, and each tape is replayed before it
+    is told: raises NotDeterministic where both differ.
     """
     if not crashes or not {*crashes} <= {*CRASHES}:
         raise ValueError(f"crashes are {', '.join(CRASHES)}; not {crashes!r}")
@@ -339,7 +340,9 @@ class _Sweep:
         if wrong := wrong_in(run):
             text = f"the program fails without any crash: {wrong[0].text}"
             raise ProgramFailed(text) from run.error
-        require_equal(run, do()[0], do)
+        with scattered():
+            other, _ = do()
+        require_equal(run, other, do)
         return run.tape, moments
 
     def _points(self, moments: Sequence[_Moment]) -> list[_Point]:
@@ -360,10 +363,19 @@ class _Sweep:
 
     def _strike(self, tape: Tape, moment: _Moment, fault: Fault) -> bool:
         """Recover from one crash; return whether nothing is wrong then."""
-        self.runs += 1
         self.points += 1
-        there = moment.after(fault.arrival)
-        run, _ = _recovered(self.recover, there, self.limit, record=False)
+
+        def do() -> tuple[Run, list[_Moment]]:
+            there = moment.after(fault.arrival)  # Each run writes to its disk.
+            return _recovered(self.recover, there, self.limit, record=False)
+
+        self.runs += 1
+        run, _ = do()
+        if self.points % VERIFY == 1:
+            self.runs += 1
+            with scattered():
+                other, _ = do()
+            require_equal(run, other, do)
         wrong = wrong_in(run)
         if not wrong:
             return True
@@ -372,6 +384,7 @@ class _Sweep:
         if key not in self.found:
             text = "\n".join(it.text for it in wrong)
             smaller = self._smaller(tape, wrong[0].kind)
+            self._require_told(smaller, wrong[0].kind)
             both = f"{called(self.program)}, {called(self.recover)}"
             self.found[key] = Row(
                 *key[:2],
@@ -401,6 +414,15 @@ class _Sweep:
             return played if wrong and wrong[0].kind == kind else None
 
         return shrink(tape, attempt)[0]
+
+    def _require_told(self, tape: Tape, kind: str) -> None:
+        """Raise NotDeterministic unless a tape that is to be told fails when it is
+        replayed by its text."""
+        given = Tape.parse(str(tape))
+        do = partial(_replayed, self.program, self.recover, given, self.limit)
+        with scattered():
+            run, _ = do()
+        require_failing(run, given, kind, do)
 
     def _again(self, clean: Sequence[tuple[Tape, _Point]], most: int) -> None:
         """Let what recovers crash, too, at points that are drawn from all."""

@@ -14,6 +14,7 @@ import trio
 
 from actors.env import Files
 from supervisor.simulation import (
+    NotDeterministic,
     NothingToStrike,
     ProgramFailed,
     Sim,
@@ -421,3 +422,37 @@ def test_the_clock_on_the_wall_goes_on_after_a_crash() -> None:
 
 def test_a_name_is_not_given_again_after_a_crash() -> None:
     assert swept(names, names, crashes=["kill"]).points == 5
+
+
+# ---- What no tape decides ------------------------------------------------------------
+
+
+async def writes_three(sim: Sim, disk: Disk) -> None:
+    for number in range(3):
+        disk.files.append_lines(LOG, b"%d\n" % number)
+        disk.tell(number)
+
+
+def test_a_recovery_that_is_another_one_each_time_is_told_and_no_finding() -> None:
+    """Though nothing is wrong in it."""
+    times: list[int] = []
+
+    async def counts(sim: Sim, disk: Disk) -> None:
+        times.append(1)
+        sim.log(len(times))
+
+    with pytest.raises(NotDeterministic):
+        crash_everywhere(writes_three, counts)
+
+
+def test_a_recovery_that_fails_only_once_is_no_finding() -> None:
+    """A tape that does not fail again is told to nobody."""
+    failed: list[int] = []
+
+    async def fails_once(sim: Sim, disk: Disk) -> None:
+        if len(disk.told) == 2 and not failed:
+            failed.append(1)
+            raise ValueError("only now")
+
+    with pytest.raises(NotDeterministic, match="only now|the tape is"):
+        crash_everywhere(writes_three, fails_once)
