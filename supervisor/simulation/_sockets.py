@@ -21,12 +21,10 @@ import trio
 from trio.abc import HostnameResolver, SocketFactory
 from trio.socket import SocketType
 
-from .network import Listener, Network, Stream
+from .network import LOCAL, Listener, Network, Stream
 
 BOX = 64
 """So many datagrams wait for who receives; what comes then is lost."""
-
-LOCAL = {"127.0.0.1": "localhost", "0.0.0.0": "localhost"}
 
 Address = Any
 """As the standard library has it: host and port, or a path."""

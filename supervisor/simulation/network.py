@@ -28,12 +28,19 @@ from ._steering.seams import SEAMS, Seams
 
 __all__ = ["BackendStream", "Listener", "Network", "Stream"]
 
+LOCAL = {"127.0.0.1": "localhost", "0.0.0.0": "localhost"}
+"""The addresses of this machine: other names of one host."""
+
 WINDOW = 65_536
 """So many bytes are on their way at most, before a sender waits."""
 
 ALONE = 256
 """So many bytes come one by one, from what is on its way to the end of the send that goes
 wrong so."""
+
+
+def _named(host: str) -> str:
+    return LOCAL.get(host, host)
 
 
 class _Way:
@@ -335,14 +342,15 @@ class Network:
         Nothing comes from them or to them, and nobody is told: who receives or connects
         waits, and what is sent is kept on its way. `heal` lets everything through.
         """
-        hosts = hosts or tuple(dict.fromkeys(host for host, _ in self._listeners))
+        served = tuple(dict.fromkeys(host for host, _ in self._listeners))
+        hosts = tuple(map(_named, hosts)) or served
         self._apart.update(hosts)
         for stream in self._of(hosts):
             stream.part(apart=True)
 
     def heal(self, *hosts: str) -> None:
         """Let everything through that a `partition` has held back."""
-        hosts = hosts or tuple(self._apart)
+        hosts = tuple(map(_named, hosts)) or tuple(self._apart)
         self._apart.difference_update(hosts)
         for stream in self._of(hosts):
             stream.part(apart=False)
@@ -354,7 +362,8 @@ class Network:
 
         Both ends get BrokenResourceError, after what has come already.
         """
-        for stream in self._of(hosts or tuple(it.host for it in self._ends)):
+        hosts = tuple(map(_named, hosts)) or tuple(it.host for it in self._ends)
+        for stream in self._of(hosts):
             stream.lose()
 
     def part_for_a_while(self, host: str) -> None:
@@ -398,12 +407,13 @@ class Network:
         await trio.lowlevel.checkpoint()
         if port == 0:
             port = 49_152
-            while (host, port) in self._listeners:
+            while (_named(host), port) in self._listeners:
                 port += 1
         return [self.listen(host, port)]
 
     def listen(self, host: str, port: int) -> Listener:
         """Return the listener of a host and port; OSError if the port is taken."""
+        host = _named(host)
         if (host, port) in self._listeners:
             raise OSError(errno.EADDRINUSE, f"{host}:{port} is served already")
         listener = self._listeners[host, port] = Listener(self, host, port)
@@ -411,13 +421,14 @@ class Network:
 
     def serves(self, host: str) -> bool:
         """Tell whether anybody serves a port of a host."""
-        return any(served == host for served, _ in self._listeners)
+        return any(served == _named(host) for served, _ in self._listeners)
 
     async def open_tcp_stream(self, host: str, port: int) -> Stream:
         """Return a new connection to what is served.
 
         Raises ConnectionRefusedError where nobody serves.
         """
+        host = _named(host)
         await self.pause()
         wrong = self.goes_wrong("network.connect")
         if wrong == "refused":

@@ -111,7 +111,8 @@ def raise_everywhere(
     The error comes out of what the target waits for, in place of a result. An
     operation that has completed is never turned into one that has failed, so there is
     no arrival ``woken``. An error of ours that leaves the program, or one that was
-    raised from it, is not wrong; a failed assert is.
+    raised from it, is not wrong; a failed assert is. So ``raise KeyError from error`` is
+    not found: whoever means to raise another class asserts which one it is.
 
     ``error`` is a class, or a function that makes an error; KeyboardInterrupt too. The
     other arguments and errors are those of `cancel_everywhere`.

@@ -123,6 +123,32 @@ def test_a_connection_that_nobody_accepts_is_closed_with_its_listener() -> None:
     assert run(program).value == b""
 
 
+def test_an_address_of_this_machine_is_localhost() -> None:
+    """Served by one name and reached, refused and cut off by the others."""
+
+    async def program(sim: Sim) -> None:
+        network = sim.network()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(network.serve_tcp, echo, 7))
+            await nursery.start(partial(network.serve_tcp, echo, 8, host="0.0.0.0"))
+            with pytest.raises(OSError, match="served already"):
+                await network.open_tcp_listeners(7, "127.0.0.1")
+            for host in ("127.0.0.1", "localhost"):
+                for port in (7, 8):
+                    async with await network.open_tcp_stream(host, port) as stream:
+                        network.partition("127.0.0.1")
+                        sim.at(3, network.heal)
+                        await stream.send_all(b"x")
+                        with trio.move_on_after(2) as apart:
+                            await stream.receive_some()
+                        assert apart.cancelled_caught
+                        assert await stream.receive_some() == b"x"
+            nursery.cancel_scope.cancel()
+
+    run = simulate(program)
+    assert run.error is None and not run.findings
+
+
 # ---- What goes wrong -------------------------------------------------------------------
 
 
