@@ -301,9 +301,10 @@ class Asked:
                 return
         elif parts > 1:
             seeds = islice(seeds, number, None, parts)
-            if (first := next(seeds, None)) is None:
-                return  # There are more processes than seeds.
-            seeds = chain([first], seeds)
+            if number:  # If there are no seeds at all, the first part says so.
+                if (first := next(seeds, None)) is None:
+                    return
+                seeds = chain([first], seeds)
 
         def find(program: Program) -> None:
             try:

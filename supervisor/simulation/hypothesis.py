@@ -22,7 +22,15 @@ from typing import TYPE_CHECKING
 
 from ._errors import NothingToStrike
 from ._public import publish as _publish
-from ._search.swarm import COUNT, is_meant, kind_of, read_kinds, unmet, with_errors
+from ._search.swarm import (
+    COUNT,
+    is_meant,
+    kind_of,
+    read_kinds,
+    require_faults,
+    unmet,
+    with_errors,
+)
 from ._steering.policies import RoundRobin
 from ._steering.run import LIMIT, Run, session
 from ._steering.simulate import Program, once, replayed
@@ -51,22 +59,24 @@ def tapes(
     Each tape fits: it is what a run by it has recorded, so each example takes one run
     more. It shrinks to round robin, with as few deviations and faults as will fail.
 
-    Raises NothingToStrike if faults are asked for and the program has no point for them.
+    Raises ValueError for targets without faults, and NothingToStrike if faults are asked
+    for and the program has no point for them.
     """
     from hypothesis import strategies as st
 
-    return st.deferred(lambda: _tapes(program, read_kinds(faults), targets, limit))
+    kinds, whom = read_kinds(faults), read_names(targets)
+    require_faults(kinds, whom)
+    return st.deferred(lambda: _tapes(program, kinds, whom, limit))
 
 
 def _tapes(
     program: Program,
     kinds: tuple[str, ...],
-    targets: str | Iterable[str] | None,
+    whom: tuple[str, ...] | None,
     limit: float,
 ) -> SearchStrategy[Tape]:
     from hypothesis import strategies as st
 
-    whom = read_names(targets)
     with session():
         pick = RoundRobin().start(0)
         run, points = once(program, pick, limit=limit, count=COUNT if kinds else ())

@@ -29,7 +29,7 @@ from .._steering.targets import is_named, read_names
 from .again import parting_line, place_of, replay_line
 from .report import Campaign, Failure, SimulationFailed, wrong_in
 from .shrink import BUDGET, shrink
-from .swarm import COUNT, drawn, kind_of, read_kinds, unmet
+from .swarm import COUNT, drawn, kind_of, read_kinds, require_faults, unmet
 
 if TYPE_CHECKING:
     from .._steering.probes import Met
@@ -253,11 +253,7 @@ class Search:
         self._kinds = read_kinds(faults)
         self._met: dict[tuple[str, str, str], Fault] = {}
         self._targets = read_names(targets)
-        if self._targets is not None and not self._kinds:
-            raise ValueError(
-                "targets are whom faults strike, and there are no faults: name some, or "
-                "no targets"
-            )
+        require_faults(self._kinds, self._targets)
         self._tried = 0
         self._told: set[str] = set()
 

@@ -64,6 +64,13 @@ def read_kinds(faults: str | Iterable[str] | None) -> tuple[str, ...]:
     return tuple(it.strip() for it in kinds)
 
 
+def require_faults(kinds: Sequence[str], targets: Sequence[str] | None) -> None:
+    """Raise ValueError for targets that nothing is to strike."""
+    if targets is not None and not kinds:
+        text = "targets are whom faults strike, and there are no faults"
+        raise ValueError(f"{text}: name some, or no targets")
+
+
 def is_meant(kind: str, patterns: Iterable[str]) -> bool:
     """Tell whether a kind, or the first word of it, has one of some patterns."""
     return any(

@@ -91,6 +91,8 @@ def test_faults_that_no_point_has_are_refused() -> None:
         find(tapes(leaks, faults="cancel", targets="nobody"), lambda _: True)
     with pytest.raises(ValueError, match="'cancle' is no kind of fault"):
         find(tapes(leaks, faults="cancle"), lambda _: True)
+    with pytest.raises(ValueError, match="there are no faults"):
+        tapes(leaks, targets="leak")
 
 
 def test_nobody_needs_hypothesis_for_the_rest() -> None:

@@ -392,6 +392,13 @@ def test_each_seed_is_run_by_one_worker(tmp_path: Path, count: int) -> None:
     assert drawn(tmp_path) == {"test_it": {5}}
 
 
+def test_there_may_be_more_workers_than_seeds(tmp_path: Path) -> None:
+    assert "3 passed" in as_worker(tmp_path, 3, DRAWS.replace("=7", "=2"))
+    assert drawn(tmp_path) == {"test_it[1of3]": {0}, "test_it[2of3]": {1}}
+    shown = as_worker(tmp_path, 3, DRAWS.replace("=7", "=[]"))
+    assert "1 failed, 2 passed" in shown and "seeds has none" in shown
+
+
 def test_one_worker_goes_through_all_schedules(tmp_path: Path) -> None:
     code = DRAWS.replace("seeds=7", "seeds=7, policy='exhaustive'")
     assert "2 passed" in as_worker(tmp_path, 2, code)
