@@ -369,6 +369,9 @@ def campaign(place: str, folder: str | None, as_json: bool, **options: Any) -> i
     of each seed some kinds, by chance.
 
     If nothing fails in N runs, less than 3/N of all runs do, at 95 %.
+
+    Ctrl+C, SIGTERM and SIGHUP end it, and what was found by then is told. The exit code
+    is then 128 plus the number of the signal.
     """
     from .sim import campaign as do
 
@@ -415,7 +418,7 @@ def _swept(
     from .sim import tell
 
     program = _read(place)
-    with refusing(ValueError):
+    with refusing(ValueError, OSError):  # As where there can be no more processes.
         return tell(
             lambda: sweep(program, check=False, **options),
             program,

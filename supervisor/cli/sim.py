@@ -6,10 +6,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, redirect_stdout
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from fnmatch import fnmatchcase
 from pathlib import Path
 from textwrap import indent
@@ -301,16 +302,21 @@ def campaign(
         print(text, file=sys.stderr, flush=True)
 
     reach: Sequence[str] = options.pop("reach")
+    asked_by: list[int] = []
     try:
         with _apart():
             again = _kept(program, folder, options["limit"])
         if again:
             return _report(again, as_json)
-        with _apart():
+        with _apart(), _asked_to_end(asked_by):
             spent = spend(program, name=place, tell=progress, **options)
-    except Interrupted as error:
-        _report(error.spent.campaign, as_json, program, folder, error.spent)
-        raise
+    except KeyboardInterrupt as error:
+        if isinstance(error, Interrupted):
+            _report(error.spent.campaign, as_json, program, folder, error.spent)
+        if not asked_by:
+            raise
+        print(f"ended by {signal.Signals(asked_by[0]).name}", file=sys.stderr)
+        return 128 + asked_by[0]
     except NotDeterministic as error:
         return _not_deterministic(error, as_json)
     except SimulationError as error:
@@ -325,6 +331,31 @@ def campaign(
     for name in unmet:
         print(f"no probe {name!r} was ever true", file=sys.stderr)
     return code or (SPENT if unmet or not spent.complete else CLEAN)
+
+
+@contextmanager
+def _asked_to_end(asked_by: list[int]) -> Generator[None]:
+    """Let a signal that asks this process to end interrupt the block, and note which one
+    it was. A second one ends it at once."""
+
+    def interrupt(number: int, _: object) -> None:
+        asked_by.append(number)
+        for it in before:
+            signal.signal(it, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    # What nohup has ignored stays ignored.
+    before = {
+        it: was for it in numbers if (was := signal.getsignal(it)) is not signal.SIG_IGN
+    }
+    for it in before:
+        signal.signal(it, interrupt)
+    try:
+        yield
+    finally:
+        for it, was in () if asked_by else before.items():
+            signal.signal(it, was)
 
 
 def _is_reached(report: Campaign, name: str) -> bool:

@@ -77,7 +77,7 @@ def shortest(file: str) -> str:
     """Return a path as it is seen from here, if the file is below; else as it is."""
     try:
         here = os.path.relpath(file)
-    except ValueError:  # Another drive.
+    except (ValueError, OSError):  # Another drive, or this folder is gone.
         return file
     return file if here.startswith("..") else here
 

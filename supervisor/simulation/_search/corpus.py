@@ -6,9 +6,11 @@ A file is JSON that anybody can read: the tape, what was wrong, and with which v
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
-from os import PathLike, fspath, getpid, listdir, path, replace, sep
+from os import PathLike, fspath, getpid, listdir, path, remove, replace, sep
 from typing import Any, cast
 
 import trio
@@ -52,10 +54,15 @@ def save(
         }
         paths.append(path.join(fspath(folder), f"{name}.json"))
         part = f"{paths[-1]}.{getpid()}"  # Others may be reading, as workers of xdist.
-        with open(part, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1)
-            file.write("\n")
-        replace(part, paths[-1])
+        try:
+            with open(part, "w", encoding="utf-8") as file:
+                json.dump(data, file, indent=1)
+                file.write("\n")
+            replace(part, paths[-1])
+        except OSError:
+            with suppress(OSError):
+                remove(part)
+            raise
     return paths
 
 
@@ -73,7 +80,7 @@ def file_from(file: str, folder: str | PathLike[str]) -> str:
     """Return a file as it is seen from where a folder is."""
     try:
         file = path.relpath(file, path.dirname(path.abspath(folder)))
-    except ValueError:  # Another drive, or no file.
+    except (ValueError, OSError):  # Another drive, no file, or this folder is gone.
         pass
     return file.replace(sep, "/")
 
@@ -91,6 +98,8 @@ def _read(file: str | PathLike[str]) -> Any:
     import json
 
     try:
+        if path.exists(file) and not path.isfile(file):
+            raise ValueError("it is no file")  # A pipe would be waited for.
         with open(file, encoding="utf-8") as opened:
             return json.load(opened)
     except (ValueError, RecursionError) as error:
@@ -162,7 +171,11 @@ def try_corpus(
     failures: list[Failure] = []
     misfits: list[str] = []
     digests: list[str] = []
-    names = sorted(listdir(folder)) if path.isdir(folder) else ()
+    names: Sequence[str] = ()
+    try:
+        names = sorted(listdir(folder)) if path.isdir(folder) else ()
+    except OSError as unread:
+        misfits.append(f"{unread}. No tape of it was tried")
     for name in names:
         file = path.join(fspath(folder), name)
         try:

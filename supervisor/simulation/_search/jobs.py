@@ -197,7 +197,8 @@ def _serve(
     there: Any, work: Work[Any], given: tuple[int, int], slate: Slate, parent: int
 ) -> None:
     # Who has started us ends us, and we end when it has.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_behind, args=(parent,), daemon=True).start()
     with suppress(OSError):  # There may be no stderr.

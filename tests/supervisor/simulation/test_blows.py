@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 import trio
 
 from supervisor.simulation import Sim
+from supervisor.simulation._search.corpus import try_corpus
 from supervisor.simulation._search.jobs import Lost, in_processes
 from supervisor.simulation.campaign import campaign
 
@@ -85,6 +87,7 @@ def test_a_search_that_was_stopped_takes_nobody_for_lost() -> None:
     """A Ctrl+Z stops the processes of a search, too; they are not silent by themselves."""
     code = """
 import os, signal, time, trio
+from supervisor.simulation._search.corpus import try_corpus
 from supervisor.simulation._search.jobs import in_processes
 
 def work(number, done, beat, slate):
@@ -122,3 +125,113 @@ def test_a_process_that_dies_while_it_tells_something_is_lost() -> None:
     os.waitid(os.P_PID, int(pid), os.WEXITED | os.WNOWAIT)
     (lost,) = found
     assert isinstance(lost, Lost) and lost.why == "its process has died (-9)"
+
+
+FAILING = """
+import os, sys, trio
+
+async def leaks(lock):
+    await lock.acquire()
+    await trio.sleep(1)
+    lock.release()
+
+async def program(sim):
+    lock = trio.Lock()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(leaks, lock)
+        nursery.start_soon(leaks, trio.Lock())
+"""
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Path:
+    file = tmp_path / "failing.py"
+    file.write_text(FAILING)
+    return file
+
+
+def _command(*arguments: object, **options: Any) -> Any:
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    python = [sys.executable, "-m", "supervisor.cli", "sim", *map(str, arguments)]
+    return subprocess.Popen(python, **{**pipes, **options})
+
+
+@pytest.mark.parametrize("blow", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_what_a_campaign_has_found_is_told_when_it_is_ended(
+    blow: str, failing: Path, tmp_path: Path
+) -> None:
+    log, number = tmp_path / "log", signal.Signals[blow]
+    line = f"--time=60s --jobs=2 --log={log} --save={tmp_path / 'tapes'}".split()
+    ended = _command("campaign", f"{failing}:program", *line, process_group=0)
+    with ended:
+        while not (log.exists() and '"failure"' in log.read_text()):
+            time.sleep(0.05)  # Who writes it is another process.
+        os.killpg(ended.pid, number)  # As a terminal does.
+        out, err = ended.communicate(timeout=30)
+    assert (ended.returncode, err) == (128 + number, f"ended by {blow}\n")
+    assert "held: a Lock is held by leaks" in out
+    assert "Lost" not in out + log.read_text()
+    assert list((tmp_path / "tapes").glob("*.json"))
+
+
+def test_what_is_found_is_told_where_the_working_directory_is_gone(
+    failing: Path, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    line = ["cancel", f"{failing}:program", "--max-points=9", "--save=tapes"]
+    with _command(*line, cwd=gone, preexec_fn=gone.rmdir) as sweep:
+        out, err = sweep.communicate(timeout=30)
+    assert sweep.returncode == 1
+    assert f"replay: trio-supervisor sim replay {failing}:program '" in out
+    assert err.startswith("no tape is kept in tapes: ")
+
+
+def test_processes_that_cannot_be_had_are_no_violation(failing: Path) -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (10, 10))
+
+    line = ["explore", f"{failing}:program", "--jobs=9"]
+    with _command(*line, preexec_fn=few) as search:
+        _, err = search.communicate(timeout=30)
+    assert search.returncode == 2
+    assert err.endswith("Error: [Errno 24] Too many open files.\n")
+
+
+def test_a_folder_of_tapes_may_have_anything_in_it(tmp_path: Path) -> None:
+    """Nothing of it ends the search, and none is waited for."""
+    folder = tmp_path / "tapes"
+    folder.mkdir()
+    os.mkfifo(folder / "pipe.json")
+    (folder / "folder.json").mkdir()
+    (folder / "gone.json").symlink_to(tmp_path / "nothing")
+    (folder / "deep.json").write_text("[" * 100_000)
+    (folder / "half.json").write_text('{"of": "')
+    (folder / "bytes.json").write_bytes(b"\xff\0")
+    (folder / "0123.json.4711").write_text("what a kill has left")
+    report, misfits = try_corpus(program, folder, "any")
+    assert report.runs == 0
+    assert [Path(it.split(".json")[0]).name for it in misfits] == [
+        "bytes",
+        "deep",
+        "folder",
+        "gone",
+        "half",
+        "pipe",
+    ]
+
+
+def test_a_tape_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, failing: Path
+) -> None:
+    def full() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    folder = tmp_path / "tapes"
+    line = ["cancel", f"{failing}:program", "--max-points=9", f"--save={folder}"]
+    with _command(*line, preexec_fn=full) as sweep:
+        out, err = sweep.communicate(timeout=30)
+    assert sweep.returncode == 1
+    assert "held: a Lock is held by leaks" in out
+    assert err == f"no tape is kept in {folder}: [Errno 27] File too large\n"
+    assert list(folder.iterdir()) == []
