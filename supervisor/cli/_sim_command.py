@@ -274,7 +274,9 @@ def replay(place: str, tape: str, diff: bool, limit: float, as_json: bool) -> in
     show_default=True,
     help="A timeline for ui.perfetto.dev, the tree of tasks, or what each task took.",
 )
-@click.option("--seed", metavar="N", type=int, default=0, help="Of the schedule.")
+@click.option(
+    "--seed", metavar="N", type=int, help="Of the schedule.  [default: 0, round robin]"
+)
 @click.option("--tape", metavar="TAPE", help="A file of --save or its text, instead.")
 def trace(place: str, **options: Any) -> int:
     """Run the program once, and write down when each task took its steps, who was

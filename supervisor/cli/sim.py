@@ -210,12 +210,19 @@ def replay(
 
 
 def trace(
-    program: Program, output: str | None, format: str, seed: int, tape: str | None
+    program: Program,
+    output: str | None,
+    format: str,
+    seed: int | None,
+    tape: str | None,
 ) -> int:
     """Run a program once, write its trace, and return the exit code."""
     from ..simulation.trace import manifest, traced
 
     try:
+        if seed is not None and tape is not None:
+            raise ValueError("a tape has its own schedule: give --seed or --tape")
+        seed = seed or 0
         read = None if tape is None else _read_tape(tape)
         with _apart():
             run, trace = traced(program, seed=seed, policy="portfolio", tape=read)

@@ -65,6 +65,8 @@ def why_not(options: Options) -> str:
     """Return why these options cannot be meant; "" if they can."""
     if options.seed is not None and options.seeds is not None:
         return "--sim-seed is one seed, and --sim-seeds many: give one of them"
+    if options.seed is not None and options.time is not None:
+        return "--sim-seed is one seed, and --sim-time asks for ever new ones"
     if options.seed is not None and options.seed < 0:
         return f"--sim-seed {options.seed}: seeds are 0 and more"
     try:

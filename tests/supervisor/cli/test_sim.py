@@ -238,6 +238,9 @@ def test_a_trace_that_cannot_be_made_is_refused(
     shown = capsys.readouterr().err
     assert "no/such" in shown and "no point at which to cancel nobody" in shown
     assert command(["sim", "trace", place, "--format", "svg"]) == 2
+    both = ["--seed", "3", "--tape", "round robin"]
+    assert command(["sim", "trace", place, *both]) == 2
+    assert "a tape has its own schedule" in capsys.readouterr().err
 
 
 def test_a_row_of_a_trace_names_the_policy_of_its_schedule(

@@ -149,6 +149,7 @@ def test_options_say_which_schedules(tmp_path: Path) -> None:
         ("--sim-faults bogus", "ERROR: --sim-faults bogus: 'bogus' is no kind"),
         ("--sim-seed -4", "ERROR: --sim-seed -4: seeds are 0 and more"),
         ("--sim-seed 3 --sim-seeds 4", "ERROR: --sim-seed is one seed, and --sim-"),
+        ("--sim-seed 3 --sim-time 4", "ERROR: --sim-seed is one seed, and --sim-time"),
         ("--sim-replay cut.json", "ERROR: --sim-replay cut.json: "),
         ("--sim-replay nonsense", "ERROR: --sim-replay nonsense: "),
     ],
