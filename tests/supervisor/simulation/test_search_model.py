@@ -28,18 +28,24 @@ from supervisor.simulation import (
     Tape,
     cancel_everywhere,
     explore,
+    raise_everywhere,
     save,
     simulate,
+    try_corpus,
 )
+from supervisor.simulation import crash as crashing
 from supervisor.simulation._search import jobs
 from supervisor.simulation._search.again import NEAREST, parting
 from supervisor.simulation._search.explore import FEW, Tally, Tried, smaller
+from supervisor.simulation._search.losses import CRASHES
 from supervisor.simulation._search.report import wrong_in
+from supervisor.simulation._search.shrink import shrink
 from supervisor.simulation._steering.policies import policy_of
 from supervisor.simulation._steering.run import LIMIT, session
 from supervisor.simulation._steering.simulate import once
 from supervisor.simulation._steering.tape import ARRIVALS
 from supervisor.simulation._steering.targets import is_named
+from supervisor.simulation.crash import Disk, crash, crash_everywhere
 
 Program = Callable[[Sim], Awaitable[Any]]
 
@@ -188,6 +194,105 @@ def test_a_pair_has_fired_when_both_have() -> None:
     assert [it.target for it in report.never_fired] == ["work#2"]
 
 
+# ---- What a sweep of crashes tells ---------------------------------------------------------
+
+
+NAMES = [Path("/a"), Path("/b"), Path("/c")]
+
+
+async def keeps(sim: Sim, disk: Disk) -> None:
+    """It writes three files, and syncs none."""
+
+    async def put(path: Path) -> None:
+        await trio.lowlevel.checkpoint()
+        disk.files.append_lines(path, b"100\n")
+        disk.tell(str(path))
+
+    async with trio.open_nursery() as nursery:
+        for path in NAMES:
+            nursery.start_soon(put, path)
+
+
+async def misses(sim: Sim, disk: Disk) -> None:
+    """It fails in one way if one file is lost, in another one if several are, and in a
+    third one after some schedules."""
+    if disk.told[1:] == ["/c", "/b"]:
+        raise LookupError(disk.told)
+    lost = [path for path in disk.told if not disk.files.size(Path(path))]
+    if len(lost) == 1:
+        raise KeyError(lost)
+    if lost:
+        raise ValueError(lost)
+
+
+def crashed_by_a_loop(schedules: int) -> list[Told]:
+    """Recover from each crash that leaves something new, and count as a sweep does."""
+    first: dict[tuple[str, str, str], str] = {}
+    times: dict[tuple[str, str, str], int] = {}
+    seen: set[str] = set()
+    with session():
+        for seed in range(schedules):
+            pick = policy_of(None).start(seed)
+            _, moments = crashing._once(keeps, None, pick, LIMIT, seed)
+            for number, moment in enumerate(moments, 1):
+                for fault in crashing._faults(moment, number, CRASHES):
+                    there = moment.after(fault.arrival)
+                    left = repr((there.told, sorted(there.disk.entries.items())))
+                    if left in seen:
+                        continue
+                    seen.add(left)
+                    run, _ = crashing._recovered(misses, there, LIMIT, record=False)
+                    if wrong := wrong_in(run):
+                        how = fault.arrival.partition(":")[0]
+                        key = fault.site, how, wrong[0].kind
+                        first.setdefault(key, wrong[0].text)
+                        times[key] = times.get(key, 0) + 1
+    return [(*key[:2], "", first[key], times[key]) for key in first]
+
+
+@pytest.mark.parametrize("schedules", [1, 8])
+def test_the_table_of_crashes_is_what_a_loop_over_all_finds(schedules: int) -> None:
+    """Alike are crashes before one line that leave the disk in one way."""
+    options: dict[str, Any] = {"schedules": schedules, "again": 0, "check": False}
+    report = crash_everywhere(keeps, misses, **options)
+    rows = [(it.site, it.arrival, it.after, it.error, it.count) for it in report.rows]
+    assert rows == crashed_by_a_loop(schedules)
+    assert any(row[4] > 1 for row in rows)
+    for row in report.rows:
+        wrong = wrong_in(crash(keeps, misses, row.tape))
+        assert wrong[0].text.split(":")[0] == row.error.split(":")[0]
+
+
+def test_the_crashes_of_what_recovers_are_drawn_from_all() -> None:
+    async def begins(sim: Sim, disk: Disk) -> None:
+        disk.files.append_lines(NAMES[0], b"100\n", durable=True)
+
+    async def recover(sim: Sim, disk: Disk) -> None:
+        assert (disk.files.size(NAMES[1]) or 0) < 12, "more than two of three are there"
+        for _ in range(4):
+            disk.files.append_lines(NAMES[1], b"100\n", durable=True)
+
+    options: dict[str, Any] = {"crashes": ["kill"], "check": False}
+    assert not crash_everywhere(begins, recover, again=0, **options).rows
+    assert crash_everywhere(begins, recover, again=6, **options).rows
+
+
+def test_the_clock_goes_on_through_all_crashes() -> None:
+    async def program(sim: Sim, disk: Disk) -> float:
+        now = disk.env().clock.now().timestamp()
+        await trio.sleep(10)
+        disk.files.append_lines(NAMES[0], b"100\n", durable=True)
+        return now
+
+    began = [
+        crash(
+            program, program, Tape((), (Fault("crash", "create", "kill", 1),) * times)
+        )
+        for times in (1, 2)
+    ]
+    assert began[1].value - began[0].value == pytest.approx(10)
+
+
 # ---- What an exploration tells -------------------------------------------------------------
 
 
@@ -289,6 +394,42 @@ def test_what_has_gone_wrong_by_chance_is_not_put_in_again() -> None:
     assert report.never_fired == 0
 
 
+# ---- What is made smaller ------------------------------------------------------------------
+
+
+def test_no_deviation_is_left_that_is_not_needed() -> None:
+    """Whatever fails, also where one is needless only once another one is gone."""
+    steps = range(100, 600, 100)  # So far apart that none stands for another one.
+    for number in range(60):
+        chance = Random(number)
+        fails: set[frozenset[int]] = {frozenset(steps)}
+        for _ in range(12):
+            fails.add(frozenset(chance.sample(steps, chance.randint(1, 4))))
+
+        def attempt(tape: Tape, fails: set[frozenset[int]] = fails) -> Tape | None:
+            return (
+                tape if frozenset(it.step for it in tape.deviations) in fails else None
+            )
+
+        found, tried = shrink(Tape(tuple(Deviation(it, 1) for it in steps)), attempt)
+        left = frozenset(it.step for it in found.deviations)
+        assert left in fails
+        assert not [it for it in left if left - {it} in fails]
+        assert tried < 40
+
+
+@pytest.mark.parametrize("step", [0, 1, 9])
+def test_a_deviation_nearby_that_does_alone_is_found(step: int) -> None:
+    first = Tape((Deviation(3, 1), Deviation(10, 1)))
+    alone = Tape((Deviation(step, 1),))
+    assert shrink(first, lambda it: it if it == alone else None)[0] == alone
+
+
+def test_what_needs_no_schedule_is_seen_at_once() -> None:
+    tape = Tape(tuple(Deviation(step, 1) for step in range(64)), seed=3)
+    assert shrink(tape, lambda it: it) == (Tape(), 2)
+
+
 # ---- Beside a run that passes, and as a file -------------------------------------------------
 
 
@@ -312,6 +453,60 @@ def test_a_tape_has_another_file_for_each_whose_it_is(tmp_path: Path) -> None:
     paths = [save(report, tmp_path, of=of) for of in ("", "one", "other", "one")]
     assert len({it for [it] in paths}) == 3
     assert paths[1] == paths[3]
+
+
+def test_a_run_that_does_other_things_in_the_same_steps_says_so() -> None:
+    async def program(sim: Sim) -> None:
+        await order(sim)
+        if buggify("odd"):
+            raise ValueError
+
+    with session():
+        found = parting(program, Tape.parse("fault buggify.odd fires 1"), LIMIT)
+    assert found is not None
+    assert found.line().startswith("in no step, ")
+
+
+def test_the_later_decision_is_left_out_first() -> None:
+    """The run beside which a failure is told parts from it as late as it can."""
+
+    async def program(sim: Sim) -> None:
+        if [await order(sim), await order(sim)].count("abc") == 0:
+            raise ValueError
+
+    run = next(
+        run
+        for run in (simulate(program, seed=seed) for seed in range(200))
+        if run.error is not None and len(run.tape.deviations) == 2
+    )
+    with session():
+        found = parting(program, run.tape, LIMIT)
+    assert found is not None
+    assert found.tape.deviations == run.tape.deviations[:1]
+
+
+def test_a_tape_whose_error_a_sweep_has_made_waits_for_that_sweep(
+    tmp_path: Path,
+) -> None:
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wrong_here)
+
+    async def wrong_here() -> None:
+        try:
+            await trio.sleep(1)
+        except OSError:
+            raise AssertionError from None
+
+    def error() -> OSError:
+        return OSError("full")
+
+    report = raise_everywhere(program, error, check=False)
+    assert save(report, tmp_path, of="it")
+    tried, misfits = try_corpus(program, tmp_path, "it")
+    assert (tried.runs, misfits) == (0, [])
+    tried, misfits = try_corpus(program, tmp_path, "it", error=error)
+    assert (tried.failed > 0, misfits) == (True, [])
 
 
 # ---- Several processes ---------------------------------------------------------------------
