@@ -89,7 +89,12 @@ class Targets:
             times = self._calls[name] = self._calls.get(name, 0) + 1
             full = name if times == 1 else f"{name}#{times}"
             holder = getattr(function_of(fn), "__self__", None)
-            return self._call(full, chosen, begun, (*args, *options.values(), holder))
+            held = (*args, *options.values(), holder)
+            call: Any = self._call(full, chosen, begun, held)
+            # Whoever looks at the coroutine of a task sees the name of his own.
+            call.__name__ = getattr(begun, "__name__", name)
+            call.__qualname__ = getattr(begun, "__qualname__", name)
+            return call
 
         target.is_target = True  # type: ignore[attr-defined]
         return target

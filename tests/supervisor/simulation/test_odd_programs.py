@@ -373,6 +373,24 @@ def test_who_keeps_a_cancelled_is_found_however_it_arrives(arrival: Any) -> None
     assert {row.error.partition(":")[0] for row in report.rows} == {"swallowed"}
 
 
+async def reads_its_name(seen: list[str]) -> None:
+    coroutine: Any = trio.lowlevel.current_task().coro
+    seen += [coroutine.__name__, coroutine.__qualname__]
+
+
+async def reads_names(sim: Sim | None = None) -> list[str]:
+    seen: list[str] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(reads_its_name, seen)
+    return seen
+
+
+def test_the_coroutine_of_a_target_has_the_name_that_it_has_without_the_simulator() -> (
+    None
+):
+    assert simulate(reads_names).value == trio.run(reads_names)
+
+
 # ---- What trio itself fails at ----------------------------------------------------------
 
 
