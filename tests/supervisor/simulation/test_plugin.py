@@ -134,7 +134,7 @@ def test_options_say_which_schedules(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / ".sim")
     assert "explore: 70 runs" in run(tmp_path, RACE, "--sim-seeds=70", "--sim-jobs=2")
     shutil.rmtree(tmp_path / ".sim")
-    shown = run(tmp_path, RACE, "--sim-time", "0.3", "-k", "order")
+    shown = run(tmp_path, RACE, "--sim-time", "2", "-k", "order")
     runs = re.findall(r"explore: (\d+) runs", shown)
     assert int(runs[0]) > 40
     assert "--sim-replay names no tape" in run(tmp_path, RACE, "--sim-replay", "")
