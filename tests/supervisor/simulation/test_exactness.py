@@ -4,6 +4,7 @@ test saw it."""
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from supervisor.simulation import (
     TapeDoesNotFit,
     explore,
     simulate,
+    wrong_in,
 )
 from supervisor.simulation._search.losses import left, ways
 from supervisor.simulation._search.shrink import shrink
@@ -252,6 +254,59 @@ def test_a_sender_that_is_cut_off_hears_of_no_end() -> None:
         await stream.aclose()
 
     assert simulate(program).error is None
+
+
+def test_a_port_that_is_asked_for_as_any_is_another_one_each_time() -> None:
+    async def program(sim: Sim) -> set[int]:
+        listeners = [await sim.network().open_tcp_listeners(0) for _ in range(3)]
+        return {it.port for [it] in listeners}
+
+    assert len(simulate(program).value) == 3
+
+
+def test_who_accepts_hears_that_the_listener_was_closed() -> None:
+    async def program(sim: Sim) -> None:
+        (listener,) = await sim.network().open_tcp_listeners(80)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(listener.aclose)
+            with pytest.raises(trio.ClosedResourceError):
+                await listener.accept()
+
+    assert simulate(program).error is None
+
+
+def test_who_connects_waits_for_the_second_heal_too() -> None:
+    async def program(sim: Sim) -> float:
+        net = sim.network()
+        await net.open_tcp_listeners(80)
+        for _ in range(2):
+            net.partition("localhost")
+            sim.at(5, net.heal)
+            (await net.open_tcp_stream("localhost", 80)).close()
+        return trio.current_time()
+
+    assert simulate(program).value == 10
+
+
+def test_only_what_a_fault_has_broken_is_no_mistake_of_the_program() -> None:
+    async def program(sim: Sim, *, lose: bool) -> None:
+        net = sim.network()
+        (listener,) = await net.open_tcp_listeners(80)
+        stream = await net.open_tcp_stream("localhost", 80)
+        other = await listener.accept()
+        await other.aclose()
+        if lose:
+            net.lose()
+        try:
+            await stream.send_all(b"x")
+        finally:
+            stream.close()
+            listener.close()
+
+    for lose in (False, True):
+        run = simulate(partial(program, lose=lose))
+        assert isinstance(run.error, trio.BrokenResourceError)
+        assert bool(wrong_in(run)) != lose
 
 
 def test_an_error_of_the_world_names_what_it_is_about() -> None:
