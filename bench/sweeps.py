@@ -4,11 +4,13 @@
 
 For each operation of `actors`, `actors.agent`, `actors.shell`, `supervisor.tree` and
 `supervisor.runtime`, and of what these hand out: the points at which it can be struck
-while it is under way, by a cancel, by an error as the world has them, and by a
-KeyboardInterrupt; by how many arrivals, how many runs that took, how many of them were
-wrong, and the seconds of processor time. The last lines are the faults of the world, at
-every call that a scene makes of it. Below the table is which operations no error can
-come out of, which are not struck by themselves, and why.
+while it is under way, by a cancel, by an error as the world has them, by a
+KeyboardInterrupt, and by a second cancel (``again``), which ends a shield with a
+deadline under which a call that was cancelled cleans up. Also by how many arrivals, how
+many runs that took, how many of them were wrong, and the seconds of processor time. The
+last lines are the faults of the world, at every call that a scene makes of it. Below the
+table is which operations no error can come out of, which are not struck by themselves,
+and why.
 
 The scenes are those of the tests. ``NAME`` chooses operations, with ``*``.
 """
@@ -23,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from fnmatch import fnmatchcase
+from typing import Any
 
 import attrs
 
@@ -59,15 +62,17 @@ class Line:
 KINDS = {"cancel": "cancel", "OSError": "error", "KeyboardInterrupt": "Ctrl+C"}
 """What strikes an operation, with its name in the report."""
 
-COLUMNS = (*KINDS.values(), "world")
+COLUMNS = (*KINDS.values(), "again", "world")
 
 
 def strike(scene: str, name: str, most: int | None, schedules: int) -> Line:
     """Strike one operation in one scene; the world, if the name is ""."""
     began = time.process_time()
     line = Line(name or f"{WORLD}{scene}")
-    options = {"max_points": most, "schedules": schedules}
     for kind, column in KINDS.items() if name else [("fault", "world")]:
+        options: dict[str, Any] = {"max_points": most, "schedules": schedules}
+        if kind == "cancel":
+            options["twice"] = True
         report = sweep(SCENES[scene], kind, name or None, **options)
         if report is not None:
             _add(line, column, report)
@@ -77,6 +82,7 @@ def strike(scene: str, name: str, most: int | None, schedules: int) -> Line:
 
 def _add(line: Line, column: str, report: SweepReport) -> None:
     line.points[column] += report.points
+    line.points["again"] += report.again
     line.arrivals.update(f"{report.kind} {it}" for it in report.arrivals)
     line.runs += report.runs
     line.skipped += report.skipped
