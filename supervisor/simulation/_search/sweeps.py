@@ -115,7 +115,8 @@ def raise_everywhere(
     not found: whoever means to raise another class asserts which one it is.
 
     ``error`` is a class, or a function that makes an error; KeyboardInterrupt too. The
-    second error of a pair may also strike the target that had the first. The other arguments and errors are those of `cancel_everywhere`.
+    second error of a pair may also strike the target that had the first. The other
+    arguments and errors are those of `cancel_everywhere`.
     """
     _require_errors(error)
     if "woken" in arrivals:
