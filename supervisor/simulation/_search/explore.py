@@ -106,6 +106,9 @@ def explore(
 def read_seeds(seeds: int | Iterable[int]) -> Iterable[int]:
     """Return the seeds; of a number so many. Raises TypeError and ValueError for what is
     none, and for no seeds at all, which would prove nothing."""
+    if isinstance(seeds, Collection) and not isinstance(seeds, range):
+        # What the lowest one finds is told: that is the first, also of processes.
+        return sorted(seeds)
     if isinstance(seeds, Iterable):
         return seeds
     require_count("seeds", seeds)

@@ -193,6 +193,15 @@ def test_processes_find_what_one_finds() -> None:
         explore(leaking, seeds=3, policy="exhaustive", jobs=2)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_order_of_seeds_does_not_matter(jobs: int) -> None:
+    ascending = explore(race, seeds=range(12), check=False)
+    assert ascending.failed > 1
+    for seeds in (range(12), [*range(11, -1, -1)], {*range(12)}):
+        assert explore(race, seeds=seeds, jobs=jobs, check=False) == ascending
+
+
 def test_what_is_told_does_not_depend_on_who_is_first() -> None:
     """Processes send what they found in any order, also a smaller tape later on."""
     failures = [
