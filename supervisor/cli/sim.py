@@ -322,8 +322,7 @@ def campaign(
             _report(error.spent.campaign, as_json, program, folder, error.spent)
         if not asked_by:
             raise
-        print(f"ended by {signal.Signals(asked_by[0]).name}", file=sys.stderr)
-        return 128 + asked_by[0]
+        return _ended_by(asked_by)
     except NotDeterministic as error:
         return _not_deterministic(error, as_json)
     except SimulationError as error:
@@ -331,6 +330,8 @@ def campaign(
         return USAGE
     report = spent.campaign
     code = _report(report, as_json, program, folder, spent)
+    if asked_by:  # Where Python keeps to itself what is raised, as in a `__del__`.
+        return _ended_by(asked_by)
     if spent.unwritten:
         print(f"{options['log']}: {spent.unwritten}", file=sys.stderr)
         return code or USAGE
@@ -338,6 +339,11 @@ def campaign(
     for name in unmet:
         print(f"no probe {name!r} was ever true", file=sys.stderr)
     return code or (SPENT if unmet or not spent.complete else CLEAN)
+
+
+def _ended_by(asked_by: Sequence[int]) -> int:
+    print(f"ended by {signal.Signals(asked_by[0]).name}", file=sys.stderr)
+    return 128 + asked_by[0]
 
 
 @contextmanager

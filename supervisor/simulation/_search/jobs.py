@@ -120,6 +120,7 @@ def in_processes(
     from multiprocessing.connection import wait
 
     context: Any = get_context("fork")
+    ending = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
     running: dict[Any, _Worker] = {}
     done = [0] * jobs
     slates = [Slate() for _ in range(jobs)]
@@ -127,15 +128,21 @@ def in_processes(
     def start(number: int) -> None:
         slates[number].wipe()
         here, there = context.Pipe(duplex=False)
-        given = number, done[number]
-        options = (there, work, given, slates[number], os.getpid())
-        process = context.Process(target=_serve, args=options, daemon=True)
-        with warnings.catch_warnings():
-            # Other threads: the child uses nothing that they may hold.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            process.start()
+        # What a signal raises would get lost in the hooks of a fork, or leave behind a
+        # process that nobody knows.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+        try:
+            given = number, done[number]
+            options = (there, work, given, slates[number], os.getpid(), mask)
+            process = context.Process(target=_serve, args=options, daemon=True)
+            with warnings.catch_warnings():
+                # Other threads: the child uses nothing that they may hold.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                process.start()
+            running[here] = _Worker(number, process)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         there.close()
-        running[here] = _Worker(number, process)
 
     def end(here: Any) -> None:
         worker = running[here]
@@ -194,12 +201,18 @@ def in_processes(
 
 
 def _serve(
-    there: Any, work: Work[Any], given: tuple[int, int], slate: Slate, parent: int
+    there: Any,
+    work: Work[Any],
+    given: tuple[int, int],
+    slate: Slate,
+    parent: int,
+    mask: Iterable[int],
 ) -> None:
     # Who has started us ends us, and we end when it has.
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     threading.Thread(target=_end_behind, args=(parent,), daemon=True).start()
     with suppress(OSError):  # There may be no stderr.
         os.dup2(2, 1)  # What a program prints must not get into what a command prints.

@@ -235,3 +235,23 @@ def test_a_tape_that_cannot_be_written_leaves_nothing(
     assert "held: a Lock is held by leaks" in out
     assert err == f"no tape is kept in {folder}: [Errno 27] File too large\n"
     assert list(folder.iterdir()) == []
+
+
+def test_a_signal_that_comes_while_processes_are_begun_is_not_lost() -> None:
+    """Else Python keeps to itself what is raised in the hooks of a fork."""
+
+    def work(number: int, done: int, beat: Any, slate: Any) -> Iterator[int]:
+        yield number
+
+    def forking() -> None:
+        if beginning:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    os.register_at_fork(after_in_parent=forking)
+    beginning = [True]
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(in_processes(2, work))
+    finally:
+        beginning.clear()
+    assert {*in_processes(2, work)} == {0, 1}
