@@ -28,7 +28,8 @@ def make_streams_patient() -> None:
             if stream.write_through
             else io.BufferedWriter(raw),
             encoding=stream.encoding,
-            errors=stream.errors,
+            # What it cannot show is shown by its number: it is no reason to say nothing.
+            errors="backslashreplace" if stream.errors == "strict" else stream.errors,
             line_buffering=stream.line_buffering,
             write_through=stream.write_through,
         )

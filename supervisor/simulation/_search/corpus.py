@@ -43,7 +43,10 @@ def save(
         found = [(it.site, it.error, it.tape) for it in report.rows]
     paths: list[str] = []
     for site, error, tape in found:
-        name = blake2b(f"{of}{tape}".encode(), digest_size=4).hexdigest()
+        whose = f"{of}{tape}".encode(
+            "utf-8", "surrogatepass"
+        )  # A path may be any bytes.
+        name = blake2b(whose, digest_size=4).hexdigest()
         data: dict[str, Any] = {
             **({"of": of} if of else {}),
             **tape.to_json(),

@@ -255,3 +255,23 @@ def test_a_signal_that_comes_while_processes_are_begun_is_not_lost() -> None:
     finally:
         beginning.clear()
     assert {*in_processes(2, work)} == {0, 1}
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+@pytest.mark.parametrize("letter", ["é", "\udcff"], ids=["letter", "surrogate"])
+def test_what_an_output_cannot_show_is_told_all_the_same(
+    encoding: str, letter: str, tmp_path: Path
+) -> None:
+    """Its letters, or what the name of a folder was made of that is no text."""
+    folder = tmp_path / f"folder {letter}"
+    folder.mkdir()
+    said = ascii(f"it said {letter}")
+    fails = f"async def fails(sim):\n    raise ValueError({said})\n"
+    (folder / "failing.py").write_text(fails)
+    environment = {**os.environ, "PYTHONIOENCODING": f"{encoding}:strict"}
+    line = ["explore", f"{folder / 'failing.py'}:fails", f"--save={folder}"]
+    with _command(*line, env=environment, errors="surrogateescape") as search:
+        out, err = search.communicate(timeout=30)
+    assert (search.returncode, err) == (1, "")
+    assert "ValueError: it said " in out
+    assert len(list(folder.glob("*.json"))) == 1
