@@ -10,30 +10,35 @@ and nothing of it fails where it is: see `Log.failure`.
 
 from __future__ import annotations
 
+import inspect
 import platform
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
     Callable,
     Iterable,
+    Iterator,
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
+from functools import partial, wraps
 from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 import trio
+from trio.lowlevel import enable_ki_protection
 
+from actors import ActorRef
 from actors.env import real_env
+from actors.shell import Shell
 
 from ..._delivery.outbox import Notification
 from ..._delivery.readers import Notifications
 from ..._life.handles import TaskHandle
 from ...runtime import AgentSaid, Runtime, open_runtime
-from ...tree import ChildStarted, Event, Gap, SlowStart, Straggler
+from ...tree import ChildSpec, ChildStarted, Event, Gap, SlowStart, Straggler
 from ...tree._events import EventStream, Subscription
 from ...tree._supervisor import _Supervisor
 from . import _kinds as kinds  # pyright: ignore[reportPrivateUsage]
@@ -143,7 +148,7 @@ class Log:
             else:
                 for name in _TREE_CALLS:
                     if hasattr(opened, name):
-                        self._wrap(opened, name, _ids)
+                        self._wrap(opened, name)
             supervisors = {path: children}
             for it in _all_below(children):
                 supervisors[it.path] = it
@@ -178,7 +183,8 @@ class Log:
 
     def add(self, kind: type[Event], *fields: object) -> None:
         """Write down something that no stream tells."""
-        self.write(kind, self._seq, trio.current_time(), fields)
+        if not self._ended:  # or there may be no trio any more
+            self.write(kind, self._seq, trio.current_time(), fields)
 
     def write(
         self, kind: type[Event], seq: int, time: float, fields: tuple[object, ...]
@@ -207,33 +213,54 @@ class Log:
     def _open_runtime(self, runtime: Runtime) -> None:
         limit = runtime._life.limits.backlog
         self.add(kinds.RuntimeOpened, runtime.root.path, limit)
-        self._wrap_launch(runtime)
-        self._wrap_run(runtime)
         for name in _RUNTIME_CALLS:
-            self._wrap(runtime, name, _ids)
+            self._wrap(runtime, name)
         runtime.notifications = _Reader(self, runtime.notifications)
-        of_owner = runtime.notifications_for
+        handle, reader = runtime.handle, runtime.notifications_for
 
-        def reader(owner: str | None) -> _Reader:
-            return _Reader(self, of_owner(owner))
+        @wraps(handle)
+        def handle_of(*args: Any, **options: Any) -> TaskHandle:
+            return _Handle(self, handle(*args, **options))
 
-        _replace(runtime, "notifications_for", reader)
+        @wraps(reader)
+        def reader_of(*args: Any, **options: Any) -> Notifications:
+            return _Reader(self, reader(*args, **options))
 
-    def _wrap(
-        self,
-        opened: object,
-        name: str,
-        about: Callable[[Sequence[Any]], Sequence[str]],
-    ) -> None:
+        _replace(runtime, "handle", handle_of)
+        _replace(runtime, "notifications_for", reader_of)
+
+    def _wrap(self, opened: object, name: str) -> None:
+        """Record the calls of a method. Whatever it is given, it gets, and it alone
+        refuses what is wrong with that."""
         method: Callable[..., Awaitable[Any]] = getattr(opened, name)
+        signature = inspect.signature(method)
 
+        @wraps(method)
         async def recorded(*args: Any, **options: Any) -> Any:
-            tasks = about(args)
-            owner = options.get("owner")
-            if name in ("stop_all", "stop_foreground"):
-                tasks, owner = (), owner if not args else args[0]
-            call = partial(method, *args, **options)
-            return await self.call(name, tasks, call, owner)
+            try:
+                given = signature.bind(*args, **options)
+            except TypeError:
+                return await self.call(name, (), partial(method, *args, **options))
+            said = given.arguments
+            for key in said.keys() & {"tasks", "refs"}:
+                if isinstance(said[key], Iterable) and not isinstance(said[key], str):
+                    said[key] = _Twice(said[key])
+            named = next((said[it] for it in _NAMES if it in said), None)
+            number = self.begin(name, _ids(named), said.get("owner"))
+            if name == "run":
+                status = said.get("task_status", trio.TASK_STATUS_IGNORED)
+                began = partial(self._tell_began, number, said)
+                said["task_status"] = _Told(self, status, began)
+
+            async def call() -> Any:
+                result = await method(*given.args, **given.kwargs)
+                if not isinstance(result, TaskHandle):
+                    return result
+                if name == "launch":
+                    self._tell_began(number, said, result)
+                return _Handle(self, result)
+
+            return await self.call(name, (), call, number=number)
 
         _replace(opened, name, recorded)
 
@@ -242,11 +269,10 @@ class Log:
         name: str,
         tasks: Sequence[str],
         method: Callable[[], Awaitable[T]],
-        owner: str | None = None,
         number: int | None = None,
     ) -> T:
         """Call a method, and write down what it is about and what came of it."""
-        number = self.begin(name, tasks, owner) if number is None else number
+        number = self.begin(name, tasks, None) if number is None else number
         try:
             result = await method()
         except BaseException as error:
@@ -256,59 +282,25 @@ class Log:
         self.add(kinds.Returned, number, name, ended, survivors)
         return result
 
-    def begin(self, name: str, tasks: Sequence[str], owner: str | None) -> int:
+    def begin(self, name: str, tasks: Sequence[str], owner: object) -> int:
         """Write down that something is called; return the number of the call."""
         self._calls += 1
+        owner = owner if isinstance(owner, str) else None
         self.add(kinds.Called, self._calls, name, tasks, owner)
         return self._calls
 
-    def _wrap_launch(self, runtime: Runtime) -> None:
-        launch = runtime.launch
-
-        async def recorded(work: Any, **options: Any) -> TaskHandle:
-            number = self.begin("launch", (), options.get("owner"))
-
-            async def call() -> TaskHandle:
-                handle = await launch(work, **options)
-                self._tell_began(number, handle, work, options)
-                return _Handle(self, handle)
-
-            return await self.call("launch", (), call, number=number)
-
-        _replace(runtime, "launch", recorded)
-
-    def _wrap_run(self, runtime: Runtime) -> None:
-        run = runtime.run
-
-        async def recorded(  # noqa: ASYNC114
-            work: Any,
-            *,
-            task_status: trio.TaskStatus[TaskHandle] = trio.TASK_STATUS_IGNORED,
-            **options: Any,
-        ) -> Any:
-            number = self.begin("run", (), options.get("owner"))
-
-            def began(handle: TaskHandle) -> None:
-                self._tell_began(number, handle, work, options)
-                task_status.started(_Handle(self, handle))
-
-            call = partial(run, work, task_status=cast("Any", _Told(began)), **options)
-            return await self.call("run", (), call, number=number)
-
-        _replace(runtime, "run", recorded)
-
     def _tell_began(
-        self, number: int, handle: TaskHandle, work: object, options: dict[str, Any]
+        self, number: int, said: dict[str, Any], handle: TaskHandle
     ) -> None:
-        quota = getattr(work, "quota", None)
+        work = said["work"]
         self.add(
             kinds.Began,
             number,
             handle.id,
-            options.get("restart", "temporary"),
-            options.get("intensity", 1),
-            options.get("period", 5.0),
-            quota if type(quota) is int else None,
+            said.get("restart", "temporary"),
+            said.get("intensity", 1),
+            said.get("period", 5.0),
+            work.quota if isinstance(work, Shell) else None,
         )
 
     def handed(self, notes: Iterable[Notification]) -> None:
@@ -318,6 +310,8 @@ class Log:
 
 
 _RUNTIME_CALLS = (
+    "launch",
+    "run",
     "stop",
     "stop_all",
     "stop_foreground",
@@ -328,23 +322,49 @@ _RUNTIME_CALLS = (
     "send",
 )
 
-_TREE_CALLS = ("start_child", "terminate_child", "restart_child", "delete_child")
+_TREE_CALLS = (
+    "start_child",
+    "terminate_child",
+    "terminate_children",
+    "restart_child",
+    "delete_child",
+)
+
+_NAMES = ("task", "tasks", "agent", "id", "ref", "refs", "spec")
+"""The parameters that name tasks or children, whichever comes first."""
 
 
 def _replace(opened: object, name: str, by: object) -> None:
     setattr(opened, name, by)
 
 
-def _ids(args: Sequence[Any]) -> Sequence[str]:
-    """Return the tasks or children that a call is about."""
-    if not args:
-        return ()
-    first = args[0]
-    if isinstance(first, str):
-        return (first,)
-    if hasattr(first, "id"):
-        return (first.id,)
-    return [it if isinstance(it, str) else it.id for it in first]
+class _Twice:
+    """What an iterable gives, and the error in which it ends, for two who read it."""
+
+    def __init__(self, source: Iterable[object]) -> None:
+        self.items: list[object] = []
+        self._error: Exception | None = None
+        # The boundary: the error is for whoever is given it.
+        try:
+            for item in source:
+                self.items.append(item)
+        except Exception as error:
+            self._error = error
+
+    def __iter__(self) -> Iterator[object]:
+        yield from self.items
+        if self._error is not None:
+            raise self._error
+
+
+def _ids(named: object) -> Sequence[str]:
+    """Return the tasks or children that an argument names, if it names any."""
+    several = named.items if isinstance(named, _Twice) else [named]
+    return [
+        it if isinstance(it, str) else it.id
+        for it in several
+        if isinstance(it, str | TaskHandle | ActorRef | ChildSpec)
+    ]
 
 
 def _said_of(result: object) -> tuple[Sequence[str], int]:
@@ -403,19 +423,34 @@ class _Handle(TaskHandle):
         super().__init__(handle._life, handle._task)
         self._log = log
 
-    async def wait(self) -> Any:
-        return await self._log.call("wait", (self.id,), super().wait)
+    async def wait(self, *args: Any, **options: Any) -> Any:
+        call = partial(super().wait, *args, **options)
+        return await self._log.call("wait", (self.id,), call)
 
-    async def stop(self, reason: str | None = None, *, now: bool = False) -> Any:
-        call = partial(super().stop, reason, now=now)
+    async def stop(self, *args: Any, **options: Any) -> Any:
+        call = partial(super().stop, *args, **options)
         return await self._log.call("stop", (self.id,), call)
 
 
 class _Told:
-    """The status of a start, which calls a function."""
+    """The status of a start, which says so first."""
 
-    def __init__(self, started: Callable[[TaskHandle], None]) -> None:
-        self.started = started
+    def __init__(
+        self, log: Log, status: Any, began: Callable[[TaskHandle], None]
+    ) -> None:
+        self._log = log
+        self._status = status
+        self._began = began
+
+    @property
+    def started(self) -> Callable[[TaskHandle], None]:
+        started = self._status.started
+
+        def tell(handle: TaskHandle) -> None:
+            self._began(handle)
+            started(_Handle(self._log, handle))
+
+        return tell
 
 
 class _Reader(Notifications):
@@ -425,17 +460,21 @@ class _Reader(Notifications):
         super().__init__(inner._outbox, inner._owner, inner._everyone)
         self._log = log
 
+    # What was taken must reach the reader, interrupt or not.
+    @enable_ki_protection
     async def __anext__(self) -> Notification:
         note = await self._log.call("next", (), super().__anext__)
         self._log.handed([note])
         return note
 
-    async def receive_batch(self, limit: int | None = None) -> list[Notification]:
-        call = partial(super().receive_batch, limit)
+    @enable_ki_protection
+    async def receive_batch(self, *args: Any, **options: Any) -> list[Notification]:
+        call = partial(super().receive_batch, *args, **options)
         notes = await self._log.call("receive_batch", (), call)
         self._log.handed(notes)
         return notes
 
+    @enable_ki_protection
     def drain(self) -> list[Notification]:
         notes = super().drain()
         self._log.handed(notes)

@@ -47,6 +47,8 @@ class Aim(Checker):
         self._of_run: dict[str, int] = {}
         self._stops: dict[int, tuple[Sequence[str], str | None]] = {}
         self._names: dict[int, str] = {}
+        # Of those that launch and run: whose task it will be.
+        self._for: dict[int, str | None] = {}
         self._owners: dict[str, str | None] = {}
         self._closing = False
         self._knows_all = False
@@ -72,15 +74,20 @@ class Aim(Checker):
         self._names[event.call] = event.what
         if event.what in ("stop", "stop_all", "stop_foreground"):
             self._stops[event.call] = event.tasks, event.owner
+        elif event.what in ("launch", "run"):
+            self._for[event.call] = event.owner
 
     def _began(self, event: Began, at: Entry) -> None:
         if self._names.get(event.call) == "run":
             self._runs[event.call] = event.task_id
             self._of_run[event.task_id] = event.call
+        # It may wait for its place, and has not started then.
+        self._owners.setdefault(event.task_id, self._for.get(event.call))
 
     def _over(self, event: Returned, at: Entry) -> None:
         self._names.pop(event.call, None)
         self._stops.pop(event.call, None)
+        self._for.pop(event.call, None)
         self._of_run.pop(self._runs.pop(event.call, ""), None)
 
     def _raised(self, event: Raised, at: Entry) -> None:

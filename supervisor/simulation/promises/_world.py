@@ -123,10 +123,12 @@ class Truth(Checker):
         self._codes: dict[str, tuple[int | None, int | None]] = {}
         self._signalled = set[str]()  # before they exited
         self._live: dict[str, int] = {}
+        self._restart: dict[str, str] = {}
         self._named: dict[int, Sequence[str]] = {}
 
     def judges(self) -> Mapping[type[Event], Judge]:
         return {
+            Began: self._was_told,
             TaskStarted: self._began,
             TaskResumed: self._began,
             TaskRestarted: self._again,
@@ -148,6 +150,9 @@ class Truth(Checker):
 
     def _began(self, event: TaskStarted, at: Entry) -> None:
         self._live[event.task_id] = at.number
+
+    def _was_told(self, event: Began, at: Entry) -> None:
+        self._restart[event.task_id] = event.restart
 
     def _again(self, event: TaskRestarted, at: Entry) -> None:
         self._codes.pop(event.task_id, None)
@@ -208,7 +213,12 @@ class Truth(Checker):
             self.breaks(owner, f"it does not tell its exit, {told}", at.number)
         by_itself = task_id not in self._signalled and told is not None
         self._signalled.discard(task_id)
-        if by_itself and event.status == "killed":
+        # Of one that comes back after such an end this was not the last run.
+        restart = self._restart.pop(task_id, "temporary")
+        is_last = restart == "temporary" or (
+            restart == "transient" and told == (0, None)
+        )
+        if by_itself and is_last and event.status == "killed":
             text = f"it is killed, and its command had ended by itself, with {told}"
             self.breaks(owner, text, at.number)
 
