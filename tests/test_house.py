@@ -179,6 +179,7 @@ EXEMPT = {
     "supervisor/simulation/_steering/culprits.py": "names what it watches for",
     "supervisor/simulation/_search/swarm.py": "likewise",
     "supervisor/simulation/_search/jobs.py": "processes that simulate: outside of any run",
+    "supervisor/simulation/_items.py": "whether pytest runs in CI",
     "supervisor/simulation/_plugin.py": "what pytest does with tapes, and how long",
     "supervisor/simulation/campaign.py": "a program's log, in real time, likewise",
     "supervisor/simulation/doctor.py": "looks at what is installed, also in a new process",
@@ -500,6 +501,7 @@ EXTRAS = {
     "actors/models/_script_file.py": {"yaml"},
     "supervisor/schedule.py": {"cronsim"},
     "supervisor/simulation/hypothesis.py": {"hypothesis"},
+    "supervisor/simulation/_items.py": {"pytest"},
     "supervisor/definitions/_frontmatter.py": {"yaml"},
 }
 """What only one file imports, inside the function that needs it."""

@@ -1,7 +1,4 @@
-"""What pytest's tests do with the simulator: loaded when the first one asks for it.
-
-The plugin that pytest loads is a module of its own beside the packages; see there.
-"""
+"""What a test of pytest does with the simulator; `_items` has how it comes to that."""
 
 from __future__ import annotations
 
@@ -36,8 +33,7 @@ from ._search.swarm import read_kinds
 from ._steering.checks import require_number
 from ._steering.policies import EXHAUSTIVE, exhaustive_of, policy_of
 from ._steering.run import LIMIT, SaidByTest
-from ._steering.simulate import Errors, Program, played
-from ._steering.simulate import simulate as simulate
+from ._steering.simulate import Errors, Program, played, simulate
 from ._steering.tape import Tape
 
 FOLDER = ".sim"
@@ -67,8 +63,15 @@ def why_not(options: Options) -> str:
         return "--sim-seed is one seed, and --sim-seeds many: give one of them"
     if options.seed is not None and options.time is not None:
         return "--sim-seed is one seed, and --sim-time asks for ever new ones"
-    if options.seed is not None and options.seed < 0:
-        return f"--sim-seed {options.seed}: seeds are 0 and more"
+    for name, given, least in (
+        ("seeds", options.seeds, 1),
+        ("seed", options.seed, 0),
+        ("jobs", options.jobs, 1),
+    ):
+        if given is not None and given < least:
+            return f"--sim-{name} must be at least {least}, not {given}"
+    if options.time is not None and not options.time > 0:
+        return f"--sim-time must be more than 0 seconds, not {options.time:g}"
     try:
         if options.policy != EXHAUSTIVE:
             policy_of(options.policy)
@@ -113,6 +116,8 @@ class Asked:
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return a function of the simulator, for a fixture."""
+        if name == "simulate":
+            return simulate
         fn: Any = getattr(exploring if name == "explore" else sweeps, name)
 
         @functools.wraps(fn)

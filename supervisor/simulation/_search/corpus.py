@@ -30,9 +30,9 @@ def save(
 ) -> list[str]:
     """Write a file for each thing that a report has found; return their paths.
 
-    The folder must be there. A file that exists is written anew; its name is made of
-    its tape and of ``of``, so the same finding has the same file. ``of`` says whose the
-    tapes are, where a folder has those of many tests or programs.
+    The folder must be there. The name of a file is made of its tape and of ``of``, so
+    the same finding has the same file, and one that is there stays as it is. ``of`` says
+    whose the tapes are, where a folder has those of many tests or programs.
     """
     import json
 
@@ -56,6 +56,8 @@ def save(
             "versions": {"python": sys.version.split()[0], "trio": trio.__version__},
         }
         paths.append(path.join(fspath(folder), f"{name}.json"))
+        if _has(paths[-1], tape):
+            continue
         part = f"{paths[-1]}.{getpid()}"  # Others may be reading, as workers of xdist.
         try:
             with open(part, "w", encoding="utf-8") as file:
@@ -67,6 +69,13 @@ def save(
                 remove(part)
             raise
     return paths
+
+
+def _has(file: str, tape: Tape) -> bool:
+    try:
+        return load(file) == tape
+    except (OSError, ValueError, TapeDoesNotFit):
+        return False
 
 
 def owner(program: Program, folder: str | PathLike[str]) -> str:

@@ -138,8 +138,7 @@ def test_options_say_which_schedules(tmp_path: Path) -> None:
     runs = re.findall(r"explore: (\d+) runs", shown)
     assert int(runs[0]) > 40
     assert "--sim-replay names no tape" in run(tmp_path, RACE, "--sim-replay", "")
-    for wrong in ("--sim-seeds=0", "--sim-time=-1", "--sim-jobs=x"):
-        assert "invalid positive" in run(tmp_path, RACE, wrong)
+    assert "invalid int value: 'x'" in run(tmp_path, RACE, "--sim-jobs=x")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +146,11 @@ def test_options_say_which_schedules(tmp_path: Path) -> None:
     [
         ("--sim-policy nope", "ERROR: --sim-policy nope: policy must be one of"),
         ("--sim-faults bogus", "ERROR: --sim-faults bogus: 'bogus' is no kind"),
-        ("--sim-seed -4", "ERROR: --sim-seed -4: seeds are 0 and more"),
+        ("--sim-seed -4", "ERROR: --sim-seed must be at least 0, not -4"),
+        ("--sim-seeds 0", "ERROR: --sim-seeds must be at least 1, not 0"),
+        ("--sim-jobs 0", "ERROR: --sim-jobs must be at least 1, not 0"),
+        ("--sim-time -1", "ERROR: --sim-time must be more than 0 seconds, not -1"),
+        ("--sim-time nan", "ERROR: --sim-time must be more than 0 seconds, not nan"),
         ("--sim-seed 3 --sim-seeds 4", "ERROR: --sim-seed is one seed, and --sim-"),
         ("--sim-seed 3 --sim-time 4", "ERROR: --sim-seed is one seed, and --sim-time"),
         ("--sim-replay cut.json", "ERROR: --sim-replay cut.json: "),
@@ -391,6 +394,24 @@ def test_each_seed_is_run_by_one_worker(tmp_path: Path, count: int) -> None:
         }
     assert "1 passed" in as_worker(tmp_path, count, DRAWS, "--sim-seed=5")
     assert drawn(tmp_path) == {"test_it": {5}}
+
+
+def test_a_tape_that_is_kept_stays_as_it_is_for_all_workers(tmp_path: Path) -> None:
+    """Only the first one tries it, and the others find the same bug again."""
+    as_worker(tmp_path, 2, RACE)
+    files = {it: it.read_text() for it in kept(tmp_path)}
+    for it, text in files.items():
+        it.write_text(text.replace('"python": "', '"python": "then '))
+    before = {it: it.read_text() for it in files}
+    assert before != files
+    as_worker(tmp_path, 2, RACE)
+    after = {it: it.read_text() for it in kept(tmp_path)}
+    assert {it: after[it] for it in before} == before
+
+
+def test_another_project_s_mark_is_not_split(tmp_path: Path) -> None:
+    code = "import pytest\n@pytest.mark.sim\ndef test_theirs(): ...\n"
+    assert "1 passed" in as_worker(tmp_path, 2, code)
 
 
 def test_there_may_be_more_workers_than_seeds(tmp_path: Path) -> None:
