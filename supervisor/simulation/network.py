@@ -24,6 +24,7 @@ from trio.abc import Listener as AbstractListener
 
 from ._steering import sites
 from ._steering.checks import require_seconds
+from ._steering.run import current_task
 from ._steering.seams import SEAMS, Seams
 
 __all__ = ["BackendStream", "Listener", "Network", "Stream"]
@@ -478,8 +479,9 @@ class Network:
 
     def add(self, stream: Stream) -> None:
         """Remember that somebody has got a stream."""
-        task = trio.lowlevel.current_task().name.rpartition(".")[2]
-        stream.got_by = f"{task} at {sites.caller() or 'trio'}"
+        task = current_task()
+        by = task.name.rpartition(".")[2] if task is not None else "a timer"
+        stream.got_by = f"{by} at {sites.caller() or 'trio'}"
         self.open[stream] = None
 
     def drop(self, stream: Stream) -> None:

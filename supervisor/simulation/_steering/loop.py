@@ -16,10 +16,13 @@ from __future__ import annotations
 import ctypes
 import inspect
 import logging
+import signal
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from itertools import pairwise
 from math import inf
+from types import FrameType
 from typing import Any, NoReturn
 
 import outcome
@@ -30,6 +33,8 @@ from .._errors import SimulationError, UnsupportedTrio
 
 try:
     from trio._core import _run as _loop
+    from trio._core._ki import _CODE_KI_PROTECTION_STATUS_WMAP as _PROTECTED
+    from trio._core._ki import KIManager as _KIManager
     from trio._core._mock_clock import MockClock as _MockClock
     from trio._core._thread_cache import ThreadCache as _ThreadCache
     from trio._threads import Run as _Asked
@@ -82,6 +87,9 @@ class Scheduler:
         """How many of them there have been."""
         self.beside: list[trio.abc.Instrument] = []
         """Who else watches the run; they change nothing in it."""
+        self.pressed = False
+        """There was a real Ctrl+C."""
+        self._pressing: Any = None  # What hears of it.
         self._jobs_ended = 0
         self._others = {*threading.enumerate()}  # Threads that are none of the run's.
         self.waiting: list[Task] = []
@@ -286,6 +294,31 @@ class Scheduler:
         """Set the clock. A jump by a difference would be rounded."""
         self.clock._virtual_base = time
 
+    # ---- Ctrl+C --------------------------------------------------------------------
+
+    def hear_ctrl_c(self) -> None:
+        """Hear of each real Ctrl+C before trio does; call it in the run.
+
+        By what comes out of a run nobody can tell it from one that was put in.
+        """
+        told: Any = signal.getsignal(signal.SIGINT)
+        is_trios = getattr(told, "__module__", "") == _KIManager.__module__
+        if not is_trios or threading.current_thread() is not threading.main_thread():
+            return
+
+        def pressed(number: int, frame: FrameType | None) -> None:
+            self.pressed = True
+            told(number, frame)
+
+        self._pressing = pressed
+        signal.signal(signal.SIGINT, pressed)
+
+    def hear_no_more(self) -> None:
+        """Let Ctrl+C be as it was before the run: trio has left that to us."""
+        if self._pressing and signal.getsignal(signal.SIGINT) is self._pressing:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        self._pressing = None
+
     # ---- Tasks ---------------------------------------------------------------------
 
     def is_system(self, task: Task) -> bool:
@@ -330,6 +363,44 @@ def throw(task: Task, error: BaseException) -> bool:
     inside: Any = task
     inside._attempt_abort(raise_it)
     return inside._next_send_fn is not None
+
+
+_CHECKPOINT = (
+    trio.lowlevel.checkpoint.__code__,
+    trio.lowlevel.cancel_shielded_checkpoint.__code__,
+)
+
+
+def can_interrupt(task: Task) -> bool:
+    """Tell whether a Ctrl+C may come out of the checkpoint in which a task is suspended.
+
+    trio lets one out of a checkpoint of the main task. In any other task it raises one
+    wherever that is not protected, and so behind its checkpoint too.
+    """
+    inside: Any = task
+    if inside._abort_func is not None or not isinstance(
+        inside._next_send, outcome.Value
+    ):
+        return False
+    codes = [frame.f_code for frame, _ in task.iter_await_frames()]
+    # Only in `checkpoint` does a cancel come out of it. The other one by itself stands
+    # behind an operation that is done.
+    if _CHECKPOINT not in pairwise(codes):
+        return False
+    if task is _run.GLOBAL_RUN_CONTEXT.runner.main_task:
+        return True
+    for code in reversed(codes):
+        try:
+            return not _PROTECTED[code]
+        except KeyError:
+            pass
+    return not inside._ki_protected
+
+
+def interrupt(task: Task, error: KeyboardInterrupt) -> None:
+    """Let an error come out of a checkpoint; ask `can_interrupt` before."""
+    inside: Any = task
+    inside._next_send = outcome.Error(error)
 
 
 def new_cancelled() -> trio.Cancelled:
@@ -652,6 +723,7 @@ def _steer(place: _Place, scheduler: Scheduler, fn: Any) -> None:
         raise
     finally:
         place.scheduler = None
+        scheduler.hear_no_more()
 
 
 # ---- Is this a trio that can be steered? ------------------------------------------------
@@ -659,7 +731,7 @@ def _steer(place: _Place, scheduler: Scheduler, fn: Any) -> None:
 _USED = {
     "trio._core._run": "_r _ALLOW_DETERMINISTIC_SCHEDULING GLOBAL_RUN_CONTEXT",
     "Runner": "runq deadlines clock_autojump_threshold init_task main_task io_manager",
-    "Task": "_abort_func _next_send _next_send_fn _attempt_abort _cancel_status _schedule_points",
+    "Task": "_abort_func _next_send _next_send_fn _attempt_abort _cancel_status _schedule_points _ki_protected",
     "CancelStatus": "_scope _parent _children _tasks effectively_cancelled",
     "CancelScope": "_cancel_status _cancel_called _cancel",
     "trio._threads.Run": "run run_system",

@@ -222,6 +222,10 @@ class Driver(loop.Scheduler):
         """Return the name of a task of the program; "" of any other."""
         return self.names.get(task, "") if task is not None else ""
 
+    def lives(self, task: Task) -> bool:
+        """Tell whether a task, also one of the system, has not ended."""
+        return task in self._order.numbers
+
     def unused(self, name: str) -> str:
         """Return a name that nobody else has: itself, ``name#2``, and so on."""
         times = self._used[name] = self._used.get(name, 0) + 1
@@ -396,13 +400,15 @@ def steer(
 ) -> tuple[Value | None, BaseException | None]:
     """Run a program to its end, inside of `session`; return its value and its error.
 
-    A Ctrl+C that nobody has put in is raised, and so is `SaidByTest`.
+    A Ctrl+C that nobody has put in is raised, also where the program has kept it to
+    itself, and so is `SaidByTest`.
     """
     value: Value | None = None
 
     async def main() -> None:
         nonlocal value
         driver.watch_generators()
+        driver.hear_ctrl_c()
         with driver.whole:
             value = await program()
 
@@ -422,6 +428,8 @@ def steer(
     if driver.abandoned or isinstance(error, trio.TrioInternalError):
         driver.forget()
     _collect()
+    if driver.pressed:
+        raise KeyboardInterrupt
     if driver.broken is not None:
         raise driver.broken
     if driver.crashed is not None:

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import attrs
-import trio
 
 from . import sites
 from .checks import require_count
-from .run import Driver
+from .run import Driver, current_task
 from .tape import Fault
 
 E = TypeVar("E", bound=BaseException)
@@ -118,7 +117,7 @@ class Seams:
                 self._driver.note(BY_HAND, f"{operation} {way} {number}")
             return way
         driver, site = self._driver, sites.caller()
-        by = driver.name(trio.lowlevel.current_task())
+        by = driver.name(current_task())
         place = sites.place_here()
         fault = attrs.evolve(
             fault,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import trio
 
 from .checks import require_callable, require_number, require_seconds
-from .run import Driver, Finding
+from .run import Driver, Finding, current_task
 from .seams import Seams
 from .targets import Targets
 from .watch import KINDS
@@ -116,7 +116,7 @@ class Sim:
 
         The fields are written by their `repr`, so they must not show an address.
         """
-        task = self._driver.name(trio.lowlevel.current_task())
+        task = self._driver.name(current_task())
         self._driver.note("log", task, *(repr(field) for field in fields))
 
     @property

@@ -7,9 +7,11 @@ import contextlib
 import linecache
 import os.path
 import re
+import sys
 from collections.abc import Iterable
 from inspect import currentframe
 from types import FrameType
+from typing import cast
 
 import trio
 from trio.lowlevel import Task
@@ -17,7 +19,12 @@ from trio.lowlevel import Task
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+| id='\d+'")
 """What differs from run to run in the text of an object; mocks have an id."""
 
-_TRIO = os.path.dirname(trio.__file__) + os.sep
+# trio runs steps and keeps deadlines by libraries that who uses it does not know.
+_TRIO = tuple(
+    os.path.dirname(cast("str", sys.modules[name].__file__)) + os.sep
+    for name in (trio.__name__, "outcome", "sniffio", "sortedcontainers")
+    if name in sys.modules
+)
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # of the simulator
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 _WORLD = os.path.join(_ROOT, "actors", "testing") + os.sep  # of its processes and files
@@ -35,7 +42,7 @@ def shown(file: str) -> str | None:
 
 
 def _shown(file: str) -> str | None:
-    if file.startswith((_TRIO, _HERE, _WORLD, "<frozen", "<attrs")):
+    if file.startswith((*_TRIO, _HERE, _WORLD, "<frozen", "<attrs")):
         return None
     for folder in _INSTALLED:
         if folder in file:
@@ -177,7 +184,7 @@ def is_own(file: str, own: tuple[str, str]) -> bool:
         return True
     if not file.startswith(own[1]):
         return False
-    return not file.startswith((_TRIO, _HERE, _WORLD, _STANDARD)) and not any(
+    return not file.startswith((*_TRIO, _HERE, _WORLD, _STANDARD)) and not any(
         folder in file for folder in _INSTALLED
     )
 

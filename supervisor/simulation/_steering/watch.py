@@ -6,7 +6,7 @@ one says so by `Sim.ignore`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -64,9 +64,8 @@ class Watch:
     def took(self, lock: Any, owner: object) -> None:
         """Hear that somebody asks for a lock or a token."""
         if isinstance(owner, Task):
-            name, where = self._driver.name(owner), sites.caller()
             asked = self._locks.setdefault(lock, {})
-            asked[owner] = f"{name}, which has ended; taken at {where}"
+            asked[owner] = self._owner(owner)
 
     def holds(self, slots: trio.Semaphore, more: int) -> int:
         """Hear of slots that the task that runs has taken, or given back."""
@@ -76,8 +75,7 @@ class Watch:
         known = self._slots.setdefault(slots, _Slots())
         held = known.held.setdefault(task, [])
         if more > 0:
-            name, where = self._driver.name(task), sites.caller()
-            held.append(f"{name}, which has ended; taken at {where}")
+            held.append(self._owner(task))
             known.otherwise = known.otherwise or len(held) > 1
         elif more < 0 and held:
             known.lent = True
@@ -93,16 +91,22 @@ class Watch:
             text = f"a stream to {stream.name} is closed by nobody"
             self._find("streams", f"{text}; it was got by {stream.got_by}")
         for lock, asked in self._locks.items():
-            for owner in _owners(lock):
-                if isinstance(owner, Task) and not self._driver.name(owner):
-                    by = asked.get(owner, "a task that has ended")
+            owners = _owners(lock)
+            for owner, by in asked.items():  # trio has the owners in a set.
+                if owner in owners and not self._driver.lives(owner):
                     self._find("held", f"a {type(lock).__name__} is held by {by}")
         for slots in self._slots.values():
             # What is never given back is used up, what others give is a signal, and who
             # has several keeps some back for a while.
             for task, held in slots.held.items() if slots.is_lent else ():
-                if held and not self._driver.name(task):
+                if held and not self._driver.lives(task):
                     self._find("held", f"a slot of a Semaphore is held by {held[0]}")
+
+    def _owner(self, task: Task) -> str:
+        name = (
+            self._driver.name(task) or f"system task {sites.ADDRESS.sub('', task.name)}"
+        )
+        return f"{name}, which has ended; taken at {sites.caller()}"
 
     def _find(self, kind: str, text: str) -> None:
         self._driver.findings.append(Finding(kind, text))
@@ -131,8 +135,8 @@ class Watch:
                 self._find("left", f"{text}; it is at {where}")
 
 
-def _owners(lock: Any) -> list[object]:
+def _owners(lock: Any) -> Sequence[object]:
     found = lock.statistics()
     if isinstance(lock, trio.CapacityLimiter):
-        return list(found.borrowers)
-    return [found.owner]
+        return tuple(found.borrowers)
+    return (found.owner,)

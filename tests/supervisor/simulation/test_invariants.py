@@ -268,6 +268,32 @@ def test_each_invariant_can_be_switched_off(case: str) -> None:
     assert swept(bug, mended=False, ignored=kind).rows == []
 
 
+def test_what_a_living_task_of_the_system_has_is_no_leak() -> None:
+    async def background(lock: trio.Lock, tokens: trio.CapacityLimiter) -> None:
+        async with lock, tokens:
+            await trio.sleep_forever()
+
+    async def program(sim: Sim) -> None:
+        lock, tokens = trio.Lock(), trio.CapacityLimiter(1)
+        trio.lowlevel.spawn_system_task(background, lock, tokens)
+        await trio.sleep(1)
+
+    assert simulate(program).findings == []
+
+
+def test_what_a_dead_task_of_the_system_has_is_named_by_it() -> None:
+    async def background(lock: trio.Lock) -> None:
+        await lock.acquire()
+
+    async def program(sim: Sim) -> None:
+        trio.lowlevel.spawn_system_task(background, trio.Lock())
+        await trio.sleep(1)
+
+    (found,) = simulate(program).findings
+    assert "held by system task" in found.text
+    assert "background, which has ended; taken at test_invariants.py" in found.text
+
+
 def test_no_invariant_is_forgotten_here() -> None:
     """But ``always``, which a program asks for itself."""
     assert {kind for kind, _, _ in CASES.values()} | {"always"} == {*KINDS}

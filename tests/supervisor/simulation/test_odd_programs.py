@@ -3,10 +3,12 @@ and hides nothing that was meant for who has called."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import math
 import re
 import signal
+import sys
 import warnings
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -58,6 +60,32 @@ def test_a_ctrl_c_is_raised_though_nurseries_put_it_into_groups(call: Any) -> No
     options = {"seeds": 3} if call is explore else {}
     with pytest.raises(KeyboardInterrupt):
         call(interrupted, **options)
+
+
+def test_a_ctrl_c_ends_a_sweep_of_keyboard_interrupts() -> None:
+    """Though one that was put in has come out of the run before, and though the program
+    keeps the real one to itself."""
+    presses = 0
+
+    async def press() -> None:
+        nonlocal presses
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                await trio.sleep(1)
+            finally:
+                if sys.exc_info()[0] is KeyboardInterrupt:
+                    presses += 1
+                    signal.raise_signal(signal.SIGINT)
+
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(press)
+            nursery.start_soon(sleeper)
+
+    with pytest.raises(KeyboardInterrupt):
+        raise_everywhere(program, KeyboardInterrupt)
+    assert presses == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from supervisor.simulation import (
     SimulationFailed,
     cancel_everywhere,
     explore,
+    fault_everywhere,
     simulate,
 )
 from supervisor.simulation._steering.culprits import watched
@@ -139,6 +140,23 @@ def test_a_function_is_called_at_its_time() -> None:
         return called
 
     assert simulate(program).value == [1, 3]
+
+
+def test_a_function_that_is_called_at_its_time_can_use_the_world() -> None:
+    """No task calls it."""
+
+    async def program(sim: Sim) -> None:
+        env = sim.env()
+        sim.at(1, lambda: sim.log("tick"))
+        sim.at(2, lambda: sim.log(env.clock.now().year > 1))
+        await trio.sleep(5)
+
+    run = simulate(program)
+    assert run.error is None
+    ticks = [(1.0, "log", "", "'tick'"), (2.0, "log", "", "True")]
+    assert [it for it in run.log if it[1] == "log"] == ticks
+    report = fault_everywhere(program)
+    assert report.points > 0
 
 
 # ---- Many --------------------------------------------------------------------------

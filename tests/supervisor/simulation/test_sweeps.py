@@ -117,6 +117,32 @@ def test_a_sweep_without_a_target_is_refused() -> None:
         cancel_everywhere(correct, targets=["get*", "put"])
 
 
+def test_one_violation_is_one_row_wherever_trio_has_raised_it() -> None:
+    """An error that trio puts into who waits comes through a library that trio uses."""
+
+    async def produce(channel: trio.MemorySendChannel[int]) -> None:
+        async with channel:
+            for number in range(3):
+                await channel.send(number)
+
+    async def consume(channel: trio.MemoryReceiveChannel[int]) -> None:
+        async with channel:
+            async for _ in channel:
+                pass
+
+    async def program(sim: Sim) -> None:
+        send, receive = trio.open_memory_channel[int](1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(produce, send)
+            nursery.start_soon(consume, receive)
+
+    report = cancel_everywhere(program, check=False)
+    where = [(row.site, row.arrival) for row in report.rows]
+    assert len({*where}) == len(where)
+    for row in report.rows:
+        assert "outcome" not in row.error
+
+
 def test_points_can_be_drawn() -> None:
     report = cancel_everywhere(correct, max_points=10)
     assert report.points == 10
@@ -398,6 +424,26 @@ def test_a_token_of_a_limiter_that_leaks_is_found() -> None:
             nursery.start_soon(leak, limiter)
 
     assert kinds(swept(program)) == {"held"}
+
+
+def test_who_holds_tokens_is_told_in_the_same_order_each_time() -> None:
+    """trio has them in a set."""
+
+    async def take(limiter: trio.CapacityLimiter) -> None:
+        await limiter.acquire()
+
+    async def program(sim: Sim) -> None:
+        limiter = trio.CapacityLimiter(30)
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(take, limiter)
+
+    texts = [it.text for it in simulate(program).findings]
+    names = ["take", *(f"take#{it}" for it in range(2, 21))]
+    assert [it.removeprefix("a CapacityLimiter is held by ") for it in texts] == [
+        f"{name}, which has ended; taken at {texts[0].rpartition('at ')[2]}"
+        for name in names
+    ]
 
 
 def test_a_cancel_that_is_swallowed_is_found() -> None:
