@@ -491,6 +491,11 @@ def session() -> Generator[None]:
     if loop.is_steering():
         yield
         return
+    if not __debug__:
+        text = (
+            "python -O leaves out each assert: what a program asserts is not looked at"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
     was_on, freeze = gc.isenabled(), gc.get_freeze_count() == 0
     with loop.steering(), patches.installed(), warnings.catch_warnings():
         # trio tells of generators that were dropped, which is looked at otherwise.

@@ -275,3 +275,14 @@ def test_what_an_output_cannot_show_is_told_all_the_same(
     assert (search.returncode, err) == (1, "")
     assert "ValueError: it said " in out
     assert len(list(folder.glob("*.json"))) == 1
+
+
+def test_asserts_that_python_leaves_out_are_told(failing: Path) -> None:
+    """Or a program would be clean that nothing has looked at."""
+    for optimize in ("", "1"):
+        environment = {**os.environ, "PYTHONOPTIMIZE": optimize}
+        line = ["explore", f"{failing}:program", "--seeds=2"]
+        with _command(*line, env=environment) as search:
+            _, err = search.communicate(timeout=30)
+        assert search.returncode == 0
+        assert ("python -O leaves out each assert" in err) == bool(optimize)
