@@ -231,6 +231,14 @@ class Scheduler:
         self.waiting, self._batch = [], []
         self._runner = self._queue = self._next_deadline = None
 
+    def release(self) -> None:
+        """Leave trio's objects of a run that is over. They hold each other, and what
+        they hold goes only when the collector comes."""
+        self._runner = self._queue = self._next_deadline = None
+        own: Any = self.clock.__dict__
+        own.pop("_autojump", None)
+        own.pop("current_time", None)
+
     # ---- Time ----------------------------------------------------------------------
 
     def _on_idle(self) -> None:
@@ -701,6 +709,11 @@ class _Heard(trio.abc.Instrument):
         for name in self.__slots__:
             setattr(self, name, getattr(scheduler, name))
 
+    def close(self) -> None:
+        """Keep nothing of the scheduler: see `Scheduler.release`."""
+        for name in self.__slots__:
+            delattr(self, name)
+
 
 def run(scheduler: Scheduler, fn: Any) -> None:
     """Run an async function under a scheduler, inside of `steering`.
@@ -714,9 +727,10 @@ def run(scheduler: Scheduler, fn: Any) -> None:
 
 def _steer(place: _Place, scheduler: Scheduler, fn: Any) -> None:
     place.scheduler = scheduler
+    heard = _Heard(scheduler)
     try:
-        heard = [_Heard(scheduler), *scheduler.beside]
-        trio.run(fn, clock=scheduler.clock, instruments=heard)
+        instruments = [heard, *scheduler.beside]
+        trio.run(fn, clock=scheduler.clock, instruments=instruments)
     except trio.TrioInternalError as error:
         if isinstance(error.__cause__, Abandoned):
             raise error.__cause__ from None
@@ -724,6 +738,7 @@ def _steer(place: _Place, scheduler: Scheduler, fn: Any) -> None:
     finally:
         place.scheduler = None
         scheduler.hear_no_more()
+        heard.close()
 
 
 # ---- Is this a trio that can be steered? ------------------------------------------------

@@ -375,6 +375,19 @@ class Driver(loop.Scheduler):
         finally:
             sys.unraisablehook = saved
 
+    def release(self) -> None:
+        super().release()
+        for heard in (
+            self.on_spawn,
+            self.on_note,
+            self.on_time,
+            self.on_next,
+            self.on_step,
+            self.on_suspend,
+            self._timers,
+        ):
+            heard.clear()
+
     def digest(self) -> str:
         """Return the digest of the log and of who took each step."""
         seen = blake2b(

@@ -220,6 +220,8 @@ def once(
         called=driver.called,
         probes=list(met.values()),
     )
+    driver.release()
+    targets.on_end.clear()
     return run, [*seams.points, *(it for each in counters for it in each.faults())]
 
 

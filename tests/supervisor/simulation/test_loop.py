@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from supervisor.simulation import (
     simulate,
 )
 from supervisor.simulation._steering import loop
+from supervisor.simulation._steering.run import session
 
 
 def test_the_trio_that_is_installed_can_be_steered() -> None:
@@ -381,3 +383,21 @@ def test_a_mistake_of_ours_comes_out(
         simulate(program)
     assert simulate(sleeper).value == 1000
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_was_made_for_a_run_goes_with_it() -> None:
+    """In a session the collector comes seldom: what waits for it costs twice."""
+    made: list[weakref.ref[Any]] = []
+
+    async def program(sim: Sim) -> None:
+        made.extend(map(weakref.ref, (sim, sim._driver, sim._targets)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sim.target(trio.sleep), 1)
+            nursery.start_soon(trio.sleep, 2)
+
+    simulate(program)
+    with session():
+        made.clear()
+        run = simulate(program)
+        assert run.seconds == 2
+        assert [it() for it in made] == [None] * 3
