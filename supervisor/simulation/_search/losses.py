@@ -11,10 +11,13 @@ may leave the disk has a name, which a tape has:
 ``power-data``   likewise, and all contents; a name that was not synced is not there
 ``lost:FILE``    all is there but what was not synced of one file
 ``kept:FILE``    nothing is there that was not synced but one file's
+
+In the name of a FILE a space, a comma and ``%`` are as in a URL: ``/a%20b``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -73,5 +76,10 @@ def _torn(way: str, size: int) -> int:
 
 
 def _word(path: Path) -> str:
-    """Return a path as a tape has it, which has words between spaces and commas."""
-    return str(path).replace(" ", "_").replace(",", "_")
+    """Return a path as a tape has it, which has words between spaces and commas: such
+    letters as in a URL, so that no two paths are one word."""
+    return re.sub(r"[\s,%]", _escaped, str(path))
+
+
+def _escaped(letter: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in letter[0].encode())

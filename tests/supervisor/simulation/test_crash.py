@@ -424,6 +424,30 @@ def test_a_name_is_not_given_again_after_a_crash() -> None:
     assert swept(names, names, crashes=["kill"]).points == 5
 
 
+def test_no_two_files_have_one_name_in_a_tape() -> None:
+    names = {
+        "/a_b": "/a_b",
+        "/a b": "/a%20b",
+        "/a,b": "/a%2Cb",
+        "/a%20b": "/a%2520b",
+        "/a\u2003b": "/a%E2%80%83b",
+    }
+
+    async def writes(sim: Sim, disk: Disk) -> None:
+        for path in names:
+            disk.files.append_lines(Path(path), b"1\n")
+
+    async def lost(sim: Sim, disk: Disk) -> list[str]:
+        return [path for path in names if not disk.files.size(Path(path))]
+
+    for path, name in names.items():
+        tape = f"crash end lost:{name} {2 * len(names) + 1}"
+        assert crash(writes, lost, tape).value == [path]
+        assert str(Tape.parse(tape)) == tape
+    with pytest.raises(TapeDoesNotFit):
+        crash(writes, lost, "crash end lost:/a%2db 11")
+
+
 # ---- What no tape decides ------------------------------------------------------------
 
 
