@@ -3,7 +3,7 @@
     trace = Trace()
     trio.run(main, instruments=[trace])
     trace.save("trace.json")                 # for ui.perfetto.dev, or chrome://tracing
-    print(trace.table())                     # per task: steps, busy time, latency, ...
+    print(trace.table())                     # per task: steps, wake-ups, busy time, ...
     print(mermaid(trace.nodes()))            # the tree of tasks; also `dot` and `tree`
 
     run, trace = traced(program, seed=7)     # of a simulated run: the same each time
@@ -83,6 +83,10 @@ class Traced:
     """In seconds on the axis of the trace, from its begin."""
     ended: float | None
     steps: int
+    wakes: int
+    """How often it became able to run. trio wakes a task once for each of its steps, so
+    there is another number only at the edges of the trace: a step whose wake-up came
+    before its begin, or a wake-up whose step never came."""
     busy: float
     """Seconds in its steps; in virtual time they take none."""
     longest: float
@@ -112,6 +116,7 @@ class _Known:
     name: str
     parent: int | None
     began: int
+    wakes: int
     ended: int | None = None
 
 
@@ -195,6 +200,8 @@ class Trace(trio.abc.Instrument):
     def task_scheduled(self, task: Task) -> None:
         """Hear that a task can run."""
         self._woken[task] = self._wake()
+        if task in self._numbers:  # Else it is counted when it is met.
+            self._known[self._numbers[task] - 1].wakes += 1
 
     def before_task_step(self, task: Task) -> None:
         """Hear that a task is about to take a step."""
@@ -252,7 +259,8 @@ class Trace(trio.abc.Instrument):
         times = self._used[name] = self._used.get(name, 0) + 1
         number = len(self._known) + 1
         name = name if times == 1 else f"{name}#{times}"
-        self._known.append(_Known(number, name, parent, self._now()))
+        wakes = int(task in self._woken)
+        self._known.append(_Known(number, name, parent, self._now(), wakes))
         self._numbers[task] = number
         return number
 
@@ -345,6 +353,7 @@ class Trace(trio.abc.Instrument):
                 began=self._seconds(it.began),
                 ended=None if it.ended is None else self._seconds(it.ended),
                 steps=len(spans[it.number]),
+                wakes=it.wakes,
                 busy=sum(taken for taken, _ in spans[it.number]) / 1e9,
                 longest=max((taken for taken, _ in spans[it.number]), default=0) / 1e9,
                 queued=sum(queued for _, queued in spans[it.number]) / 1e9,
@@ -372,6 +381,7 @@ class Trace(trio.abc.Instrument):
         return {
             "tasks": len(tasks),
             "steps": len(self._steps),
+            "wakes": sum(it.wakes for it in tasks),
             "seconds": self.seconds,
             "busy": sum(it.busy for it in tasks),
             "longest_step": max((it.longest for it in tasks), default=0.0),
@@ -388,13 +398,15 @@ class Trace(trio.abc.Instrument):
         In virtual time steps take none, so nothing is told of how long they took.
         """
         spent = () if self.virtual else ("busy", "longest", "queued")
-        head = ["began", "lived", "steps", *spent, "cancel", "in steps", "shielded"]
+        head = ["began", "lived", "steps", "wakes"]
+        head += [*spent, "cancel", "in steps", "shielded"]
         lines = [f"{'task':28} {' '.join(f'{it:>11}' for it in head)}"]
         for it in self.tasks():
             if it.name.startswith("<"):
                 continue
             lived = "to the end" if it.ended is None else it.ended - it.began
-            row = [it.began, lived, it.steps, *(getattr(it, name) for name in spent)]
+            row = [it.began, lived, it.steps, it.wakes]
+            row += [getattr(it, name) for name in spent]
             if it.cancels:
                 worst = max(it.cancels, key=lambda one: one.latency)
                 row += [worst.latency, worst.steps, worst.shielded]

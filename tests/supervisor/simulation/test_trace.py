@@ -100,11 +100,11 @@ def test_the_metrics_are_those_that_a_hand_computes() -> None:
 
 def test_the_table_tells_how_long_each_task_lived() -> None:
     lines = [it.split() for it in traced(program)[1].table().splitlines()]
-    head = "task began lived steps cancel in steps shielded".split()
+    head = "task began lived steps wakes cancel in steps shielded".split()
     assert lines[0] == head  # In virtual time no step takes any.
     rows = {it[0]: it[1:] for it in lines[1:]}
     assert [round(float(it), 3) for it in rows["tidy"][:2]] == [0.0, 1.5]
-    assert rows["tidy"][2:] == ["3", "0.500000", "3", "0.500000"]
+    assert rows["tidy"][2:] == ["3", "3", "0.500000", "3", "0.500000"]
     assert len(rows["main"]) == len(rows["tidy"])
 
 
@@ -248,9 +248,42 @@ def test_a_real_run_is_measured() -> None:
     assert trace.cancels() == []
     head, *rows = [it.split() for it in trace.table().splitlines()]
     (row,) = (it for it in rows if it[0] == "spin")
-    told = dict(zip(head[:7], row, strict=True))
-    assert head[4:7] == ["busy", "longest", "queued"]
+    told = dict(zip(head[:8], row, strict=True))
+    assert head[5:8] == ["busy", "longest", "queued"]
     assert 0.02 <= float(told["busy"]) <= float(told["lived"]) + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_each_step_of_trio_has_one_wake_up(seed: int) -> None:
+    tasks = traced(program, seed=seed)[1].tasks()
+    assert [it.wakes for it in tasks] == [it.steps for it in tasks]
+
+
+def test_at_the_edges_of_a_trace_wake_ups_are_counted_and_not_steps() -> None:
+    trace = Trace()
+
+    def counted() -> tuple[int, int]:
+        (it,) = (it for it in trace.tasks() if it.name == "wakes_twice")
+        return it.steps, it.wakes
+
+    async def wakes_twice() -> None:
+        for event in events:
+            await event.wait()
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wakes_twice)
+            await trio.testing.wait_all_tasks_blocked()
+            events[0].set()
+            trio.lowlevel.add_instrument(trace)
+            await trio.testing.wait_all_tasks_blocked()
+            assert counted() == (1, 0)
+            events[1].set()
+            assert counted() == (1, 1)
+
+    events = [trio.Event(), trio.Event()]
+    trio.run(main)
+    assert counted() == (2, 1)
 
 
 def test_no_task_is_kept_after_its_end() -> None:
