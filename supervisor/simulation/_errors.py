@@ -83,8 +83,9 @@ class NothingToStrike(SimulationError):
     """Raised when a sweep finds no point, so that it would prove nothing.
 
     Name the targets by `Sim.target`: no task runs a function of the program's own files
-    by itself, or none has a name that is asked for. Or a target only makes checkpoints,
-    so that no error can come out of what it waits for.
+    by itself, or none has a name that is asked for. The text says so where there are
+    targets: if they only make checkpoints, no error can come out of what they wait for,
+    but for a KeyboardInterrupt; if they never wait, nothing arrives.
     """
 
     names: tuple[str, ...] = ()

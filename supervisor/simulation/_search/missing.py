@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from .._errors import NothingToStrike
-from .._steering.tape import Fault
+from .._steering.tape import CHECKPOINT, Fault
 from .._steering.targets import any_named, is_named
 
 
@@ -19,22 +19,39 @@ def no_call(called: Collection[str], names: Sequence[str]) -> str:
 
 
 def no_point(
-    there: Iterable[Fault], kind: str, arrivals: Sequence[str], names: Sequence[str]
+    begun: Mapping[str, bool],
+    there: Iterable[Fault],
+    able: Iterable[Fault],
+    arrivals: Sequence[str],
+    names: Sequence[str],
 ) -> str:
     """Say why no target, or none that has one of some names, has a point; "" if nothing
-    is a target. ``there`` are all points that targets have, by any fault and arrival."""
-    there = list(there)
-    targets = {it.target for it in there}
+    is a target.
+
+    ``begun`` are all targets, with whether `nursery.start` had to wait for them, ``there``
+    their points by any fault and arrival, and ``able`` those at which the fault of the
+    sweep could arrive.
+    """
     for name in names:
-        if targets and not any_named(targets, name):
-            known = ", ".join(sorted(targets))
+        if begun and not any_named(begun, name):
+            known = ", ".join(sorted(begun))
             return f"{NothingToStrike(tuple(names))}; there are {known}"
-    met = sorted(it for it in targets if is_named(it, names or None))
+    met = sorted(it for it in begun if is_named(it, names or None))
     if not met:
         return ""
-    if any(it.kind == kind and it.target in met for it in there):
-        return f"no fault arrives {' or '.join(arrivals)} at {', '.join(met)}"
+    who = ", ".join(met)
+    ways = {(it.kind, it.arrival) for it in there if it.target in met}
+    if any(it.target in met for it in able):
+        return f"no fault arrives {' or '.join(arrivals)} at {who}"
+    if not ways and (waited := [it for it in met if begun[it]]):
+        text = f"only who starts {', '.join(waited)} can strike it"
+        return f"{text}: `nursery.start` waits for it to the end"
+    if not ways:
+        return f"nothing can strike {who}: it never waits, and makes no checkpoint"
+    others = "a cancel (cancel_everywhere)"
+    if ("raise", CHECKPOINT) in ways:
+        others += " or a KeyboardInterrupt"
     return (
-        f"no error can come out of {', '.join(met)}: it makes checkpoints and waits for "
-        "nothing, so only a cancel can strike it (cancel_everywhere)"
+        f"no error can come out of {who}: it makes checkpoints and waits for nothing, so "
+        f"only {others} can strike it"
     )

@@ -13,13 +13,15 @@ from random import Random
 import attrs
 
 from .._steering.checks import require_texts
-from .._steering.tape import ARRIVALS, IN_WAIT, Fault
+from .._steering.tape import ARRIVALS, CHECKPOINT, IN_WAIT, Fault
 from .._steering.targets import any_named
 
 SWARM = "swarm"
 """All kinds."""
 
-ERRORS = ("builtins:OSError", "builtins:KeyboardInterrupt")
+INTERRUPT = "builtins:KeyboardInterrupt"
+
+ERRORS = ("builtins:OSError", INTERRUPT)
 """What is raised."""
 
 MOST = 3
@@ -27,7 +29,7 @@ MOST = 3
 
 COUNT = (
     ("cancel", ARRIVALS),
-    ("raise", IN_WAIT),
+    ("raise", (*IN_WAIT, CHECKPOINT)),
     ("fault", ()),
 )
 """The points that are counted."""
@@ -100,9 +102,10 @@ def unmet(
 
 
 def with_errors(points: Iterable[Fault]) -> Iterable[Fault]:
-    """Yield each point, one that raises once with each error."""
+    """Yield each point, one that raises once with each error that comes so."""
     for point in points:
-        for error in ERRORS if point.kind == "raise" else ("",):
+        errors = ERRORS if point.kind == "raise" else ("",)
+        for error in (INTERRUPT,) if point.arrival == CHECKPOINT else errors:
             yield attrs.evolve(point, error=error)
 
 

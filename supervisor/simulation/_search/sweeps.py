@@ -12,12 +12,12 @@ import attrs
 
 from .._errors import NothingToStrike, ProgramFailed
 from .._steering.checks import require_callable, require_count
-from .._steering.points import moment
+from .._steering.points import is_interrupt, moment
 from .._steering.policies import policy_of
-from .._steering.run import LIMIT, Run, scattered, session
+from .._steering.run import LIMIT, Driver, Run, scattered, session
 from .._steering.seams import BY_HAND, UNMET
 from .._steering.simulate import Errors, Program, name_of, once
-from .._steering.tape import ARRIVALS, IN_WAIT, Arrival, Fault, Tape
+from .._steering.tape import ARRIVALS, CHECKPOINT, IN_WAIT, Arrival, Fault, Tape
 from .._steering.targets import any_named, is_named, read_names
 from .again import parting_line, place_of, replay_line
 from .explore import (
@@ -97,7 +97,7 @@ def raise_everywhere(
     error: type[BaseException] | Callable[[], BaseException],
     *,
     targets: str | Iterable[str] | None = None,
-    arrivals: Sequence[Arrival] = IN_WAIT,
+    arrivals: Sequence[Arrival] | None = None,
     schedules: int = 3,
     max_points: int | None = None,
     limit: float = LIMIT,
@@ -115,13 +115,19 @@ def raise_everywhere(
     not found: whoever means to raise another class asserts which one it is.
 
     ``error`` is a class, or a function that makes an error; KeyboardInterrupt too. The
-    second error of a pair may also strike the target that had the first. The other
+    second error of a pair may also strike the target that had the first.
+
+    ``arrivals`` are ``blocked``, ``elsewhere`` and ``late``, and of a KeyboardInterrupt
+    also ``checkpoint``: it comes out of a checkpoint, as a Ctrl+C does, of any in the
+    main task, and of those in another task that are not protected from it. The other
     arguments and errors are those of `cancel_everywhere`.
     """
     _require_errors(error)
+    there = (*IN_WAIT, CHECKPOINT) if is_interrupt(error) else IN_WAIT
+    arrivals = there if arrivals is None else arrivals
     if "woken" in arrivals:
         raise ValueError("an operation that is done cannot fail: no arrival 'woken'")
-    _require_arrivals(arrivals)
+    _require_arrivals(arrivals, there)
     sweep = _Sweep(
         program=program,
         kind="raise",
@@ -175,15 +181,15 @@ def fault_everywhere(
     return sweep.done(check=check)
 
 
-def _require_arrivals(arrivals: Sequence[str]) -> None:
+def _require_arrivals(arrivals: Sequence[str], there: Sequence[str] = ARRIVALS) -> None:
     if isinstance(arrivals, str):
         text = f"arrivals are several, as ({arrivals!r},), not {arrivals!r}"
         raise TypeError(text)
     if not arrivals:
-        raise ValueError(f"no arrival is no fault; arrivals are {', '.join(ARRIVALS)}")
+        raise ValueError(f"no arrival is no fault; arrivals are {', '.join(there)}")
     for arrival in arrivals:
-        if arrival not in ARRIVALS:
-            raise ValueError(f"arrivals are {', '.join(ARRIVALS)}; not {arrival!r}")
+        if arrival not in there:
+            raise ValueError(f"arrivals are {', '.join(there)}; not {arrival!r}")
 
 
 if TYPE_CHECKING:
@@ -362,13 +368,17 @@ class _Sweep:
     def _why_nothing(self, called: Collection[str], missing: Sequence[str]) -> str:
         if self.kind == "fault":
             return no_call(called, missing)
-        ways = [("cancel", ARRIVALS), ("raise", IN_WAIT)]
-        there = [
-            fault
-            for seed in range(self.schedules)
-            for fault in self._once(seed, count=ways)[1]
-        ]
-        return no_point(there, self.kind, self.arrivals, missing)
+        ways = [("cancel", ARRIVALS), ("raise", (*IN_WAIT, CHECKPOINT))]
+        begun: dict[str, bool] = {}
+        there: list[Fault] = []
+        for seed in range(self.schedules):
+            drivers: list[Driver] = []
+            there += self._once(seed, count=ways, listen=drivers.append)[1]
+            begun |= drivers[0].begun
+        is_ki = self.error is not None and is_interrupt(self.error)
+        arriving = (*ARRIVALS, CHECKPOINT) if is_ki else ARRIVALS
+        able = [it for it in there if it.kind == self.kind and it.arrival in arriving]
+        return no_point(begun, there, able, self.arrivals, missing)
 
     def _named(self, faults: Iterable[Fault]) -> list[Fault]:
         return [

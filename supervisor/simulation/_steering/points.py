@@ -9,6 +9,8 @@ arrives, and by its number among those of the target, from 1:
   somebody who has not run yet.
 - ``late``: as these, or the target has just been suspended; it is then held back until
   nobody else can run.
+- ``checkpoint``: the target has just made a checkpoint. Only a KeyboardInterrupt arrives
+  so.
 
 Runs of one tape are equal up to the strike, so a run without faults has all points.
 """
@@ -25,11 +27,16 @@ from trio.lowlevel import Task
 from .._errors import TapeDoesNotFit
 from . import loop, sites
 from .run import Driver
-from .tape import Fault
+from .tape import CHECKPOINT, Fault
 from .targets import Target, Targets
 
 CLOCK = "the clock"
 """Stands for who has taken the step before, where time has gone on."""
+
+
+def is_interrupt(error: Callable[[], BaseException]) -> bool:
+    """Tell whether what makes an error makes a Ctrl+C."""
+    return isinstance(error(), KeyboardInterrupt)
 
 
 class Count:
@@ -76,7 +83,7 @@ class Count:
                 self._add(target, "woken")
 
     def _add(self, target: Target, arrival: str, after: str = "") -> None:
-        if not can_be_struck(target, self._kind):
+        if not can_be_struck(target, self._kind, arrival):
             return
         self._numbers[target.name, arrival] += 1
         fault = Fault(
@@ -105,10 +112,12 @@ def moment(fault: Fault) -> tuple[int, int]:
 
 def arrives(arrival: str, own: bool) -> bool:
     """Tell whether a step, the target's own or another's, is followed by a point."""
+    if arrival == CHECKPOINT:
+        return own
     return arrival == "late" or arrival == ("blocked" if own else "elsewhere")
 
 
-def can_be_struck(target: Target, kind: str) -> bool:
+def can_be_struck(target: Target, kind: str, arrival: str) -> bool:
     """Tell whether a target has a point of a kind of fault just now.
 
     A second cancel (``again``) has one only while a target that was cancelled cleans up
@@ -117,6 +126,8 @@ def can_be_struck(target: Target, kind: str) -> bool:
     """
     if not target.can_be_struck:
         return False
+    if arrival == CHECKPOINT:
+        return kind == "raise" and loop.can_interrupt(target.task)
     if kind == "again":
         return loop.shield_that_expires(target.task, target.scope) is not None
     return kind == "cancel" or loop.can_throw(target.task)
@@ -141,6 +152,9 @@ class Strike:
         self._left = fault.point
         if fault.kind == "raise" and error is None:
             raise TapeDoesNotFit(f"nobody says which error {fault} is to raise")
+        if fault.arrival == CHECKPOINT and not (error and is_interrupt(error)):
+            text = "only a KeyboardInterrupt comes out of a checkpoint"
+            raise TapeDoesNotFit(f"{text}, and there is no {fault}")
         if fault.arrival == "woken":
             driver.on_next.append(self._next)
         else:
@@ -168,7 +182,7 @@ class Strike:
         return None
 
     def _reach(self, target: Target, after: str) -> None:
-        if can_be_struck(target, self._fault.kind):
+        if can_be_struck(target, self._fault.kind, self._fault.arrival):
             self._left -= 1
             if self._left == 0:
                 self._fire(target, after)
@@ -207,6 +221,8 @@ class Strike:
         assert self._error is not None
         error = self._error()
         self._driver.thrown.append(error)
+        if isinstance(error, KeyboardInterrupt) and self._fault.arrival == CHECKPOINT:
+            return lambda: loop.interrupt(target.task, error)
         return lambda: loop.throw(target.task, error)
 
     def _listen(self, target: Target, task: Task) -> None:

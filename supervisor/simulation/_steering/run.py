@@ -124,6 +124,8 @@ class Driver(loop.Scheduler):
         self.names: dict[Task, str] = {}
         """Each living task of the program with its name, in the order of their birth."""
         self.steps = 0
+        self.begun: dict[str, bool] = {}
+        """Each call that is a target, and whether `nursery.start` had to wait for it."""
         self.on_spawn: list[Callable[[Task, Task | None], object]] = []
         """Who is told of each new task, and of who has started it."""
         self.on_note: list[Callable[[Entry], object]] = []

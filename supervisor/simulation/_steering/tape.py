@@ -15,12 +15,15 @@ import attrs
 
 from .._errors import TapeDoesNotFit
 
-Arrival = Literal["blocked", "woken", "elsewhere", "late"]
+Arrival = Literal["blocked", "woken", "elsewhere", "late", "checkpoint"]
 
 ARRIVALS: tuple[Arrival, ...] = ("blocked", "woken", "elsewhere", "late")
 
 IN_WAIT: tuple[Arrival, ...] = ("blocked", "elsewhere", "late")
 """How an error can arrive: while its target waits."""
+
+CHECKPOINT: Literal["checkpoint"] = "checkpoint"
+"""How a KeyboardInterrupt can arrive besides."""
 
 SCHEMA = 1
 

@@ -65,6 +65,7 @@ class Targets:
         if not self.chosen:
             self.chosen = True
             self.live.clear()
+            self._driver.begun.clear()
         wrapped: Fn = self._wrap(fn, chosen=True)
         return wrapped
 
@@ -108,6 +109,7 @@ class Targets:
         task = trio.lowlevel.current_task()
         target = Target(name, task, scope, _nurseries(given), chosen)
         self.live[name] = target
+        self._driver.begun[name] = not target.can_be_struck
         returned = False
         try:
             with scope:

@@ -134,6 +134,22 @@ async def both(sim: Sim) -> None:
         nursery.start_soon(lonely, sim)
 
 
+async def never_waits(sim: Sim) -> None:
+    async def still() -> None:
+        pass
+
+    await sim.target(still)()
+
+
+async def only_starts(sim: Sim) -> None:
+    async def starting(task_status: trio.TaskStatus[None]) -> None:
+        await trio.sleep(1)
+        task_status.started()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(starting)
+
+
 async def lonely(sim: Sim) -> None:
     await trio.sleep(1)
 
@@ -149,11 +165,19 @@ NAMES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a checkpoint": (
         call(raise_everywhere, only_checkpoints, OSError),
-        "^no error can come out of polite: it makes checkpoints and waits for nothing",
+        r"nothing, so only a cancel \(cancel_everywhere\) or a KeyboardInterrupt can strike",
     ),
     "a checkpoint by its name": (
         call(raise_everywhere, both, OSError, targets=["lonely", "pol*"]),
         "^no error can come out of polite: ",
+    ),
+    "a target that never waits": (
+        call(cancel_everywhere, never_waits),
+        "^nothing can strike still: it never waits, and makes no checkpoint$",
+    ),
+    "a target that is being started": (
+        call(cancel_everywhere, only_starts),
+        "^only who starts starting can strike it: `nursery.start` waits for it to the end$",
     ),
     "an arrival": (
         call(raise_everywhere, program, OSError, arrivals=["elsewhere"]),
