@@ -186,7 +186,7 @@ EXEMPT = {
     "supervisor/simulation/_search/again.py": "the path of a program, as a user writes it",
     "supervisor/simulation/_search/corpus.py": "tapes, which are files of the user's",
     "supervisor/simulation/log/_record.py": "a log, which is a file of its user's",
-    "supervisor/simulation/trace.py": "measures real steps, and writes for its user",
+    "supervisor/simulation/trace/": "measures real steps, and writes for its user",
     "supervisor/simulation/studies.py": "loads matplotlib, which few have",
     "supervisor/simulation/network.py": "a network in memory, which trio's own loop serves",
     "supervisor/simulation/_sockets.py": "its sockets, and a number for who polls them",

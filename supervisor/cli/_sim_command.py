@@ -280,7 +280,10 @@ def replay(place: str, tape: str, diff: bool, limit: float, as_json: bool) -> in
 @click.option("--tape", metavar="TAPE", help="A file of --save or its text, instead.")
 def trace(place: str, **options: Any) -> int:
     """Run the program once, and write down when each task took its steps, who was
-    cancelled, and how long that took, in virtual time."""
+    cancelled, and how long that took, in virtual time.
+
+    Of a recorded log, sim tree LOG --format perfetto has the timeline.
+    """
     from .sim import trace as do
 
     return do(_read(place), **options)
@@ -304,14 +307,15 @@ def check(place: str, *, as_json: bool) -> int:
     return check_log(place, as_json=as_json)
 
 
-@sim.command(short_help="Draw the tree of a recorded log.")
+@sim.command(short_help="Draw the tree of a recorded log, or its timeline.")
 @click.argument("place", metavar="LOG")
 @click.option(
     "--format",
-    type=click.Choice(["mermaid", "dot", "json"]),
+    type=click.Choice(["mermaid", "dot", "json", "perfetto"]),
     default="mermaid",
     show_default=True,
-    help="json also has when each began and ended, and how.",
+    help="json also has when each began and ended, and how; perfetto is a timeline for "
+    "ui.perfetto.dev, with a track for each task.",
 )
 def tree(place: str, format: str) -> int:
     """Print the supervisors and children of a LOG, one node for each incarnation.

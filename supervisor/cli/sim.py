@@ -243,15 +243,18 @@ def trace(
 
 
 def draw(place: str, format: str) -> int:
-    """Print the tree of a recorded log, and return the exit code."""
+    """Print the tree of a recorded log, or its timeline, and return the exit code."""
     from ..simulation import log
-    from ..simulation.trace import dot, mermaid, supervision, tree
+    from ..simulation.trace import dot, mermaid, supervision, timeline, tree
 
     with Path(place).open("rb") as lines:
-        nodes = supervision(log.read(lines))
+        entries = [*log.read(lines)]
+    nodes = supervision(entries)
     if not nodes:
         raise ValueError(f"{place}: no supervisor and no child is in it")
-    if format == "json":
+    if format == "perfetto":
+        print(json.dumps(timeline(entries), separators=(",", ":")))
+    elif format == "json":
         print(json.dumps(tree(nodes), indent=1))
     else:
         print((mermaid if format == "mermaid" else dot)(nodes))

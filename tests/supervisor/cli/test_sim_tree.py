@@ -1,4 +1,4 @@
-"""``trio-supervisor sim tree``: the tree of a recorded log."""
+"""``trio-supervisor sim tree``: the tree of a recorded log, and its timeline."""
 
 from __future__ import annotations
 
@@ -49,6 +49,23 @@ def test_the_tree_has_each_task_with_its_life(
     assert capsys.readouterr().out.startswith("graph TD")
     assert command(["sim", "tree", log, "--format", "dot"]) == 0
     assert capsys.readouterr().out.startswith("digraph")
+
+
+def test_the_timeline_of_a_log_is_for_perfetto(
+    log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["sim", "tree", log, "--format", "perfetto"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    names = {
+        it["tid"]: it["args"]["name"] for it in told["traceEvents"] if it["ph"] == "M"
+    }
+    on = {
+        (names[it["tid"]].rpartition(": ")[2], it["name"]) for it in told["traceEvents"]
+    }
+    for name in ("TaskStarted", "ProcessStarted", "ProcessExited", "TaskEnded"):
+        assert ("ask", name) in on
+    assert ("log", "LogEnded") in on and ("shells", "shells") in on
+    assert all(it.get("ts", 0) >= 0 for it in told["traceEvents"])
 
 
 def test_what_is_no_log_is_refused(

@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from actors import Context
+from supervisor.runtime import Notified, TaskEnded, TaskRestarted, TaskStarted
 from supervisor.simulation import Sim, cancel_everywhere, simulate
 from supervisor.simulation.trace import (
     Node,
@@ -25,12 +26,14 @@ from supervisor.simulation.trace import (
     manifest,
     mermaid,
     supervision,
+    timeline,
     traced,
     tree,
 )
 from supervisor.tree import (
     ChildExited,
     ChildStarted,
+    RestartScheduled,
     SupervisorEnded,
     child,
     open_supervisor,
@@ -436,6 +439,64 @@ def test_the_tree_of_supervisors_is_read_from_their_events() -> None:
     assert [
         (it["name"], it["began"], it["ended"], it["exit"]) for it in names["pool"]
     ] == [("worker", 0.0, 1.0, "failed"), ("worker (2)", 1.0, None, "")]
+
+
+def test_the_timeline_has_a_track_for_each_task_from_its_start_to_its_end() -> None:
+    told = timeline(
+        [
+            ChildStarted(1, 10.0, "top/pool", "b1", 1),
+            TaskStarted(2, 10.0, "b1", "r1", "shell", "make", None),
+            ChildExited(3, 12.0, "top/pool", "b1", 1, "failed", "", abnormal=True),
+            RestartScheduled(4, 12.0, "top/pool", "b1", 0.5),
+            ChildStarted(5, 12.5, "top/pool", "b1", 2),
+            TaskRestarted(6, 12.5, "b1", "r2"),
+            ChildStarted(7, 12.5, "top/other", "b1x", 1),
+            ChildExited(8, 13.0, "top/pool", "b1", 2, "completed", "", abnormal=False),
+            TaskEnded(9, 13.0, "b1", "completed", 0, None, None),
+            TaskEnded(10, 13.0, "b2", "killed", None, None, None),
+            Notified(11, 13.0, "n1", "b1"),
+            SupervisorEnded(12, 14.0, "top", "stopped", ""),
+        ],
+        {"seed": 7},
+    )
+    assert told["otherData"] == {"seed": 7}
+    events = told["traceEvents"]
+    named = {it["tid"]: it["args"]["name"] for it in events if it["ph"] == "M"}
+    assert len(named) == len([it for it in events if it["name"] == "thread_name"])
+    spans = [
+        (named[it["tid"]], it["name"], it["ts"], it["dur"], it["args"]["exit"])
+        for it in events
+        if it["ph"] == "X"
+    ]
+    assert spans == [
+        ("top", "top", 0, 4e6, "stopped"),
+        ("pool", "pool", 0, 4e6, "not told"),
+        ("b1: make", "b1: make", 0, 2e6, "failed"),
+        ("b1: make", "b1: make (2)", 2.5e6, 0.5e6, "completed"),
+        ("other", "other", 2.5e6, 1.5e6, "not told"),
+        ("b1x", "b1x", 2.5e6, 1.5e6, "not told"),
+    ]
+    instants = [
+        (named[it["tid"]], it["name"], it["ts"]) for it in events if it["ph"] == "i"
+    ]
+    assert instants == [
+        ("b1: make", "TaskStarted", 0),
+        ("b1: make", "RestartScheduled", 2e6),
+        ("b1: make", "TaskRestarted", 2.5e6),
+        ("b1: make", "TaskEnded", 3e6),
+        ("b2", "TaskEnded", 3e6),
+        ("b1: make", "Notified", 3e6),
+    ]
+    status = [it["args"].get("status") for it in events if it["name"] == "TaskEnded"]
+    assert status == ["completed", "killed"]
+    assert timeline([], {})["traceEvents"]  # Of nothing, too.
+
+
+def test_two_children_of_one_name_have_a_track_each() -> None:
+    both = [ChildStarted(it, 1.0, f"top/{it}", "worker", 1) for it in range(2)]
+    events = timeline(both)["traceEvents"]
+    tracks = [it["tid"] for it in events if it["ph"] == "X" and it["name"] == "worker"]
+    assert len({*tracks}) == 2
 
 
 def test_a_row_has_the_manifest_and_is_csv() -> None:

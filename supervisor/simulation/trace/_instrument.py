@@ -1,42 +1,26 @@
-"""What the tasks of a trio program did, and when: of a real run or of a simulated one.
-
-    trace = Trace()
-    trio.run(main, instruments=[trace])
-    trace.save("trace.json")                 # for ui.perfetto.dev, or chrome://tracing
-    print(trace.table())                     # per task: steps, wake-ups, busy time, ...
-    print(mermaid(trace.nodes()))            # the tree of tasks; also `dot` and `tree`
-
-    run, trace = traced(program, seed=7)     # of a simulated run: the same each time
-
-A trace keeps numbers and names, and no task after its end. It watches, and so it never
-raises into the run. With it, a program that only passes messages takes 1.5 times as
-long.
-"""
+"""The instrument: it watches one run of trio."""
 
 from __future__ import annotations
 
-import csv
 import json
-import platform
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import attrs
 import trio
 from trio.lowlevel import Task
 
-from ._public import publish
-from ._steering import loop
-from ._steering.policies import Policy, policy_of
-from ._steering.run import Driver, Entry, Run, session
-from ._steering.simulate import Program, once, played
-from ._steering.tape import Tape
+from .._steering import loop
+from .._steering.policies import Policy, policy_of
+from .._steering.run import Driver, Entry, Run, session
+from .._steering.simulate import Program, once, played
+from .._steering.tape import Tape
+from ._chrome import instant, named
+from ._drawing import Node, dot, mermaid, tree
+from ._rows import csv_text, manifest
 
 Format = Literal["perfetto", "mermaid", "dot", "json", "csv"]
 
@@ -94,20 +78,6 @@ class Traced:
     queued: float
     """Seconds for which it could run, and others ran."""
     cancels: Sequence[Cancelling]
-
-
-@attrs.frozen(kw_only=True)
-class Node:
-    """A task, a supervisor or a child in a tree."""
-
-    id: str
-    name: str
-    parent: str | None = None
-    began: float = 0.0
-    ended: float | None = None
-    """None if it had not ended."""
-    exit: str = ""
-    """How it ended, where that is known."""
 
 
 @attrs.define
@@ -422,14 +392,14 @@ class Trace(trio.abc.Instrument):
         faults and log. From the request of a cancel to its end there is a span of its
         own. Times are in microseconds from the begin. ``about`` is kept beside them.
         """
-        events: list[dict[str, Any]] = [_named("process_name", 0, "trio")]
+        events: list[dict[str, Any]] = [named("process_name", 0, "trio")]
         for it in self._known:
-            events.append(_named("thread_name", it.number, f"{it.name} ({it.number})"))
-            events.append(_instant("spawn", it.number, self._micro(it.began)))
+            events.append(named("thread_name", it.number, f"{it.name} ({it.number})"))
+            events.append(instant("spawn", it.number, self._micro(it.began)))
             if it.ended is not None:
-                events.append(_instant("exit", it.number, self._micro(it.ended)))
+                events.append(instant("exit", it.number, self._micro(it.ended)))
         for number, woken, begun, ended in self._steps:
-            events.append(_instant("wake", number, self._micro(woken)))
+            events.append(instant("wake", number, self._micro(woken)))
             events.append(
                 {
                     "ph": "X",
@@ -441,7 +411,7 @@ class Trace(trio.abc.Instrument):
                 }
             )
         for at, number, name, fields in self._marks:
-            event = _instant(name, number, self._micro(at))
+            event = instant(name, number, self._micro(at))
             events.append(event | {"args": {"fields": [str(it) for it in fields]}})
         for nth, (cancelling, first, last) in enumerate(self._cancels):
             span = {"cat": "cancel", "name": "cancelling", "id": nth, "pid": 1}
@@ -500,14 +470,6 @@ def _running() -> Task | None:
         return None  # trio itself runs: a deadline has come.
 
 
-def _named(what: str, number: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": 1, "tid": number, "args": {"name": name}}
-
-
-def _instant(name: str, number: int, at: float) -> dict[str, Any]:
-    return {"ph": "i", "name": name, "pid": 1, "tid": number, "ts": at, "s": "t"}
-
-
 def traced(
     program: Program,
     *,
@@ -537,128 +499,3 @@ def traced(
     with session():
         pick = policy_of(policy).start(seed)
         return once(program, pick, seed=seed, listen=listen, chance=True)[0], trace
-
-
-# ---- Trees --------------------------------------------------------------------------------
-
-
-def tree(nodes: Iterable[Node]) -> list[dict[str, Any]]:
-    """Return nodes as JSON has a tree: each with its ``children``."""
-    made: dict[str, dict[str, Any]] = {}
-    roots: list[dict[str, Any]] = []
-    for node in nodes:
-        it = made[node.id] = {**attrs.asdict(node), "children": []}
-        (made[node.parent]["children"] if node.parent in made else roots).append(it)
-    return roots
-
-
-def mermaid(nodes: Iterable[Node]) -> str:
-    """Return nodes as a flowchart of Mermaid."""
-    lines = ["graph TD"]
-    for node in nodes:
-        label = node.name.replace("&", "#amp;").replace('"', "#quot;")
-        label = " ".join(label.split())
-        lines.append(f'  {node.id}["{label}"]')
-        if node.parent is not None:
-            lines.append(f"  {node.parent} --> {node.id}")
-    return "\n".join(lines)
-
-
-def dot(nodes: Iterable[Node]) -> str:
-    """Return nodes as a graph of Graphviz."""
-    lines = ["digraph tree {"]
-    for node in nodes:
-        lines.append(f"  {json.dumps(node.id)} [label={json.dumps(node.name)}];")
-        if node.parent is not None:
-            lines.append(f"  {json.dumps(node.parent)} -> {json.dumps(node.id)};")
-    return "\n".join([*lines, "}"])
-
-
-def supervision(events: Iterable[Any]) -> list[Node]:
-    """Return the tree of supervisors and children that the events of a tree tell of, as
-    they come from ``sup.events``, or as the entries of a recorded log have them: one
-    node for each incarnation, with its life. A task of a runtime has its description.
-    """
-    nodes: dict[str, Node] = {}
-    latest: dict[str, str] = {}  # {path: the id of the node that was there last}
-    described: dict[str, str] = {}
-
-    def add(path: str, began: float, again: str = "") -> None:
-        above, _, name = path.rpartition("/")
-        if above and above not in latest:
-            add(above, began)
-        id = latest[path] = f"n{len(nodes)}"
-        text = f"{name}: {described[name]}" if name in described else name
-        nodes[id] = Node(
-            id=id, name=text + again, parent=latest.get(above), began=began
-        )
-
-    for it in events:
-        event: Any = getattr(it, "event", it)
-        kind = type(event).__name__
-        if kind == "TaskStarted":
-            described[event.task_id] = event.description
-        if kind not in ("ChildStarted", "ChildExited", "SupervisorEnded", "Supervised"):
-            continue
-        path = event.supervisor
-        if kind.startswith("Child"):
-            path = f"{path}/{event.child}"
-        number = getattr(event, "incarnation", 1)
-        is_new = path not in latest or (
-            kind == "ChildStarted" and nodes[latest[path]].ended is not None
-        )
-        if is_new:
-            add(path, event.time, f" ({number})" if number > 1 else "")
-        if kind in ("ChildExited", "SupervisorEnded"):
-            node = nodes[latest[path]]
-            nodes[node.id] = attrs.evolve(node, ended=event.time, exit=event.exit)
-    return list(nodes.values())
-
-
-# ---- Rows ---------------------------------------------------------------------------------
-
-
-def manifest(**more: object) -> dict[str, Any]:
-    """Return what has to be known to have a result again: the versions of python, trio
-    and this package, the command and the time; and ``more``, as seed and policy."""
-    try:
-        ours = version("trio-supervisor")
-    except PackageNotFoundError:
-        ours = "unknown"  # It is used from its source.
-    return {
-        "python": platform.python_version(),
-        "trio": trio.__version__,
-        "trio_supervisor": ours,
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        **more,
-    }
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as CSV, with a column for each key that one of them has."""
-    from io import StringIO
-
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    file = StringIO()
-    writer = csv.DictWriter(file, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(cast("Any", rows))
-    return file.getvalue().rstrip("\n")
-
-
-__all__ = [
-    "Cancelling",
-    "Node",
-    "Trace",
-    "Traced",
-    "csv_text",
-    "dot",
-    "manifest",
-    "mermaid",
-    "supervision",
-    "traced",
-    "tree",
-]
-
-publish(globals())
