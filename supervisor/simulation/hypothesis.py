@@ -115,7 +115,13 @@ def _some(faults: list[Fault], most: int) -> SearchStrategy[tuple[Fault, ...]]:
 
     if not faults:
         return st.just(())
-    return st.lists(st.sampled_from(faults), min_size=1, max_size=most).map(tuple)
+    return st.lists(
+        st.sampled_from(faults), min_size=1, max_size=most, unique_by=_point
+    ).map(tuple)
+
+
+def _point(fault: Fault) -> tuple[str, str, int]:
+    return fault.target, fault.arrival, fault.point
 
 
 _publish(globals())

@@ -36,6 +36,7 @@ def watched() -> Generator[list[str]]:
     """Write down each culprit that this thread meets in the block, once for a place."""
     found: dict[str, str] = {}
     listed: list[str] = []
+    logged: list[str] = []  # Addresses in texts that were made elsewhere.
     was_on = gc.isenabled()
     # What the collector calls, at any place, is none of the program's.
     callbacks = {getattr(it, "__code__", None) for it in gc.callbacks}
@@ -58,8 +59,12 @@ def watched() -> Generator[list[str]]:
                 what = "chance (random)"  # It is of no seed: the system is asked.
             if what:
                 add(what, sites.nearest(frame.f_back))
-            elif frame.f_code is _LOG and any(shows_address(it) for it in _said(frame)):
-                add("an address in a text", sites.nearest(frame.f_back))
+            elif frame.f_code is _LOG:
+                fields, place = _said(frame), sites.nearest(frame.f_back)
+                if any(map(shows_address, fields)):
+                    add("an address in a text", place)
+                elif place and any(map(_has_address, fields)):
+                    logged.append(f"an address in a text at {place}")
 
     def enter(frame: FrameType, _event: str, _: Any) -> Any:
         if frame.f_code in callbacks or not sites.shown(frame.f_code.co_filename):
@@ -87,12 +92,22 @@ def watched() -> Generator[list[str]]:
     finally:
         sys.setprofile(before)
         sys.settrace(traced)
+        if not any(it.startswith("an address") for it in found.values()):
+            found |= {it: it for it in logged}
         listed += found.values()
 
 
 def _said(frame: FrameType) -> Iterable[object]:
     fields: tuple[object, ...] = frame.f_locals.get("fields", ())
     return fields
+
+
+def _has_address(field: object) -> bool:
+    """Tell whether a line of the log has an address by a field, at any depth."""
+    try:
+        return sites.ADDRESS.search(repr(field)) is not None
+    except Exception:  # It is the program's, which meets it next.
+        return False
 
 
 def _key(called: Any) -> object:

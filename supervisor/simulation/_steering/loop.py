@@ -518,17 +518,30 @@ _hearing: dict[Any, list[Callable[[trio.CancelScope], object]]] = {}  # {runner:
 _changing = threading.Lock()
 
 
-def on_cancel(hear: Callable[[trio.CancelScope], object]) -> Callable[[], None]:
-    """Call a function with each scope of the current run that is cancelled while it is
-    entered, but for those that are cancelled from outside already.
+class _End(trio.abc.Instrument):
+    """Hears of the end of a run."""
 
-    Returns what ends that.
+    __slots__ = ("after_run",)
+
+    def __init__(self, after_run: Callable[[], object]) -> None:
+        self.after_run = after_run  # type: ignore[assignment,method-assign]
+
+
+def on_cancel(
+    hear: Callable[[trio.CancelScope], object], ended: Callable[[], object]
+) -> Callable[[], None]:
+    """Call a function with each scope of the current run that is cancelled while it is
+    entered, but for those that are cancelled from outside already; and another one when
+    the run is over, whichever instruments were removed before.
+
+    Returns what ends the first. It is to be called at last by ``ended``.
     """
     runner = _run.GLOBAL_RUN_CONTEXT.runner
     with _changing:
         if not _hearing:
             _run.CancelScope._cancel = _heard
         _hearing.setdefault(runner, []).append(hear)
+    trio.lowlevel.add_instrument(_End(ended))
 
     def stop() -> None:
         with _changing:
@@ -539,6 +552,11 @@ def on_cancel(hear: Callable[[trio.CancelScope], object]) -> Callable[[], None]:
                 _run.CancelScope._cancel = _real_cancel
 
     return stop
+
+
+def is_instrument(instrument: trio.abc.Instrument) -> bool:
+    """Tell whether the current run has an instrument, and nobody has removed it."""
+    return instrument in _run.GLOBAL_RUN_CONTEXT.runner.instruments["_all"]
 
 
 _real_cancel: Any = getattr(_run.CancelScope, "_cancel", None)

@@ -8,6 +8,7 @@ As text it is short enough for a line of a test: ``"15:2, cancel get#2 late 25"`
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -147,7 +148,8 @@ class Tape:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the tape of a text. Raises ValueError for what is none."""
+        """Return the tape of a text. Raises ValueError for what is none: a step is
+        one task's, and a point is struck once."""
         deviations: list[Deviation] = []
         faults: list[Fault] = []
         seed = 0
@@ -155,6 +157,9 @@ class Tape:
             if found := _SEED.fullmatch(part):
                 seed = int(found[1])
             elif found := _DEVIATION.fullmatch(part):
+                if int(found[2]) == 0:
+                    who = "the step of who has waited longest, which is no deviation"
+                    raise ValueError(f"{part!r} of tape {text!r:.200} is {who}")
                 deviations.append(Deviation(int(found[1]), int(found[2])))
             elif found := _FAULT.fullmatch(part):
                 kind: Any = found[1]
@@ -164,6 +169,9 @@ class Tape:
                 raise ValueError(
                     f"{part!r:.200} of tape {text!r:.200} is no step and no fault"
                 )
+        said = Counter([*(f"step {it.step}" for it in deviations), *map(str, faults)])
+        if twice := [it for it, times in said.items() if times > 1]:
+            raise ValueError(f"tape {text!r:.200} has {twice[0]} twice")
         return cls(tuple(deviations), tuple(faults), seed)
 
     def to_json(self) -> Mapping[str, Any]:

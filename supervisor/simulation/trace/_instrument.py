@@ -107,7 +107,8 @@ class Trace(trio.abc.Instrument):
 
     Give it to ``trio.run(..., instruments=[trace])``, or to
     `trio.lowlevel.add_instrument` in the middle of a run: it then knows of tasks that
-    are older from their next step on. `traced` does it for a simulated run.
+    are older from their next step on, and who removes it ends it.
+    `traced` does it for a simulated run.
 
     Args:
       virtual: the axis is trio's clock, which is for virtual time: a step takes no time
@@ -152,10 +153,11 @@ class Trace(trio.abc.Instrument):
 
     def after_run(self) -> None:
         """Hear that the run is over."""
+        if self._stop is None:
+            return  # It was heard already.
         self.seconds = trio.current_time() - self._began_at
-        if self._stop is not None:
-            self._stop()
-            self._stop = None
+        self._stop()
+        self._stop = None
         for number in [*self._pending]:
             self._settle(number, inf)
         self._numbers.clear()
@@ -216,7 +218,7 @@ class Trace(trio.abc.Instrument):
     def _listen(self) -> None:
         self._start = min([self._now(), *self._woken.values()])
         self._began_at = trio.current_time()
-        self._stop = loop.on_cancel(self._cancelled)
+        self._stop = loop.on_cancel(self._cancelled, self.after_run)
 
     def _meet(self, task: Task) -> int:
         if self._stop is None:
@@ -238,6 +240,8 @@ class Trace(trio.abc.Instrument):
         """Hear that a scope is cancelled which was not before, nor from outside."""
         if _running() is trio.lowlevel.current_root_task():
             return  # The program has ended, and trio ends its own tasks.
+        if not loop.is_instrument(self):
+            return
         inside = sorted(loop.tasks_in(scope), key=lambda it: it[0].name)
         reached = [
             (self._numbers.get(task) or self._meet(task), task, is_whole)

@@ -84,6 +84,30 @@ def test_each_tape_fits(tape: Tape) -> None:
     assert simulate(leaks, tape=tape).tape == tape
 
 
+def test_no_tape_strikes_one_point_twice() -> None:
+    """There are few points, so two that are drawn are often the same."""
+
+    async def once(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep, 1)
+            nursery.start_soon(sleeps)
+
+    async def sleeps() -> None:
+        await trio.sleep(1)
+
+    sizes: set[int] = set()
+
+    @given(tapes(once, faults="cancel"))
+    @settings(max_examples=100, phases=[Phase.generate], **QUIET)
+    def strikes(tape: Tape) -> None:
+        points = [(it.target, it.arrival, it.point) for it in tape.faults]
+        assert len({*points}) == len(points)
+        sizes.add(len(points))
+
+    strikes()
+    assert 1 in sizes and 2 in sizes
+
+
 def test_faults_that_no_point_has_are_refused() -> None:
     with pytest.raises(NothingToStrike):
         find(tapes(leaks, faults="network.*"), lambda _: True)

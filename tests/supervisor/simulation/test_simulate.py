@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -305,6 +306,31 @@ CULPRITS: dict[str, Any] = {
 if sys.platform == "win32":
     for unknown in ("a process ", "chance (os.getrandom)", "a clock of the system  "):
         del CULPRITS[unknown]
+
+
+@attrs.define(repr=False, eq=False)
+class Thing:
+    """Its text is its address."""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        lambda it: " ".join(map(str, ["it is", it])),
+        lambda it: [it],
+        lambda it: {"key": (1, it)},
+    ],
+    ids=["a text", "a list", "a map"],
+)
+def test_an_address_is_seen_in_any_field_of_the_log(said: Any) -> None:
+    async def program(sim: Sim) -> None:
+        told = said(Thing())
+        sim.log(told)
+
+    with pytest.raises(NotDeterministic) as caught:
+        explore(program, seeds=1)
+    (culprit,) = caught.value.culprits
+    assert culprit.startswith("an address in a text at test_simulate.py:")
 
 
 @pytest.mark.parametrize("name", CULPRITS)

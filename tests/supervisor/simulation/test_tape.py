@@ -56,8 +56,8 @@ faults = st.one_of(
 )
 tapes = st.builds(
     Tape,
-    st.lists(deviations, max_size=4).map(tuple),
-    st.lists(faults, max_size=2).map(tuple),
+    st.lists(deviations, max_size=4, unique_by=lambda it: it.step).map(tuple),
+    st.lists(faults, max_size=2, unique=True).map(tuple),
     st.integers(0, 9),
 )
 
@@ -78,6 +78,27 @@ def test_a_tape_is_the_same_after_json(tape: Tape) -> None:
 def test_what_is_no_tape_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no step and no fault"):
         Tape.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "1:2, 3:0",
+            "'3:0' of tape .* is the step of who has waited longest, which is no",
+        ),
+        ("3:1, 4:1, 3:2", "has step 3 twice$"),
+        ("3:1, cancel a late 1, cancel a late 1", "has cancel a late 1 twice$"),
+    ],
+)
+def test_what_a_tape_can_do_only_once_is_said_once(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Tape.parse(text)
+
+
+def test_two_faults_may_strike_one_target() -> None:
+    text = "cancel a late 1, cancel a late 2, raise a late 1 builtins:OSError"
+    assert len(Tape.parse(text).faults) == 3
 
 
 def test_another_schema_is_refused() -> None:

@@ -333,6 +333,29 @@ def test_a_trace_may_begin_in_the_middle_of_a_run() -> None:
     require_format(trace.perfetto())
 
 
+def test_a_trace_that_is_removed_lets_go_of_its_run_and_of_trio() -> None:
+    trace = Trace()
+    real = trio.CancelScope._cancel  # type: ignore[attr-defined]
+    main_task: list[weakref.ref[Any]] = []
+
+    async def main() -> None:
+        main_task.append(weakref.ref(trio.lowlevel.current_task()))
+        trio.lowlevel.add_instrument(trace)
+        await trio.sleep(0.001)
+        trio.lowlevel.remove_instrument(trace)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+
+    trio.run(main)
+    gc.collect()
+    assert trio.CancelScope._cancel is real  # type: ignore[attr-defined]
+    assert main_task[0]() is None
+    assert trace.cancels() == []
+    assert trace.seconds > 0
+    require_format(trace.perfetto())
+
+
 def test_runs_of_other_threads_are_not_heard() -> None:
     inside, go = threading.Event(), threading.Event()
     traces = [Trace(), Trace()]
