@@ -24,7 +24,7 @@ from ._public import publish as _publish
 from ._search.explore import Search, Tally, Tried, tries
 from ._search.jobs import PATIENCE, can_fork
 from ._search.report import Campaign, Failure
-from ._steering.checks import require_count, require_number
+from ._steering.checks import require_count, require_most, require_time
 from ._steering.policies import Policy, exhaustive_of
 from ._steering.run import LIMIT
 from ._steering.simulate import Program
@@ -139,12 +139,10 @@ def campaign(
     """
     if exhaustive_of(policy):
         raise ValueError("a campaign ends by its time: exhaustive is for explore")
-    require_number("seconds", seconds)
-    if not seconds:
-        raise ValueError("seconds must be more than 0")
+    require_time("seconds", seconds)
+    require_time("patience", patience)
     require_count("jobs", jobs)
-    if runs is not None:
-        require_count("runs", runs)
+    require_most("runs", runs)
     search = Search(program, policy, faults, targets, limit)
     tally = Tally(program)
     began = time.monotonic()

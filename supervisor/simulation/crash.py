@@ -41,7 +41,9 @@ from ._search.explore import VERIFY, require_equal, require_failing
 from ._search.losses import CRASHES, Crash, left, ways
 from ._search.report import Row, SimulationFailed, SweepReport, wrong_in
 from ._search.shrink import shrink
+from ._search.swarm import some
 from ._steering import sites
+from ._steering.checks import require_count, require_most
 from ._steering.policies import Pick, Replay, policy_of
 from ._steering.run import LIMIT, Run, scattered, session
 from ._steering.sim import Sim
@@ -170,8 +172,9 @@ def crash_everywhere(
     """
     if not crashes or not {*crashes} <= {*CRASHES}:
         raise ValueError(f"crashes are {', '.join(CRASHES)}; not {crashes!r}")
-    if schedules < 1:
-        raise ValueError(f"schedules must be at least 1, not {schedules}")
+    require_count("schedules", schedules)
+    require_count("again", again, 0)
+    require_most("max_points", max_points)
     sweep = _Sweep(program, recover, crashes, limit)
     with session():
         report = sweep.done(schedules, again, max_points)
@@ -307,7 +310,7 @@ class _Sweep:
         if all(fault.target == "end" for _, (_, fault) in todo):
             what = "the program never changes its disk: let it write to `disk.files`"
             raise NothingToStrike(what=what)
-        chosen = _some(todo, max_points)
+        chosen = some(todo, max_points)
         clean: list[tuple[Tape, _Point]] = []
         for before, (moment, fault) in chosen:
             tape = attrs.evolve(before, faults=(fault,))
@@ -456,13 +459,6 @@ def _digest(there: _Left) -> bytes:
         found.update(repr((str(path), type(entry).__name__, len(data))).encode())
         found.update(data)
     return found.digest()
-
-
-def _some(todo: list[Any], most: int | None) -> list[Any]:
-    if most is None or len(todo) <= most:
-        return todo
-    places = sorted(Random("points").sample(range(len(todo)), most))
-    return [todo[place] for place in places]
 
 
 _publish(globals())

@@ -34,8 +34,8 @@ import trio
 from trio.lowlevel import Task
 
 from ._public import publish
+from ._search.explore import read_seeds
 from ._steering import loop
-from ._steering.checks import require_count
 from ._steering.policies import POLICY
 from ._steering.sim import Sim
 from ._steering.simulate import simulate
@@ -74,14 +74,17 @@ def experiment(
     for name, values in parameters.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise TypeError(f"{name} must be several values, not {values!r}")
-    if isinstance(seeds, int):
-        require_count("seeds", seeds)
-    numbers = range(seeds) if isinstance(seeds, int) else [*seeds]
+    numbers = [*read_seeds(seeds)]
+    every = [*product(*map(list, parameters.values()))]
+    if not (every and numbers):
+        raise ValueError(
+            "seeds or a parameter has no value, and no run measures nothing"
+        )
     rows: list[dict[str, Any]] = []
     about = manifest(policy=POLICY)
     if taken := {"policy", "seed"} & {*parameters}:
         raise ValueError(f"{', '.join(taken)} of a row says how it was run: rename it")
-    for values in product(*map(list, parameters.values())):
+    for values in every:
         chosen = dict(zip(parameters, values, strict=True))
         for seed in numbers:
             run = simulate(_with(program, chosen), seed=seed, limit=limit)

@@ -31,6 +31,7 @@ from ._search.swarm import (
     unmet,
     with_errors,
 )
+from ._steering.checks import require_number
 from ._steering.policies import RoundRobin
 from ._steering.run import LIMIT, Run, session
 from ._steering.simulate import Program, once, replayed
@@ -64,6 +65,7 @@ def tapes(
     """
     from hypothesis import strategies as st
 
+    require_number("limit", limit)
     kinds, whom = read_kinds(faults), read_names(targets)
     require_faults(kinds, whom)
     return st.deferred(lambda: _tapes(program, kinds, whom, limit))

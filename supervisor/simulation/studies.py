@@ -27,6 +27,7 @@ from supervisor.tree import (
 )
 
 from ._public import publish
+from ._steering.checks import require_count
 from ._steering.sim import Sim
 from .experiments import Delivery, experiment, open_group
 
@@ -116,6 +117,7 @@ def restarts(
     *, seeds: int = 40, largest: int = 16, restart: Restart = "permanent"
 ) -> list[dict[str, Any]]:
     """Return the rows of the study of restart strategies, one for each run."""
+    require_count("largest", largest, 2)
     return experiment(
         crash,
         seeds=seeds,
@@ -169,6 +171,7 @@ async def unwind(_: Sim, *, delivery: Delivery, shields: Shields, depth: int) ->
 
 def cancels(*, seeds: int = 5, deepest: int = 16) -> list[dict[str, Any]]:
     """Return the rows of the study of cancels, one for each run."""
+    require_count("deepest", deepest)
     return experiment(
         unwind,
         seeds=seeds,

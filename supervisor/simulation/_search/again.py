@@ -15,6 +15,7 @@ from trio.lowlevel import Task
 
 from .._errors import Hang
 from .._steering import sites
+from .._steering.checks import require_count
 from .._steering.run import LIMIT, Driver, Run, session
 from .._steering.simulate import Errors, Program, is_given, replayed
 from .._steering.tape import LONG, Deviation, Tape
@@ -138,6 +139,8 @@ class Parting:
 
     def table(self, before: int = 3, after: int = 12) -> str:
         """Return both runs side by side, from a few steps before they part."""
+        require_count("before", before, 0)
+        require_count("after", after)
         first = max(self.step - before, 0)
         last = min(max(len(self.fails), len(self.passes)), self.step + after)
         rows = [("step", "fails", f"passes: {self.tape.brief()}")]

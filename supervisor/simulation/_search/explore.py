@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import attrs
 
 from .._errors import Hang, NotDeterministic, NothingToStrike
-from .._steering.checks import require_count
+from .._steering.checks import require_count, require_whole
 from .._steering.policies import (
     Exhaustive,
     Pick,
@@ -106,13 +106,17 @@ def explore(
 def read_seeds(seeds: int | Iterable[int]) -> Iterable[int]:
     """Return the seeds; of a number so many. Raises TypeError and ValueError for what is
     none, and for no seeds at all, which would prove nothing."""
-    if isinstance(seeds, Collection) and not isinstance(seeds, range):
-        # What the lowest one finds is told: that is the first, also of processes.
-        return sorted(seeds)
-    if isinstance(seeds, Iterable):
+    if isinstance(cast("object", seeds), str):
+        require_whole("seeds", seeds)
+    if not isinstance(seeds, Iterable):
+        require_count("seeds", seeds)
+        return range(seeds)
+    if isinstance(seeds, range) or not isinstance(seeds, Collection):
         return seeds
-    require_count("seeds", seeds)
-    return range(seeds)
+    for seed in seeds:
+        require_count("a seed", seed, 0)
+    # What the lowest one finds is told: that is the first, also of processes.
+    return sorted(seeds)
 
 
 @attrs.frozen

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from random import Random
+from typing import TypeVar
 
 import attrs
 
@@ -33,6 +34,17 @@ COUNT = (
     ("fault", ()),
 )
 """The points that are counted."""
+
+
+Item = TypeVar("Item")
+
+
+def some(points: list[Item], most: int | None) -> list[Item]:
+    """Return so many points, drawn from all, in their order; the same each time."""
+    if most is None or len(points) <= most:
+        return points
+    places = sorted(Random("points").sample(range(len(points)), most))
+    return [points[place] for place in places]
 
 
 def kind_of(fault: Fault) -> str:

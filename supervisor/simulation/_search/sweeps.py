@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import attrs
 
 from .._errors import NothingToStrike, ProgramFailed
-from .._steering.checks import require_callable, require_count
+from .._steering.checks import require_callable, require_count, require_most
 from .._steering.points import is_interrupt, moment
 from .._steering.policies import policy_of
 from .._steering.run import LIMIT, Driver, Run, scattered, session
@@ -30,6 +30,7 @@ from .explore import (
 )
 from .missing import no_call, no_point
 from .report import Row, SimulationFailed, SweepReport, wrong_in
+from .swarm import some
 
 SHRUNK = 8
 """So many rows of a report are made smaller; the others are told as they were found."""
@@ -264,15 +265,14 @@ class _Sweep:
 
     def done(self, *, check: bool) -> SweepReport:
         """Do the sweep, and return its report or raise it."""
-        for name, least in (
-            *(("schedules", 1), ("jobs", 1), ("pairs", 0)),
-            *([("max_points", 1)] if self.max_points is not None else []),
-        ):
-            require_count(name, getattr(self, name), least)
+        require_count("schedules", self.schedules)
+        require_count("jobs", self.jobs)
+        require_count("pairs", self.pairs, 0)
+        require_most("max_points", self.max_points)
         self.names = read_names(self.targets)
         with session():
             todo = self._points(self.names)
-            chosen = _some(todo, self.max_points)
+            chosen = some(todo, self.max_points)
             strikes = _with_pairs(chosen, self.pairs)
             all_struck = [
                 it for each in self._each(strikes, self._strike, _lost) for it in each
@@ -548,10 +548,3 @@ def _require_clean(run: Run, seed: int) -> None:
             why = f"by what its own sim.fault lets go wrong ({', '.join(by_hand)})"
         text = f"the program fails {why}, under {under}: {wrong[0].text}"
         raise ProgramFailed(text) from run.error
-
-
-def _some(todo: list[tuple[int, Fault]], most: int | None) -> list[tuple[int, Fault]]:
-    if most is None or len(todo) <= most:
-        return todo
-    places = sorted(Random("points").sample(range(len(todo)), most))
-    return [todo[place] for place in places]

@@ -26,6 +26,13 @@ def require_seconds(name: str, value: object) -> None:
         raise ValueError(f"{name} must come to an end, not {value!r}")
 
 
+def require_time(name: str, value: object) -> None:
+    """Raise TypeError for no number, and ValueError for no time or one without end."""
+    require_seconds(name, value)
+    if not value:
+        raise ValueError(f"{name} must be more than 0")
+
+
 def require_whole(name: str, value: object) -> None:
     """Raise TypeError for no whole number."""
     if isinstance(value, bool) or not isinstance(value, int):
@@ -36,6 +43,12 @@ def require_count(name: str, value: object, least: int = 1) -> None:
     """Raise TypeError for no whole number, and ValueError for one that is too small."""
     require_whole(name, value)
     require_number(name, value, least)
+
+
+def require_most(name: str, value: object) -> None:
+    """Raise TypeError and ValueError for what is no bound: a count, or None for none."""
+    if value is not None:
+        require_count(name, value)
 
 
 def require_callable(name: str, value: object, what: str = "a function") -> None:

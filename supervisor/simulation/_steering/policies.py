@@ -18,7 +18,7 @@ from typing import Protocol
 
 import attrs
 
-from .checks import require_count, require_number
+from .checks import require_count, require_most, require_number
 from .order import Order
 
 Pick = Callable[[Sequence[int], int], int]
@@ -234,8 +234,7 @@ class Exhaustive:
 
     def __attrs_post_init__(self) -> None:
         """Raise TypeError or ValueError for what is no number of deviations."""
-        if self.deviations is not None:
-            require_count("deviations", self.deviations)
+        require_most("deviations", self.deviations)
 
 
 @attrs.frozen

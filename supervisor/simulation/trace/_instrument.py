@@ -14,6 +14,7 @@ import trio
 from trio.lowlevel import Task
 
 from .._steering import loop
+from .._steering.checks import require_whole
 from .._steering.policies import Policy, policy_of
 from .._steering.run import Driver, Entry, Run, session
 from .._steering.simulate import Program, once, played
@@ -501,5 +502,6 @@ def traced(
     if tape is not None:
         return played(program, tape, listen=listen), trace
     with session():
+        require_whole("seed", seed)
         pick = policy_of(policy).start(seed)
         return once(program, pick, seed=seed, listen=listen, chance=True)[0], trace

@@ -79,7 +79,11 @@ OUTSIDE: dict[str, tuple[Callable[[], object], str]] = {
     "none": (call(explore, program, seeds=0), "seeds must be at least 1, not 0"),
     "some": (call(explore, program, seeds=1.5), "seeds must be a whole number, not"),
     "nobody's": (call(explore, program, seeds=[]), "seeds has none"),
-    "words": (call(explore, program, seeds="x"), "a seed must be a whole .*, not 'x'"),
+    "words": (call(explore, program, seeds="x"), "seeds must be a whole .*, not 'x'"),
+    "a word among them": (
+        call(explore, program, seeds=[1, "x"]),
+        "a seed must be a whole number, not 'x'",
+    ),
     "jobs": (call(explore, program, seeds=2, jobs="x"), "jobs must be a whole number"),
     "whom": (
         call(explore, program, seeds=2, targets="sleep"),
@@ -95,6 +99,7 @@ OUTSIDE: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "an axis": (call(experiment, program, depth=3), "depth must be several .*, not 3"),
     "no seeds": (call(experiment, program, seeds=0), "seeds must be at least 1, not 0"),
+    "no value": (call(experiment, program, depth=[]), "a parameter has no value, and"),
 }
 
 
