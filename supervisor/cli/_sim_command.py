@@ -275,7 +275,10 @@ def replay(place: str, tape: str, diff: bool, limit: float, as_json: bool) -> in
     help="A timeline for ui.perfetto.dev, the tree of tasks, or what each task took.",
 )
 @click.option(
-    "--seed", metavar="N", type=int, help="Of the schedule.  [default: 0, round robin]"
+    "--seed",
+    metavar="N",
+    type=int,
+    help="Of the schedule.  [default: 0; of the portfolio that is round robin]",
 )
 @click.option("--tape", metavar="TAPE", help="A file of --save or its text, instead.")
 def trace(place: str, **options: Any) -> int:

@@ -286,6 +286,9 @@ class Socket(SocketType):
             await self._stream.wait_send_all_might_not_block()
 
     async def recv(self, buflen: int, flags: int = 0, /) -> bytes:
+        if buflen == 0:  # The standard library asks the system for nothing then.
+            await trio.lowlevel.checkpoint()
+            return b""
         self._require_open()
         if self.type == stdlib.SOCK_DGRAM:
             return (await self.recvfrom(buflen))[0]
@@ -311,9 +314,11 @@ class Socket(SocketType):
 
     async def recvfrom(self, bufsize: int, flags: int = 0, /) -> tuple[bytes, Address]:
         await trio.lowlevel.checkpoint()
+        self._require_open()
         while not self._box:
-            self._require_open()
             await self._changed.wait()
+            if self._closed:
+                raise trio.ClosedResourceError("another task closed this socket")
         data, address = self._box.popleft()
         return data[:bufsize], address
 

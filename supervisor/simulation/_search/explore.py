@@ -68,7 +68,7 @@ def explore(
 
     Args:
       program: an async function that gets a `Sim`.
-      seeds: the seeds, or how many, from 0 on. Seed 0 is round robin.
+      seeds: the seeds, or how many, from 0 on. Seed 0 of the portfolio is round robin.
       policy: what makes schedules of them, by its name or as an object. By
         ``"exhaustive"``, or `Exhaustive`, no schedule is tried twice, and there are at
         most as many runs as ``seeds`` says.

@@ -114,7 +114,9 @@ class Sim:
     def log(self, *fields: object) -> None:
         """Write a line into the log of the run, and so into its digest.
 
-        The fields are written by their `repr`, so they must not show an address.
+        The fields are written by their `repr`, so they must not show an address. From a
+        timer or another thread it is a line of no task; no tape decides when a thread
+        comes to it.
         """
         task = self._driver.name(current_task())
         self._driver.note("log", task, *(repr(field) for field in fields))

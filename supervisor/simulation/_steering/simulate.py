@@ -50,7 +50,8 @@ def simulate(
 
     Args:
       program: an async function that gets a `Sim`.
-      seed: chooses the schedule; 0 is round robin. It also seeds ``sim.random``.
+      seed: chooses the schedule; 0 of the portfolio is round robin. It also seeds
+        ``sim.random``.
       policy: what makes schedules of seeds, by its name or as an object; the
         portfolio if there is none.
       tape: the schedule and the faults, in place of seed and policy.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import Any
 
@@ -330,6 +331,55 @@ def test_a_socket_stream_passes_trios_own_checks(clog: bool) -> None:
         await trio.testing.check_half_closeable_stream(sockets, full if clog else None)
 
     run(program)
+
+
+async def says(fn: Any, *args: Any) -> object:
+    """What a call returns, or the class and the number of what it raises."""
+    try:
+        return await fn(*args)
+    except (OSError, trio.ClosedResourceError) as error:
+        return type(error), getattr(error, "errno", None)
+
+
+async def ends_of_sockets() -> list[object]:
+    """What sockets say at their ends: where nothing is asked for, where another task
+    closes them, and where they were closed before."""
+    said: list[object] = []
+
+    async def note(fn: Any, *args: Any) -> None:
+        said.append(await says(fn, *args))
+
+    box = trio.socket.socket(type=trio.socket.SOCK_DGRAM)
+    await box.bind(("127.0.0.1", 0))
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    one = trio.socket.socket()
+    await note(one.recv, 0)
+    await one.connect(("127.0.0.1", listener.socket.getsockname()[1]))
+    other, _ = await listener.socket.accept()
+    await note(one.recv, 0)
+    await note(one.recv_into, bytearray())
+    for socket, fn in {
+        box: box.recvfrom,
+        one: one.recv,
+        listener.socket: lambda _: listener.socket.accept(),
+    }.items():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(note, fn, 10)
+            await trio.testing.wait_all_tasks_blocked()
+            socket.close()
+        await note(fn, 10)
+        await note(fn, 0)
+    other.close()
+    return said
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="another number for each error")
+def test_sockets_fail_as_trios_own_do() -> None:
+    async def program(sim: Sim) -> list[object]:
+        sim.network(patch=True)
+        return await ends_of_sockets()
+
+    assert run(program).value == trio.run(ends_of_sockets)
 
 
 def test_a_run_leaves_nothing_of_its_sockets_behind() -> None:

@@ -160,6 +160,19 @@ def test_a_function_that_is_called_at_its_time_can_use_the_world() -> None:
     assert report.points > 0
 
 
+def test_a_thread_may_write_into_the_log() -> None:
+    """It is no task, and no error either."""
+
+    async def program(sim: Sim) -> None:
+        await trio.to_thread.run_sync(sim.log, "from a thread")
+
+    run = simulate(program)
+    assert run.error is None
+    assert [it[1:] for it in run.log if it[1] == "log"] == [
+        ("log", "", "'from a thread'")
+    ]
+
+
 # ---- Many --------------------------------------------------------------------------
 
 
