@@ -21,7 +21,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -233,12 +233,13 @@ class Log:
         """Record the calls of a method. Whatever it is given, it gets, and it alone
         refuses what is wrong with that."""
         method: Callable[..., Awaitable[Any]] = getattr(opened, name)
-        signature = inspect.signature(method)
+        # To look at it takes long, and most programs call few methods.
+        signature = cache(partial(inspect.signature, method))
 
         @wraps(method)
         async def recorded(*args: Any, **options: Any) -> Any:
             try:
-                given = signature.bind(*args, **options)
+                given = signature().bind(*args, **options)
             except TypeError:
                 return await self.call(name, (), partial(method, *args, **options))
             said = given.arguments
