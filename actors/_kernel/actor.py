@@ -285,6 +285,12 @@ class Incarnation(Context[M]):
         try:
             _current.set(self)  # type: ignore[arg-type] # a reader does not use M
             with self._scope:
+                if (
+                    self.number > 1
+                    and self.stop_request is None
+                    and self.cell.is_held()
+                ):
+                    await trio.sleep_forever()
                 # A stop, or the deadline, may have come before the first step.
                 if self.stop_request is None and not self._is_late():
                     self._task = trio.lowlevel.current_task()
@@ -492,6 +498,11 @@ class Cell(ActorRef[M]):
 
     def on_stopping(self) -> None:
         """The incarnation was asked to stop. A supervisor may override this."""
+
+    def is_held(self) -> bool:
+        """Whether an incarnation after the first, which is to make its first step, does
+        nothing until it is stopped. A supervisor may override this."""
+        return False
 
     def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
         """The incarnation ended. This is called once, and the exit is recorded already.

@@ -482,6 +482,9 @@ class Life:
         if not task.stopping:
             task.stopping = True
             task.stop_reason = reason
+            if isinstance(task.ref, Child):
+                # Its turn may come later, but from now on no run of it begins.
+                task.ref.intent = "terminate"
             if isinstance(task, AgentTask):
                 task.is_interrupted = self.is_stopping
             self._tell_progress(task)

@@ -208,6 +208,11 @@ class Child(Cell[M]):
             home.slow_starts.watched.pop(self.incarnation, None)
         home.events.emit(StopRequested, home.path, self.id, request.by, request.reason)
 
+    def is_held(self) -> bool:
+        # The supervisor was told to stop since it decided the restart, and stops this
+        # one in its turn. Whoever waits for a start gets it, as before.
+        return self.home.is_ending and not self.awaited
+
     def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
         self.home.on_child_exit(self, incarnation, exit)
 
@@ -285,6 +290,17 @@ class Children:
         raise NotImplementedError
 
     # The books
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it closes, or the actor in which it lives is told to stop, or is to
+        be told so: from then on nothing is restarted."""
+        actor, child = self.actor, self.child_above
+        if self.closing or actor is None or actor.incarnation.exit is not None:
+            return self.closing
+        return actor.incarnation.is_stopping or (
+            child is not None and child.intent == "terminate"
+        )
 
     def check_open(self) -> None:
         if self.closing:

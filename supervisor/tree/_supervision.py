@@ -147,6 +147,16 @@ class Supervision(Children):
     ) -> None:
         """Decide what follows an end, and begin it; with ``members``, the group that
         was decided for it already."""
+        restart = child.spec.restart
+        if (
+            restart != "temporary"
+            and self.is_ending
+            and needs_restart(child.spec, exit)
+        ):
+            # It stays down, as all others soon will.
+            self.ended_early = None
+            self.finish_stopped(child, None)
+            return
         backoff = child.spec.backoff
         if backoff is not None:
             ran_for = self._clock.current_time() - child.began_at
@@ -258,7 +268,7 @@ class Supervision(Children):
             await trio.sleep(delay)
             # Whoever ends the child in the tick in which this wakes comes too late to
             # cancel it. By now the child may also wait for another restart.
-            if child.retry is retry and not self.closing:
+            if child.retry is retry and not self.is_ending:
                 child.retry = None
                 child.begin_next(self.nursery, child.incarnation.number + 1)
 
@@ -407,7 +417,7 @@ class GroupRestart:
     async def run(self) -> None:
         supervision = self._supervision
         with self._scope:
-            while self._members and not supervision.closing:
+            while self._members and not supervision.is_ending:
                 self._was_widened = False
                 await self._stop()
                 await self._wait()
@@ -419,7 +429,7 @@ class GroupRestart:
     async def _stop(self) -> None:
         supervision = self._supervision
         for member in reversed(list(self._members)):
-            if supervision.closing:
+            if supervision.is_ending:
                 return  # it may have begun to close since the last checkpoint
             if member in self._members and member.is_live:
                 incarnation = member.incarnation
@@ -427,7 +437,7 @@ class GroupRestart:
                     member, "supervisor", "a sibling is restarted", intent="group"
                 )
                 await incarnation.wait_ended()
-        if not supervision.closing:
+        if not supervision.is_ending:
             # Members that have finished by themselves meanwhile come back as well.
             self._revive()
 
@@ -447,11 +457,11 @@ class GroupRestart:
     async def _start(self) -> bool:
         """Start the members; return whether all that stayed have come up."""
         for member in list(self._members):
-            if self._supervision.closing:
+            if self._supervision.is_ending:
                 return False
             if member in self._members:
                 error = await self._start_one(member)
-                if error is not None and not self._supervision.closing:
+                if error is not None and not self._supervision.is_ending:
                     self._try_again(member, error)
                     return False
         return True
@@ -488,7 +498,7 @@ class GroupRestart:
         # the next one is due, and not if a wider restart has replaced that.
         self._follow_deferred()
         self.is_waiting = False
-        if self._was_widened or supervision.closing:
+        if self._was_widened or supervision.is_ending:
             return
         # Whatever its restart type: the group is not complete without it.
         spec = failed.spec.as_permanent()

@@ -385,6 +385,9 @@ class open_supervisor(Block[Supervisor]):
     `RestartIntensityExceeded`. (It is a class so that type checkers see that its block
     may end early.)
 
+    Nothing is restarted once the block is being left, or the actor in which it is open
+    was asked to stop.
+
     Args:
         children: the specs.
         strategy: what is restarted with a child. ``one_for_one`` restarts nothing else,

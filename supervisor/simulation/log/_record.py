@@ -38,7 +38,17 @@ from ..._delivery.outbox import Notification
 from ..._delivery.readers import Notifications
 from ..._life.handles import TaskHandle
 from ...runtime import AgentSaid, Runtime, open_runtime
-from ...tree import ChildSpec, ChildStarted, Event, Gap, SlowStart, Straggler
+from ...tree import (
+    ChildExited,
+    ChildSpec,
+    ChildStarted,
+    Event,
+    Gap,
+    SlowStart,
+    StopRequested,
+    Straggler,
+    SupervisorEnded,
+)
 from ...tree._events import EventStream, Subscription
 from ...tree._supervisor import _Supervisor
 from . import _kinds as kinds  # pyright: ignore[reportPrivateUsage]
@@ -157,6 +167,7 @@ class Log:
             try:
                 yield cast("T", opened)
             finally:
+                supervisors.pop(path, None)
                 self.add(kinds.Closing, path)
         self.add(kinds.Closed, path)
 
@@ -174,17 +185,23 @@ class Log:
             live = child.incarnation.started_by is not None and child.is_live
             self.specify(child, live=live)
 
-    def specify(self, child: Child[Any], *, live: bool) -> None:
+    def specify(
+        self, child: Child[Any], *, live: bool, time: float | None = None
+    ) -> None:
         """Write down what a supervisor does with a child."""
         path, restart = child.home.path, child.spec.restart
-        self.add(kinds.Specified, path, child.id, restart, live)
+        self.add(kinds.Specified, path, child.id, restart, live, time=time)
 
     # Writing
 
-    def add(self, kind: type[Event], *fields: object) -> None:
-        """Write down something that no stream tells."""
+    def add(
+        self, kind: type[Event], *fields: object, time: float | None = None
+    ) -> None:
+        """Write down something that no stream tells; with ``time``, before what was
+        told then."""
         if not self._ended:  # or there may be no trio any more
-            self.write(kind, self._seq, trio.current_time(), fields)
+            now = trio.current_time() if time is None else time
+            self.write(kind, self._seq, now, fields)
 
     def write(
         self, kind: type[Event], seq: int, time: float, fields: tuple[object, ...]
@@ -402,17 +419,28 @@ class _Ear(Subscription):
         if kind is AgentSaid:
             return
         if kind is ChildStarted:
-            self._look_at(*fields)
+            self._look_at(time, *fields)
+        elif kind is StopRequested or kind is ChildExited:
+            self._look_whether_it_closes(time, fields[0])
+        elif kind is SupervisorEnded:
+            self._supervisors.pop(fields[0], None)
         self._log.write(kind, seq, time, fields)
+
+    def _look_whether_it_closes(self, time: float, path: str) -> None:
+        """Tell of one of the supervisors that it ends by itself: no stream does."""
+        children = self._supervisors.get(path)
+        if children is not None and children.closing:
+            del self._supervisors[path]
+            self._log.add(kinds.Closing, path, time=time)
 
     def missed_one(self) -> None:
         self._log.add(Gap, 1)
 
-    def _look_at(self, path: str, id: str, number: int) -> None:
+    def _look_at(self, time: float, path: str, id: str, number: int) -> None:
         """Tell of a child that is new to one of the supervisors."""
         children = self._supervisors.get(path)
         if children is not None and not children.dynamic and number == 1:
-            self._log.specify(children.by_key[id], live=False)
+            self._log.specify(children.by_key[id], live=False, time=time)
 
 
 class _Handle(TaskHandle):

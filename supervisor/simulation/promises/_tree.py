@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from ...runtime import TaskEnded, TaskStopRequested
 from ...tree import (
     ChildExited,
     ChildStarted,
@@ -117,6 +118,8 @@ class _Supervisor:
     may have the same name."""
     closing: int | None = None
     """Since which line it stops its children."""
+    told: int | None = None
+    """Since which line it restarts nobody, because it was told to stop."""
     restarts: deque[float] = attrs.Factory(deque[float])
     group: str | None = None
     """The child of which a group restart has begun and started nobody yet."""
@@ -135,6 +138,8 @@ class Supervisors:
 
     def __init__(self) -> None:
         self.known: dict[str, _Supervisor] = {}
+        # The tasks that are to stop: each that restarts has a supervisor of its own.
+        self._stopping: dict[str, int] = {}
 
     def of(self, path: str) -> _Supervisor:
         """Return what is known of a supervisor."""
@@ -143,9 +148,16 @@ class Supervisors:
             self.known[path] = found = _Supervisor()
         return found
 
+    def told(self, path: str) -> int | None:
+        """Return the line since which a supervisor restarts nobody, if it does not."""
+        found = self.of(path)
+        return found.told or self._stopping.get(path.rpartition("/")[2])
+
     def judges(self) -> Mapping[type[Event], Judge]:
         """Return what to call with events of each kind."""
         return {
+            TaskStopRequested: self._task_stop_requested,
+            TaskEnded: self._task_ended,
             Supervised: self._supervised,
             Specified: self._specified,
             ChildStarted: self._started,
@@ -175,10 +187,12 @@ class Supervisors:
     def _stop_requested(self, event: StopRequested, at: Entry) -> None:
         asked = self.of(event.supervisor).asked
         asked[event.child] = asked.get(event.child, 0) + 1
-        # Its own children stop now, if it has any.
+        # Its own children stop now, if it has any, or after its drain.
         inner = self.known.get(f"{event.supervisor}/{event.child}")
-        if inner is not None and event.by != "stop":
-            inner.closing = inner.closing or at.number
+        if inner is not None:
+            inner.told = inner.told or at.number
+            if event.by != "stop":
+                inner.closing = inner.closing or at.number
 
     def _exited(self, event: ChildExited, at: Entry) -> None:
         found = self.of(event.supervisor)
@@ -187,7 +201,14 @@ class Supervisors:
             found.asked[event.child] -= 1
 
     def _closing(self, event: Closing | GaveUp, at: Entry) -> None:
-        self.of(event.supervisor).closing = at.number
+        found = self.of(event.supervisor)
+        found.closing = found.told = at.number
+
+    def _task_stop_requested(self, event: TaskStopRequested, at: Entry) -> None:
+        self._stopping[event.task_id] = at.number
+
+    def _task_ended(self, event: TaskEnded, at: Entry) -> None:
+        self._stopping.pop(event.task_id, None)
 
     def _ended(self, event: SupervisorEnded, at: Entry) -> None:
         self.known.pop(event.supervisor, None)
@@ -281,7 +302,8 @@ class Restarts(Checker):
         was_live = event.child in found.live
         was_asked = found.asked.get(event.child, 0) > 0
         restart = found.restart.get(event.child)
-        if restart is None or found.flags is None or found.closing is not None:
+        is_told = self._supervisors.told(event.supervisor) is not None
+        if restart is None or found.flags is None or is_told:
             return
         self.judged += 1
         failed = event.exit == "failed" or event.detail.startswith("deadline")
@@ -300,9 +322,10 @@ class Restarts(Checker):
         if child in found.live:
             text = "it is restarted, and has not ended"
             self.breaks(owner, text, found.live[child], at.number)
-        if found.closing is not None:
-            text = "it is restarted, and its supervisor stops"
-            self.breaks(owner, text, found.closing, at.number)
+        told = self._supervisors.told(path)
+        if told is not None:
+            text = "it is restarted, and its supervisor is to stop"
+            self.breaks(owner, text, told, at.number)
         if child in found.over and found.restart.get(child) == "temporary":
             text = "it is restarted, and it is temporary"
             self.breaks(owner, text, found.over[child], at.number)
@@ -336,9 +359,10 @@ class Restarts(Checker):
         owner = f"{path}/{child}"
         if event.incarnation > 1:
             self.judged += 1
-            if found.closing is not None:
-                text = "it was started again, and its supervisor stops"
-                self.breaks(owner, text, found.closing, at.number)
+            told = self._supervisors.told(path)
+            if told is not None and not self._is_called(child):
+                text = "it was started again, and its supervisor is to stop"
+                self.breaks(owner, text, told, at.number)
             if child in found.live:
                 text = "two incarnations of it run"
                 self.breaks(owner, text, found.live[child], at.number)
@@ -365,9 +389,11 @@ class Restarts(Checker):
             return
         if found.closing is None and flags.strategy == "one_for_one":
             self.judged += 1
-            if not any(self._is_about(call, child) for call in self._calls.values()):
+            if not self._is_called(child):
                 owner = f"{event.supervisor}/{child}"
                 self.breaks(owner, "nobody has asked for its stop", at.number)
 
-    def _is_about(self, call: Called, child: str) -> bool:
-        return not call.tasks or child in call.tasks
+    def _is_called(self, child: str) -> bool:
+        """Whether somebody has called for a change of the child."""
+        calls = self._calls.values()
+        return any(not call.tasks or child in call.tasks for call in calls)

@@ -1,0 +1,266 @@
+"""What is told to stop is not restarted: programs that stop a task, or close, in the
+moment in which it is to come back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, Literal, get_args
+
+import pytest
+import trio
+
+from actors import Context
+from actors.agent import Agent, AgentContext, AgentEvent, FinalResult
+from actors.shell import Shell
+from actors.testing import Program
+from supervisor.runtime import (
+    Limits,
+    Runtime,
+    TaskEnded,
+    TaskHandle,
+    TaskRestarted,
+    TaskRestartScheduled,
+    TaskStopRequested,
+    open_runtime,
+)
+from supervisor.simulation import Sim, explore, simulate
+from supervisor.simulation.promises import watched
+from supervisor.tree import Event, child, open_supervisor
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+async def forever(program: Program) -> None:
+    await trio.sleep_forever()
+
+
+async def deaf(program: Program) -> None:
+    program.ignore_sigterm()
+    await trio.sleep(3)
+
+
+async def fails(program: Program) -> None:
+    await trio.sleep(0.5)
+    raise SystemExit(3)
+
+
+COMMANDS = {
+    "forever": forever,
+    "deaf": deaf,
+    "fails": fails,
+    "fails at once": 3,
+    "ok": 0,
+    "gone": OSError(2, "no such file"),
+}
+
+Body = Callable[[Sim, Runtime], Awaitable[object]]
+
+
+def recorded(body: Body) -> Callable[[Sim], Awaitable[None]]:
+    """Return a program that does this with a runtime. Nothing of it may be wrong."""
+
+    async def program(sim: Sim) -> None:
+        with watched(sim) as log:
+            env = sim.env(COMMANDS)
+            limits = Limits(total=sim.random.choice([None, 2]))
+            async with log.recording(
+                open_runtime("t", env=env, limits=limits)
+            ) as runtime:
+                events = runtime.events.subscribe(10_000)
+                await body(sim, runtime)
+        check_events(events.drain())
+
+    program.__qualname__ = program.__name__ = getattr(body, "__name__", "program")
+    return program
+
+
+def check_events(events: list[Event]) -> None:
+    """What everybody sees, also without a log."""
+    stopping: set[str] = set()
+    for event in events:
+        match event:
+            case TaskStopRequested(task_id=task):
+                stopping.add(task)
+            case TaskEnded(task_id=task):
+                stopping.discard(task)
+            case TaskRestartScheduled(task_id=task) | TaskRestarted(task_id=task):
+                assert task not in stopping, f"{event} of a task that is to stop"
+            case _:
+                pass
+
+
+async def stopped(sim: Sim, runtime: Runtime) -> None:
+    task = await runtime.launch(Shell("gone"), restart="transient", intensity=5)
+    await task.stop()
+
+
+async def closed(sim: Sim, runtime: Runtime) -> None:
+    await runtime.launch(Shell("gone"), restart="transient", intensity=5)
+
+
+async def ends_well(sim: Sim, runtime: Runtime) -> None:
+    # It may be killed behind an end of its own: with 0 it would have come back.
+    await runtime.launch(Shell("ok"), restart="permanent", intensity=2)
+    await trio.lowlevel.checkpoint()
+
+
+async def below_an_agent(sim: Sim, runtime: Runtime) -> None:
+    """What an agent has is told to stop with it, and is stopped when its run ended."""
+
+    async def cleans_up(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.move_on_after(1.2, shield=True):
+                await trio.sleep_forever()
+        yield FinalResult("never")
+
+    agent = await runtime.launch(Agent(cleans_up, "do it", model="m"))
+    await trio.sleep(0.1)
+    for command in ("fails", "fails at once"):
+        task = Shell(command)
+        await runtime.launch(task, owner=agent.id, restart="permanent", intensity=9)
+    await trio.sleep(0.25)
+    assert not (await agent.stop()).survivors
+
+
+async def fails_soon(ctx: Context[object]) -> None:
+    await trio.sleep(1)
+    raise ValueError
+
+
+async def idle(ctx: Context[object]) -> None:
+    await trio.sleep_forever()
+
+
+async def inner(ctx: Context[object]) -> None:
+    async with open_supervisor([child("bad", fails_soon)], intensity=1000):
+        ctx.started()
+        await trio.sleep_forever()
+
+
+async def leaves(ctx: Context[object]) -> None:
+    children = [child("a", idle), *(child(it, fails_soon) for it in "bcd")]
+    async with open_supervisor(children, intensity=100):
+        ctx.started()
+        await trio.sleep(1)
+
+
+async def drains(ctx: Context[object]) -> None:
+    async with open_supervisor([child("bad", fails_soon)], intensity=100):
+        ctx.started()
+        async for _ in ctx.mailbox:
+            pass
+        await trio.sleep(3)
+
+
+def tree(
+    actor: Any, seconds: float, drain: float = 0.0
+) -> Callable[[Sim], Awaitable[None]]:
+    """Return a program with a supervisor in an actor, which is asked to stop."""
+
+    async def program(sim: Sim) -> None:
+        options: dict[str, Any] = {"wait_started": True, "drain": drain}
+        one = child("one", actor, restart="transient", **options)
+        with watched(sim) as log:
+            async with log.recording(open_supervisor([one])) as above:
+                await trio.sleep(seconds)
+                if drain:
+                    above.which_children()[0].ref.stop()
+                    await trio.sleep(2)
+
+    program.__qualname__ = program.__name__ = actor.__name__
+    return program
+
+
+# With the schedules that were wrong once.
+SMALL = {
+    "stopped": (recorded(stopped), "7:1, 14:2, 17:1"),
+    "closed": (recorded(closed), "20:1, 21:1"),
+    "ends_well": (
+        recorded(ends_well),
+        "15:1, 16:1, 18:1, 21:2, 22:1, 23:1, 24:1, 25:1, 26:1, 27:1, 28:1",
+    ),
+    "below_an_agent": (recorded(below_an_agent), ""),
+    "inner": (tree(inner, 1), "9:1"),
+    "leaves": (tree(leaves, 2), ""),
+    "drains": (tree(drains, 0.5, drain=4.0), ""),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_is_told_to_stop_is_not_restarted(name: str) -> None:
+    program, tape = SMALL[name]
+    run = simulate(program, tape=tape)
+    assert run.error is None, run.error
+    assert not run.findings
+    explore(program, seeds=100)
+
+
+# ---- At random ----
+
+
+Restart = Literal["temporary", "transient", "permanent"]
+RESTARTS: tuple[Restart, ...] = get_args(Restart)
+
+
+async def host(sim: Sim, runtime: Runtime) -> None:
+    """Do what a host does, in any order, by several tasks at once."""
+    chance = sim.random
+    tasks: list[TaskHandle] = []
+
+    async def one_more() -> None:
+        command = Shell(chance.choice(list(COMMANDS)), grace=1)
+        owner = chance.choice([None, "a", "b"])
+        restart: Restart = chance.choice(RESTARTS)
+        intensity = chance.choice([1, 5])
+        if chance.random() < 0.2:
+            await runtime.run(command, owner=owner)
+            return
+        tasks.append(
+            await runtime.launch(
+                command, owner=owner, restart=restart, intensity=intensity
+            )
+        )
+
+    async def act() -> None:
+        what = chance.choice(["launch"] * 4 + ["stop", "all", "fore", "wait", "pause"])
+        match what:
+            case "launch":
+                await one_more()
+            case "stop" if tasks:
+                await chance.choice(tasks).stop(now=chance.random() < 0.5)
+            case "all":
+                await runtime.stop_all(chance.choice(["a", "b", None]))
+            case "fore":
+                await runtime.stop_foreground()
+            case "wait" if tasks:
+                await runtime.wait_any(chance.choices(tasks, k=2))
+            case _:
+                for _ in range(chance.randrange(5)):
+                    await trio.lowlevel.checkpoint()
+
+    async def actor() -> None:
+        for _ in range(chance.randrange(1, 6)):
+            with trio.move_on_after(chance.choice([0.1, 0.5, 2])):
+                await act()
+            await trio.sleep(chance.choice([0, 0, 0, 0.5]))
+
+    with trio.move_on_after(chance.choice([0, 0.5, 1, 10])):
+        async with trio.open_nursery() as nursery:
+            for _ in range(chance.randrange(1, 4)):
+                nursery.start_soon(actor)
+
+
+def test_no_host_at_random_is_wrong() -> None:
+    program = recorded(host)
+    for seed in range(300):
+        run = simulate(program, seed=seed)
+        assert run.error is None, (seed, run.error)
+        assert not run.findings, (seed, run.findings)
