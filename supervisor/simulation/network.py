@@ -1,5 +1,5 @@
-"""A network in memory and in virtual time: streams, listeners, and a backend for
-httpcore and what is made of it.
+"""A network in memory and in virtual time: streams and listeners. To httpcore, and what is
+made of it, it is a backend.
 
 It knows no host but those that are served in the same run. Streams and listeners have
 the meaning of trio's own, and pass trio's own checks. What goes wrong is set on the
@@ -10,18 +10,17 @@ call at a time.
 from __future__ import annotations
 
 import errno
-import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from inspect import currentframe
 from operator import index
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 import trio
 from trio.abc import HalfCloseableStream
 from trio.abc import Listener as AbstractListener
 
+from ._httpcore import Backend, BackendStream
 from ._steering import sites
 from ._steering.checks import require_seconds
 from ._steering.run import current_task
@@ -300,7 +299,7 @@ class Listener(AbstractListener[Stream]):
 Handler = Callable[[Stream], Awaitable[object]]
 
 
-class Network:
+class Network(Backend):
     """The hosts of one run, and the connections to them."""
 
     seams: ClassVar[Mapping[str, Mapping[str, str]]] = SEAMS
@@ -493,102 +492,5 @@ class Network:
         """Refuse connections to what a listener has served."""
         self._listeners.pop((listener.host, listener.port), None)
 
-    # ---- A backend of httpcore --------------------------------------------------------
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's protocol)
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> BackendStream:
-        """Connect as httpcore wants it, and raise the errors of the fork that calls."""
-        library = _library()
-        with _mapped(library, "Connect", timeout):
-            stream = await self.open_tcp_stream(host, port)
-            return BackendStream(stream, library)
-        raise AssertionError
-
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's protocol)
-        socket_options: Iterable[Any] | None = None,
-    ) -> BackendStream:
-        """Connect to what is served on port 0 of a host that is called as the path."""
-        return await self.connect_tcp(path, 0, timeout)
-
-    async def sleep(self, seconds: float) -> None:
-        """Sleep in virtual time."""
-        await trio.sleep(seconds)
-
-
-class BackendStream:
-    """A stream as httpcore wants it."""
-
-    def __init__(self, stream: Stream, library: Any) -> None:
-        self.stream = stream
-        """The stream itself."""
-        self._library = library
-
-    async def read(
-        self,
-        max_bytes: int,
-        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's protocol)
-    ) -> bytes:
-        """Return bytes that have come, or none at their end."""
-        with _mapped(self._library, "Read", timeout):
-            return await self.stream.receive_some(max_bytes)
-        raise AssertionError
-
-    async def write(
-        self,
-        buffer: bytes,
-        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's protocol)
-    ) -> None:
-        """Send bytes."""
-        if buffer:
-            with _mapped(self._library, "Write", timeout):
-                await self.stream.send_all(buffer)
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self.stream.aclose()
-
-    async def start_tls(
-        self,
-        ssl_context: Any,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 (httpcore's protocol)
-    ) -> BackendStream:
-        """Return the stream itself: nothing is encrypted here."""
-        await trio.lowlevel.checkpoint()
-        return self
-
-    def get_extra_info(self, info: str) -> Any:
-        """Return whether the stream is readable; nothing else is known."""
-        return self.stream.is_readable if info == "is_readable" else None
-
-
-def _library() -> Any:
-    """Return the package from which the backend is called, for its errors."""
-    frame = currentframe()
-    while frame is not None and frame.f_globals["__name__"] == __name__:
-        frame = frame.f_back
-    name = "" if frame is None else frame.f_globals["__name__"]
-    return sys.modules.get(name.partition(".")[0])
-
-
-@contextmanager
-def _mapped(library: Any, what: str, seconds: float | None) -> Generator[None]:
-    try:
-        with trio.fail_after(seconds if seconds is not None else float("inf")):
-            yield
-    except trio.TooSlowError as error:
-        raise getattr(library, f"{what}Timeout", TimeoutError)() from error
-    except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-        kind = getattr(library, f"{what}Error", None)
-        if kind is None:
-            raise
-        raise kind(error) from error
+BackendStream.__module__ = __name__  # Where users import it from.
