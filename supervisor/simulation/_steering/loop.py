@@ -383,7 +383,8 @@ def can_interrupt(task: Task) -> bool:
     """Tell whether a Ctrl+C may come out of the checkpoint in which a task is suspended.
 
     trio lets one out of a checkpoint of the main task. In any other task it raises one
-    wherever that is not protected, and so behind its checkpoint too.
+    wherever that is not protected, and so behind its checkpoint too. A checkpoint
+    that trio does not show, as behind `anext` with a default, is none.
     """
     inside: Any = task
     if inside._abort_func is not None or not isinstance(

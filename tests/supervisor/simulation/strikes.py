@@ -30,7 +30,7 @@ from supervisor.simulation._steering import loop
 from supervisor.simulation._steering.policies import policy_of
 from supervisor.simulation._steering.run import session
 from supervisor.simulation._steering.simulate import once
-from supervisor.simulation._steering.tape import ARRIVALS, IN_WAIT
+from supervisor.simulation._steering.tape import ARRIVALS, CHECKPOINT, IN_WAIT
 
 from .operations import PUBLIC
 
@@ -139,6 +139,10 @@ async def _catching(awaited: Awaitable[Any]) -> Any:
         return None
 
 
+INTERRUPT = "interrupt"
+"""The kind of the points at which only a KeyboardInterrupt comes out: checkpoints."""
+
+
 # ---- How far it is ---------------------------------------------------------------------
 
 
@@ -178,7 +182,7 @@ def reached(scene: Scene, seed: int = 0) -> dict[str, Reach]:
             reach.waits += loop.can_throw(task)
             reach.through.update(_functions(awaited))
 
-    ways = [("cancel", ARRIVALS), ("raise", IN_WAIT)]
+    ways = [("cancel", ARRIVALS), ("raise", (*IN_WAIT, CHECKPOINT))]
     with session():
         _, points = once(
             scene,
@@ -189,8 +193,9 @@ def reached(scene: Scene, seed: int = 0) -> dict[str, Reach]:
         )
     for point in points:
         reach = found.setdefault(point.target.partition("#")[0], Reach())
-        reach.targets.setdefault(point.kind, set()).add(point.target)
-        reach.points[point.kind] = reach.points.get(point.kind, 0) + 1
+        kind = INTERRUPT if point.arrival == CHECKPOINT else point.kind
+        reach.targets.setdefault(kind, set()).add(point.target)
+        reach.points[kind] = reach.points.get(kind, 0) + 1
     return found
 
 
@@ -219,8 +224,9 @@ def sweep(
         except NothingToStrike:
             return None
     if name is not None:
-        way = "cancel" if kind == "cancel" else "raise"
-        targets = reached(scene)[name].targets.get(way, set[str]())
+        ways = {"cancel": ["cancel"], "KeyboardInterrupt": ["raise", INTERRUPT]}
+        there = reached(scene)[name].targets
+        targets = {it for way in ways.get(kind, ["raise"]) for it in there.get(way, ())}
         if not targets:
             return None
         # Under another schedule there may be more calls of it.

@@ -78,6 +78,17 @@ def test_every_public_operation_is_struck_while_it_waits() -> None:
     assert gaps(of_all_scenes(), NEVER_WAIT) == []
 
 
+def test_a_keyboard_interrupt_strikes_what_never_waits() -> None:
+    """A checkpoint of ours that nothing protects is where a Ctrl+C may come out."""
+    for name in ("AgentEvents.aclose", "Runtime.launch", "Supervisor.delete_child"):
+        reports = [
+            sweep(scene, "KeyboardInterrupt", name, max_points=3)
+            for scene in SCENES.values()
+            if name in reached(scene)
+        ]
+        assert any(it and it.points for it in reports), name
+
+
 def test_an_operation_that_is_struck_by_cancel_alone_is_told() -> None:
     async def only_checkpoints(sim: Sim) -> None:
         class TaskSet:
@@ -89,7 +100,7 @@ def test_an_operation_that_is_struck_by_cancel_alone_is_told() -> None:
 
     whole = {"TaskSet.add": reached(only_checkpoints)["TaskSet.add"]}
     assert whole["TaskSet.add"].stops == 3
-    assert set(whole["TaskSet.add"].points) == {"cancel"}
+    assert set(whole["TaskSet.add"].points) == {"cancel", "interrupt"}
     told = [it for it in gaps(whole, {}) if "TaskSet.add" in it]
     assert told == [
         "TaskSet.add is no operation",
@@ -278,7 +289,7 @@ def test_the_report_has_the_points_of_each_kind_and_what_is_wrong(
     ]
     head, launch, wait = table(lines).splitlines()
     assert head.split()[2:7] == ["cancel", "error", "Ctrl+C", "again", "world"]
-    assert launch.split()[2:5] == ["-", "-", "-"]
+    assert launch.split()[2:5] == ["-", "1", "-"]
     assert lines[0].wrong == []
     assert set(+lines[1].points) == {"cancel", "error", "Ctrl+C"}
     assert int(wait.split()[8]) == len(lines[1].wrong) > 2
