@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 
 import attrs
@@ -137,16 +137,11 @@ class Supervisors:
     who ask for what was before."""
 
     def __init__(self) -> None:
-        self.known: dict[str, _Supervisor] = {}
+        self.known = defaultdict[str, _Supervisor](_Supervisor)
+        self.of = self.known.__getitem__
+        """What is known of a supervisor. It is asked for at each event."""
         # The tasks that are to stop: each that restarts has a supervisor of its own.
         self._stopping: dict[str, int] = {}
-
-    def of(self, path: str) -> _Supervisor:
-        """Return what is known of a supervisor."""
-        found = self.known.get(path)
-        if found is None:
-            self.known[path] = found = _Supervisor()
-        return found
 
     def told(self, path: str) -> int | None:
         """Return the line since which a supervisor restarts nobody, if it does not."""
