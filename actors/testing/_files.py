@@ -32,6 +32,7 @@ SEAMS: Mapping[str, Ways] = {
     },
     "files.append_lines": errors("EIO", "ENOSPC"),
     "files.replace": errors("EIO", "ENOSPC"),
+    "files.sync": {"EIO": "it is not known what of a durable write is on the disk"},
     "files.link": errors("EIO", "ENOSPC"),
     "files.rotate": errors("EIO", "ENOSPC"),
     "files.close": errors("EIO", "ENOSPC"),
@@ -151,15 +152,15 @@ class FakeFiles(Files):
             lines = b"\n" + lines
         try:
             self.write("files.append_lines", path, where, inode, lines)
+            if durable:
+                self._sync(path, where, inode)
+                if before == 0 or self._named.get(where) is not inode:
+                    self._sync_names(path, where.parent)
+                    self._named[where] = inode
         except OSError:
             if len(inode.data) > before:
                 self.disk.cut(where, inode, before)
             raise
-        if durable:
-            self.disk.sync(where, inode)
-            if before == 0 or self._named.get(where) is not inode:
-                self.disk.sync_directory(where.parent)
-                self._named[where] = inode
 
     def replace(self, path: Path, contents: bytes, *, durable: bool = False) -> None:
         new = self._new(path)
@@ -167,13 +168,13 @@ class FakeFiles(Files):
         try:
             self.write("files.replace", path, new, inode, contents)
             if durable:
-                self.disk.sync(new, inode)
+                self._sync(path, new, inode)
             self._put_in_place(path, new)
         except OSError:
             self.disk.remove(new)
             raise
         if durable:
-            self.disk.sync_directory(new.parent)
+            self._sync_names(path, new.parent)
 
     def link(self, path: Path, target: str) -> None:
         new = self._new(path)
@@ -253,6 +254,14 @@ class FakeFiles(Files):
     def _refuse_writes(self, path: Path) -> None:
         if self.write_error is not None:
             raise OSError(self.write_error.errno, self.write_error.strerror, str(path))
+
+    def _sync(self, path: Path, where: Path, inode: Inode) -> None:
+        self.ask("files.sync", path)
+        self.disk.sync(where, inode)
+
+    def _sync_names(self, path: Path, directory: Path) -> None:
+        self.ask("files.sync", path)
+        self.disk.sync_directory(directory)
 
     def _new(self, path: Path) -> Path:
         """Return where something new is made that is then moved to a path."""

@@ -19,7 +19,7 @@ from .._kernel.checks import check_spawn
 from ..env import Process, Processes, ProcessExit, ProcessUsage, Terminal
 from ._commands import Commands, answer_for, as_script, check_commands
 from ._faults import Faults, Ways, errors, goes_wrong
-from ._pipe import Pipe
+from ._pipe import CAPACITY, Pipe
 from ._program import Program, Script
 
 _FIRST_PID = 1_000
@@ -27,6 +27,9 @@ _PATIENCE = 5.0
 """Seconds that closing waits for a script that shields itself."""
 
 _SLOW_SPAWN = 1.0
+_SLOW_RECEIVE = 1.0
+_ORPHANED = 10.0
+_FLOOD = b"flood\n" * (2 * CAPACITY // 6)
 _SLOW_KILL = 2 * _PATIENCE
 
 _TAKEN = "somebody else has taken its exit code"
@@ -42,12 +45,20 @@ SEAMS: Mapping[str, Ways] = {
         **errors("ENOENT", "EACCES", "EAGAIN", "ENOMEM", "EMFILE"),
         "slow": "it takes a virtual second",
         "reused": "it has the process id of one that has ended",
+        "code": "it will end with 1 in place of 0, or with 0 in place of another code",
+        "signal": "it will end by SIGSEGV",
+        "flood": "first of all it prints more than a pipe holds",
+        "orphan": "what it has started holds its output ten seconds longer than itself",
     },
     "process.receive": {
         "byte": "one byte comes alone",
         "killed": "somebody else has killed the whole tree",
+        "slow": "it takes a virtual second",
     },
-    "process.receive_stderr": {"byte": "one byte comes alone"},
+    "process.receive_stderr": {
+        "byte": "one byte comes alone",
+        "slow": "it takes a virtual second",
+    },
     "process.send": {"broken": "its input is closed, by the program"},
     "process.send_eof": {"broken": "its input is closed, by the program"},
     "process.usage": {"unknown": "it cannot be read"},
@@ -170,7 +181,8 @@ class FakeProcesses(Processes):
             rlimits=dict(rlimits or {}),
         )
         pid = self._pid_of_ended() if way == "reused" else None
-        tree.leader = tree.start(as_script(answer), prints=True, pid=pid)
+        script = tree.going_wrong(as_script(answer), way)
+        tree.leader = tree.start(script, prints=True, pid=pid)
         self.started.append(tree)
         return tree
 
@@ -238,6 +250,9 @@ class FakeProcess(Process):
     nice: int | None
     rlimits: Mapping[str, int]
 
+    ends_by: str = attrs.field(default="", init=False)
+    """The fault by which its leader will end otherwise than its script says: ``code`` or
+    ``signal``; "" for none."""
     leader: Program = attrs.field(init=False)
     """The first process of the tree."""
 
@@ -305,16 +320,18 @@ class FakeProcess(Process):
         if way == "killed":
             for program in self._living.values():
                 program.end_by(9)
-        return await self._read(self._output, 1 if way == "byte" else max_bytes)
+        return await self._read(self._output, way, max_bytes)
 
     async def receive_stderr(self, max_bytes: int = 65_536) -> bytes:
         if self._errors is self._output:
             raise trio.ClosedResourceError("stderr is not a stream of its own")
         way = self._goes_wrong("process.receive_stderr")
-        return await self._read(self._errors, 1 if way == "byte" else max_bytes)
+        return await self._read(self._errors, way, max_bytes)
 
-    async def _read(self, pipe: Pipe, max_bytes: int) -> bytes:
-        data = await pipe.read(max_bytes)
+    async def _read(self, pipe: Pipe, way: str, max_bytes: int) -> bytes:
+        if way == "slow":
+            await trio.sleep(_SLOW_RECEIVE)
+        data = await pipe.read(1 if way == "byte" else max_bytes)
         if self._closed:
             raise trio.ClosedResourceError
         return data
@@ -416,6 +433,25 @@ class FakeProcess(Process):
 
     # What its programs do
 
+    def going_wrong(self, script: Script, way: str) -> Script:
+        """Return what the leader does that goes wrong so."""
+        self.ends_by = way if way in ("code", "signal") else ""
+
+        async def floods(program: Program) -> int | None:
+            await program.print(_FLOOD)
+            return await script(program)
+
+        async def leaves(program: Program) -> int | None:
+            program.fork(self._outlive)
+            return await script(program)
+
+        return {"flood": floods, "orphan": leaves}.get(way, script)
+
+    async def _outlive(self, _: Program) -> None:
+        while self._exit is None:
+            await self._news.park()
+        await trio.sleep(_ORPHANED)
+
     def start(self, script: Script, *, prints: bool, pid: int | None = None) -> Program:
         """Start a process of this tree."""
         program = Program(self, pid or self._world.next_pid(), prints=prints)
@@ -506,6 +542,10 @@ class FakeProcess(Process):
         if not self._living:
             self._nursery = None  # It ends now. What is forked later gets another one.
         if program is self.leader:
+            if self.ends_by == "code":
+                code = 1 if code == 0 else 0
+            elif self.ends_by == "signal":
+                code = -signal.SIGSEGV
             number = program.signal or (-code if code < 0 else None)
             lost = mistake or (_TAKEN if self._exit_lost else None)
             self._exit = ProcessExit(

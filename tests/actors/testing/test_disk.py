@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TypeVar
@@ -195,8 +196,8 @@ async def everything(files: FakeFiles) -> list[OSError]:
 
     call(files.make_directory, HERE)
     call(files.reserve, path)
-    call(files.append_lines, path, b"one\n")
-    call(files.replace, path, b"two")
+    call(partial(files.append_lines, durable=True), path, b"one\n")
+    call(partial(files.replace, durable=True), path, b"two")
     call(files.link, HERE / "link", "a")
     call(files.names, HERE)
     call(files.size, path)

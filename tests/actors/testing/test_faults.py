@@ -40,6 +40,7 @@ CALLED = {
     "files.rotate": "output.rotate",
     "files.close": "output.aclose",
     "files.claim": "share.claim",
+    "files.sync": "files.append_lines files.replace",
     "process.kill": "process.kill process.aclose processes.aclose",
 }
 """What asks for an operation that is called otherwise."""
@@ -211,6 +212,78 @@ async def play(faults: FaultPlan) -> tuple[FakeEnv, list[object]]:
             await tree.wait_gone()
             seen += [trio.current_time() - began, (await tree.wait_exit()).signal]
     return world, seen
+
+
+@pytest.mark.parametrize(
+    ("way", "script", "code", "number", "seconds"),
+    [
+        ("", 0, 0, None, 0),
+        ("code", 0, 1, None, 0),
+        ("code", 7, 0, None, 0),
+        ("signal", 0, None, signal.SIGSEGV, 0),
+        ("orphan", 7, 7, None, 10),
+        ("flood", 7, 7, None, 0),
+    ],
+)
+async def test_a_process_may_end_otherwise_than_its_script_says(
+    way: str,
+    script: int,
+    code: int | None,
+    number: int | None,
+    seconds: float,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    plan = FaultPlan()
+    if way:
+        plan.set("processes.spawn", way)
+    async with fake_env({"x": script}, faults=plan) as world:
+        tree = await world.processes.spawn(["x"], cwd=None, env={}, marker="M")
+        ended, output = trio.Event(), b""
+
+        async def ends() -> None:
+            exit = await tree.wait_exit()
+            assert (exit.code, exit.signal) == (code, number)
+            assert (exit.after_stop, exit.lost) == (False, None)
+            assert trio.current_time() == 0
+            ended.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ends)
+            await trio.testing.wait_all_tasks_blocked()
+            assert ended.is_set() == (way != "flood")  # It waits for who reads.
+            while data := await tree.receive():
+                output += data
+        assert trio.current_time() == seconds
+        assert (len(output) > 65_536) == (way == "flood")
+        await tree.wait_gone()
+
+
+async def test_what_a_kill_ends_does_not_end_otherwise(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    for way in ("flood", "orphan", "signal"):
+        plan = FaultPlan()
+        plan.set("processes.spawn", way)
+        async with fake_env({"x": says}, faults=plan) as world:
+            tree = await world.processes.spawn(["x"], cwd=None, env={}, marker="M")
+            tree.kill()
+            assert (await tree.wait_exit()).signal == signal.SIGKILL, way
+            await tree.wait_gone()
+    assert trio.current_time() == 0
+
+
+async def test_output_may_come_late_and_a_cancel_loses_none_of_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    plan = FaultPlan()
+    plan.set("process.receive", "slow")
+    async with fake_env({"x": "out"}, faults=plan) as world:
+        tree = await world.processes.spawn(["x"], cwd=None, env={}, marker="M")
+        with trio.move_on_after(0.5) as scope:
+            await tree.receive()
+        assert scope.cancelled_caught
+        assert await tree.receive() == b"out"
+    assert trio.current_time() == 0.5
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from actors.transcript import AgentMeta, TranscriptStore
 from actors.transcript.hosting import transcript_writer
 from supervisor.agents import AgentPolicy
 from supervisor.runtime import open_runtime
-from supervisor.simulation import Sim
+from supervisor.simulation import Sim, fault_everywhere, simulate
 from supervisor.simulation.crash import Disk, crash, crash_everywhere
 from supervisor.tree import child, open_supervisor
 from tests.supervisor.talkers import answers, read, sent
@@ -264,9 +264,10 @@ async def store(disk: Disk, warned: list[str]) -> AsyncGenerator[TranscriptStore
         yield store
 
 
-async def records(sim: Sim, disk: Disk) -> None:
+async def records(sim: Sim, disk: Disk, warned: list[str] | None = None) -> None:
     """Two agents say something, and each says how far it is in its meta."""
-    async with store(disk, []) as kept, trio.open_nursery() as nursery:
+    warned = [] if warned is None else warned
+    async with store(disk, warned) as kept, trio.open_nursery() as nursery:
 
         async def one(agent_id: str) -> None:
             log = kept.open_log(agent_id)
@@ -304,6 +305,32 @@ async def recorded(sim: Sim, disk: Disk) -> None:
 def test_a_durable_store_has_what_it_has_said_after_a_loss_of_power() -> None:
     report = crash_everywhere(records, recorded)
     assert report.points > 60
+
+
+async def records_on_a_bad_disk(sim: Sim) -> list[str]:
+    disk, warned = Disk(sim), list[str]()
+    await records(sim, disk, warned)
+    async with store(disk, []) as kept:
+        for agent_id in ("a", "b"):
+            transcript = await kept.load(agent_id)
+            assert transcript is not None
+            texts = [getattr(it, "text", "") for it in transcript.messages]
+            assert texts == [f"{n} of {agent_id}" for n in range(3)]
+            lines = disk.files.contents(
+                DIRECTORY / f"agent-{agent_id}.jsonl"
+            ).splitlines()
+            assert len(lines) == len({*lines})
+            meta = kept.read_meta(agent_id)
+            assert meta is not None and meta.resumes == 2
+    return warned
+
+
+def test_a_durable_store_that_cannot_sync_says_so_and_writes_it_again_once() -> None:
+    operations = ["files.sync", "files.append_lines", "files.replace"]
+    report = fault_everywhere(records_on_a_bad_disk, seams=operations, schedules=2)
+    assert {*report.arrivals} == {"EIO", "ENOSPC"}
+    (told,) = simulate(records_on_a_bad_disk, tape="fault files.sync EIO 1").value
+    assert told.startswith("the transcript could not be written")
 
 
 # ---- A log that is rotated ---------------------------------------------------------------

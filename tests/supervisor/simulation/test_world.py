@@ -26,7 +26,9 @@ async def spawns(sim: Sim) -> None:
     env = sim.env({"true": 0})
     for _ in range(2):
         tree = await env.processes.spawn(["true"], cwd=None, env={}, marker="M")
-        assert (await tree.wait_exit()).code in {0, None}
+        while await tree.receive():
+            pass
+        assert (await tree.wait_exit()).code in {0, 1, None}
         await tree.aclose()
 
 
@@ -40,8 +42,9 @@ async def reads(sim: Sim) -> None:
 
 def test_each_start_of_a_process_may_fail_with_each_error_that_it_may_raise() -> None:
     report = fault_everywhere(spawns, seams="processes.spawn", schedules=1)
-    assert report.points == 2 * 7
-    assert set(report.arrivals) == {*ERRORS, "slow", "reused"}
+    assert report.points == 2 * 11
+    ends = {"code", "signal", "flood", "orphan"}
+    assert set(report.arrivals) == {*ERRORS, "slow", "reused", *ends}
 
 
 def test_a_sweep_of_nothing_says_what_there_is() -> None:
@@ -78,6 +81,8 @@ async def by_hand(sim: Sim) -> list[str]:
         except OSError as error:
             ends.append(str(error.strerror))
         else:
+            while await tree.receive():
+                pass
             ends.append(str((await tree.wait_exit()).code))
             await tree.aclose()
     return ends
@@ -92,7 +97,7 @@ def test_a_program_lets_one_call_go_wrong_in_every_run() -> None:
 
 def test_a_sweep_adds_its_faults_to_those_that_are_set_by_hand() -> None:
     report = fault_everywhere(by_hand, seams="processes.spawn", schedules=1)
-    assert report.points == 3 * 7
+    assert report.points == 3 * 11
     assert report.never_fired == []
 
 

@@ -111,7 +111,11 @@ async def settles(sim: Sim, runtime: Runtime, env: FakeEnv, events: Any) -> None
         if task.type == "local_bash" and task.status is TaskStatus.COMPLETED:
             assert task.exit_code == 0, task
         if task.exit_code is not None:
-            assert task.exit_code == CODES[trees[task.run_id].command], task
+            tree = trees[task.run_id]
+            code = CODES[tree.command]
+            if tree.ends_by == "code":
+                code = 1 if code == 0 else 0
+            assert task.exit_code == code, task
 
 
 # ---- What it does ---------------------------------------------------------------------
