@@ -591,11 +591,11 @@ async def _end(""",
         file="supervisor/tree/_supervision.py",
         before="""\
                 await incarnation.wait_ended()
-        if not supervision.closing:
+        if not supervision.is_ending:
             # Members""",
         after="""\
                 await trio.lowlevel.checkpoint()
-        if not supervision.closing:
+        if not supervision.is_ending:
             # Members""",
         promise="P10",
         why="The first of a group comes back while others of it still end.",
@@ -613,5 +613,44 @@ async def _end(""",
 """,
         promise="P1",
         why="A child whose starter is cancelled runs on, and nobody has its reference.",
+    ),
+    Mutant(
+        name="restart-of-what-is-to-stop",
+        file="supervisor/tree/_supervision.py",
+        before="""\
+            and self.is_ending
+            and needs_restart(child.spec, exit)
+""",
+        after="""\
+            and self.closing
+            and needs_restart(child.spec, exit)
+""",
+        promise="P10",
+        why="A failure after the request for a stop is followed by a restart.",
+    ),
+    Mutant(
+        name="decided-restart-begins-in-a-stop",
+        file=CHILDREN,
+        before="""\
+        return self.home.is_ending and not self.awaited
+""",
+        after="""\
+        return False
+""",
+        promise="P10",
+        why="A restart that was decided before the request for a stop begins after it.",
+        alive_at_first="a program that closes when it hears of a restart",
+    ),
+    Mutant(
+        name="own-task-restarted-while-its-agent-stops",
+        file=LIFE,
+        before="""\
+                task.ref.intent = "terminate"
+""",
+        after="""\
+                pass
+""",
+        promise="P10",
+        why="What is told to stop, and is stopped later, is run again until then.",
     ),
 )

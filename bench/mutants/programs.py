@@ -29,6 +29,7 @@ from supervisor.runtime import (
     TaskEnded,
     TaskHandle,
     TaskProgress,
+    TaskRestartScheduled,
     open_runtime,
 )
 from supervisor.simulation import Sim
@@ -433,6 +434,60 @@ async def again(sim: Sim) -> None:
                 assert (await often.wait()).status.value == "failed"
                 await trio.sleep(0.5)
                 await slow.stop()
+        drain(runtime)
+
+
+async def stopped_as_it_comes_back(sim: Sim) -> None:
+    """Tasks that fail at once, each stopped in the moment of its restart."""
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS))
+        async with log.recording(block) as runtime, trio.open_nursery() as nursery:
+            for command in ("nothing", "false", "true"):
+                for _ in range(sim.random.randrange(3)):
+                    await trio.lowlevel.checkpoint()
+                task = await runtime.launch(
+                    Shell(command), restart="permanent", intensity=9
+                )
+                nursery.start_soon(task.stop)
+        drain(runtime)
+
+
+async def closed_as_it_comes_back(sim: Sim) -> None:
+    """A runtime that closes as soon as a task is to be run again."""
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS))
+        async with log.recording(block) as runtime:
+            events = runtime.events.subscribe()
+            await runtime.launch(Shell("true"), restart="permanent", intensity=9)
+            await runtime.launch(Shell("nothing"), restart="transient", intensity=9)
+            async for event in events:
+                if isinstance(event, TaskRestartScheduled):
+                    break
+        drain(runtime)
+
+
+async def comes_back_below_an_agent(sim: Sim) -> None:
+    """An agent that takes its time to end, and what it has meanwhile."""
+
+    async def cleans_up(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.move_on_after(1.2, shield=True):
+                await trio.sleep_forever()
+        yield FinalResult("never")
+
+    with watched(sim) as log:
+        block = open_runtime("tasks", env=sim.env(COMMANDS))
+        async with log.recording(block) as runtime:
+            agent = await runtime.launch(Agent(cleans_up, "do it", model="m"))
+            await trio.sleep(0.1)
+            await runtime.launch(
+                Shell("fails"), owner=agent.id, restart="permanent", intensity=99
+            )
+            await trio.sleep(0.05)
+            with sim.within(60):
+                assert not (await agent.stop()).survivors
         drain(runtime)
 
 
