@@ -176,9 +176,9 @@ def test_each_operation_that_can_go_wrong_is_in_the_help(
         (["explore", "{}:program", "--faults", "cancel", "--seeds", "9"], 1),
         (["explore", "{}:alone", "--faults", "cancel"], 2),
         (["explore", "{}:alone", "--faults", "cancle"], 2),
-        (["campaign", "{}:program", "--time", "9s", "--runs", "40"], 1),
+        (["campaign", "{}:program", "--time", "60s", "--runs", "40"], 1),
         (
-            ["campaign", "{}:alone", "--time", "9s", "--runs", "9", "--faults", "none"],
+            ["campaign", "{}:alone", "--time", "60s", "--runs", "9", "--faults", "none"],
             0,
         ),
         (["campaign", "{}:alone", "--time", "0.1s", "--faults", "none"], 0),
@@ -187,11 +187,11 @@ def test_each_operation_that_can_go_wrong_is_in_the_help(
             4,
         ),
         (
-            "campaign {}:alone --time 9s --runs 3 --faults none --reach full".split(),
+            "campaign {}:alone --time 60s --runs 3 --faults none --reach full".split(),
             4,
         ),
-        (["campaign", "{}:changes", "--time", "9s"], 3),
-        (["campaign", "{}:alone", "--time", "9s"], 2),
+        (["campaign", "{}:changes", "--time", "60s"], 3),
+        (["campaign", "{}:alone", "--time", "60s"], 2),
         (["campaign", "{}:alone", "--time", "soon"], 2),
         (["campaign", "{}:alone", "--log", "/no/where"], 2),
         (["campaign", "{}:alone", "--log", "leak.py"], 2),
@@ -271,7 +271,7 @@ def test_each_command_can_be_read_by_a_program(
     again = told("replay", f"{file}:program", row["tape"], "--diff")
     assert again["wrong"][0].startswith("held: a Lock")
     assert again["parts"]["tape"] == "round robin"
-    spent = told("campaign", f"{file}:alone", "--time=9s", "--runs=9", "--faults=none")
+    spent = told("campaign", f"{file}:alone", "--time=60s", "--runs=9", "--faults=none")
     assert spent["campaign"]["runs"] == spent["runs"] == 9
     assert spent["complete"]
     assert all(it["ok"] for it in told("doctor")["checks"])
@@ -637,7 +637,7 @@ def test_a_campaign_that_is_interrupted_tells_what_it_has_found(
 
     real = campaign.tries
     monkeypatch.setattr(campaign, "tries", tries)
-    arguments = [f"{file}:alone", "--time=9s", "--faults=none"]
+    arguments = [f"{file}:alone", "--time=60s", "--faults=none"]
     assert command(["sim", "campaign", *arguments]) == 130
     shown = capsys.readouterr().out
     assert shown.startswith("campaign: 1 run, 1 different: nothing is wrong")

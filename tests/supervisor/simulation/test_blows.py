@@ -97,7 +97,7 @@ def work(number, done, beat, slate):
         time.sleep(0.5)
     yield number
 
-print(*in_processes(1, work, patience=1.0))
+print(*in_processes(1, work, patience=3.0))
 """
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     python = [sys.executable, "-c", code]
@@ -105,7 +105,7 @@ print(*in_processes(1, work, patience=1.0))
     with search:
         search.stderr.readline()
         os.killpg(search.pid, signal.SIGSTOP)
-        time.sleep(1.5)  # It is what the test is about: nothing happens for so long.
+        time.sleep(3.5)  # It is what the test is about: nothing happens for so long.
         os.killpg(search.pid, signal.SIGCONT)
         assert search.communicate(timeout=30)[0] == b"0\n"
 

@@ -236,12 +236,17 @@ def test_a_run_that_cannot_be_ended_costs_one_process() -> None:
         except AssertionError:
             os._exit(3)
 
-    wrong = explore(stuck, seeds=12, check=False).failed
-    assert wrong
-    for ends, why in ((program, "no end in 0.5 seconds"), (dies, "has died (3)")):
+    # Those that work are silent, too, on a machine with much else to do: few seeds leave
+    # room for much patience. Two of them fail, each in a process of its own.
+    for ends, why, seeds, patience in (
+        (program, "no end in 3 seconds", range(5), 3.0),
+        (dies, "has died (3)", range(12), None),
+    ):
+        wrong = explore(stuck, seeds=seeds, check=False).failed
+        assert wrong >= 2
         search = Search(ends, "portfolio")
-        tried = list(tries(search, range(12), 2, patience=0.5))
-        assert sorted(it.seed for it in tried) == [*range(12)]
+        tried = list(tries(search, seeds, 2, patience=patience))
+        assert sorted(it.seed for it in tried) == [*seeds]
         lost = [it for it in tried if it.lost]
         assert len(lost) == wrong
         assert why in lost[0].wrong
