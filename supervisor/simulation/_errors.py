@@ -44,7 +44,8 @@ class NotDeterministic(SimulationError):
     """Raised when two runs of one tape differ, so that no finding could be replayed.
 
     The program does something that no tape decides: it reads the wall clock, draws
-    chance, uses a thread, a process or a socket, or goes through a set of objects. The
+    chance, uses a thread, a process or a socket, or goes through a set of objects. Or a
+    run leaves something behind that the next one finds, as in a global variable. The
     text has the first difference, as both runs saw it, and the places of the program
     that were seen to do so.
     """
@@ -58,7 +59,10 @@ class NotDeterministic(SimulationError):
         lines = [self.difference]
         lines += [f"no tape decides {it}" for it in self.culprits]
         if not self.culprits:
-            lines.append("look for a set of objects, or for an address in a text")
+            lines.append(
+                "look for a set of objects, or for an address in a text; or the first "
+                "run has left something behind: in a module, a class or a cache"
+            )
         return "\n".join(lines)
 
 

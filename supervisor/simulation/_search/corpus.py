@@ -159,12 +159,11 @@ def failures_of(program: Program, run: Run, by: str = "") -> list[Failure]:
     wrong = wrong_in(run)
     if not wrong:
         return []
-    text = "\n".join(
-        [*(it.text for it in wrong), *([f"(again, by {shortest(by)})"] if by else [])]
-    )
+    text = "\n".join(it.text for it in wrong)
+    tape = f"the tape {shortest(by)}" if by else "a tape"
     place = wrong[0].place or place_of(program)
     line = replay_line(program, run.tape)
-    return [Failure(run.tape.seed, text, run.tape, line, place=place)]
+    return [Failure(run.tape.seed, text, run.tape, line, place=place, by=tape)]
 
 
 def try_corpus(

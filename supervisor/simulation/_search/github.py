@@ -9,7 +9,7 @@ from .report import Campaign, Failure, Row, SweepReport
 def github_lines(report: SweepReport | Campaign) -> list[str]:
     """Return a workflow command ``::error`` for each thing that a report has found."""
     if isinstance(report, Campaign):
-        return [_error(it, f"seed {it.seed}") for it in report.failures]
+        return [_error(it, it.heading) for it in report.failures]
     alike: dict[tuple[str, str], Row] = {}
     for row in report.rows:
         alike.setdefault((row.site, row.error), row)

@@ -133,6 +133,13 @@ class Failure:
     """Where that run parts from the nearest one that passes, and who ran instead."""
     place: str = ""
     """The line of the user's that the error came through, as ``/path/file.py:12``."""
+    by: str = ""
+    """The tape by which it was had again; "" if the schedule is that of the seed."""
+
+    @property
+    def heading(self) -> str:
+        """What the run was: ``seed 7``, or ``the tape .sim/program-1.json``."""
+        return self.by or f"seed {self.seed}"
 
 
 @attrs.frozen
@@ -183,7 +190,7 @@ class Campaign:
                 f"  {self.never_fired} more came to no point: others struck first"
             )
         for failure in self.failures:
-            lines.append(f"  seed {failure.seed}")
+            lines.append(f"  {failure.heading}")
             lines += [f"      {line}" for line in failure.error.splitlines()]
             lines += _again(failure)
         lines += [f"  {it}" for it in self.probes]

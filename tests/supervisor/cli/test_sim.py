@@ -178,7 +178,16 @@ def test_each_operation_that_can_go_wrong_is_in_the_help(
         (["explore", "{}:alone", "--faults", "cancle"], 2),
         (["campaign", "{}:program", "--time", "60s", "--runs", "40"], 1),
         (
-            ["campaign", "{}:alone", "--time", "60s", "--runs", "9", "--faults", "none"],
+            [
+                "campaign",
+                "{}:alone",
+                "--time",
+                "60s",
+                "--runs",
+                "9",
+                "--faults",
+                "none",
+            ],
             0,
         ),
         (["campaign", "{}:alone", "--time", "0.1s", "--faults", "none"], 0),
