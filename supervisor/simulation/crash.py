@@ -45,7 +45,8 @@ from ._search.swarm import some
 from ._steering import sites
 from ._steering.checks import require_count, require_most
 from ._steering.policies import Pick, Replay, policy_of
-from ._steering.run import LIMIT, Run, scattered, session
+from ._steering.run import LIMIT, Run
+from ._steering.session import scattered, session
 from ._steering.sim import Sim
 from ._steering.simulate import once
 from ._steering.tape import Fault, Tape

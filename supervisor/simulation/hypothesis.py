@@ -33,7 +33,8 @@ from ._search.swarm import (
 )
 from ._steering.checks import require_number
 from ._steering.policies import RoundRobin
-from ._steering.run import LIMIT, Run, session
+from ._steering.run import LIMIT, Run
+from ._steering.session import session
 from ._steering.simulate import Program, once, replayed
 from ._steering.tape import Deviation, Fault, Tape
 from ._steering.targets import is_named, read_names

@@ -16,7 +16,8 @@ from trio.lowlevel import Task
 from .._errors import Hang
 from .._steering import sites
 from .._steering.checks import require_count
-from .._steering.run import LIMIT, Driver, Run, session
+from .._steering.run import LIMIT, Driver, Run
+from .._steering.session import session
 from .._steering.simulate import Errors, Program, is_given, replayed
 from .._steering.tape import LONG, Deviation, Tape
 from .._steering.targets import file_of

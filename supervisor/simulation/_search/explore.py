@@ -21,8 +21,9 @@ from .._steering.policies import (
     exhaustive_of,
     policy_of,
 )
-from .._steering.run import LIMIT, Run, scattered, session
+from .._steering.run import LIMIT, Run
 from .._steering.seams import UNMET
+from .._steering.session import scattered, session
 from .._steering.simulate import PROBES, Errors, Program, once, replayed
 from .._steering.tape import Fault, Tape
 from .._steering.targets import is_named, read_names

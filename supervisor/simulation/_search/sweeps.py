@@ -14,8 +14,9 @@ from .._errors import NothingToStrike, ProgramFailed
 from .._steering.checks import require_callable, require_count, require_most
 from .._steering.points import is_interrupt, moment
 from .._steering.policies import policy_of
-from .._steering.run import LIMIT, Driver, Run, scattered, session
+from .._steering.run import LIMIT, Driver, Run
 from .._steering.seams import BY_HAND, UNMET
+from .._steering.session import scattered, session
 from .._steering.simulate import Errors, Program, name_of, once
 from .._steering.tape import ARRIVALS, CHECKPOINT, IN_WAIT, Arrival, Fault, Tape
 from .._steering.targets import any_named, is_named, read_names

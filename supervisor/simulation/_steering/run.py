@@ -9,25 +9,24 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
 from operator import index
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import attrs
 import trio
 from trio.lowlevel import Task
 
-from .._errors import Deadlock, Hang, SimulationError, Stuck
-from . import loop, patches, sites
+from .._errors import Deadlock, Hang, Stuck
+from . import loop, sites
 from .checks import require_number
 from .order import Order
 from .policies import Pick
+from .session import collect
 from .tape import Deviation, Fault, Tape
 
 if TYPE_CHECKING:
@@ -442,7 +441,7 @@ def steer(
         error = raised
     if driver.abandoned or isinstance(error, trio.TrioInternalError):
         driver.forget()
-    _collect()
+    collect()
     if driver.pressed:
         raise KeyboardInterrupt
     if driver.broken is not None:
@@ -469,81 +468,3 @@ class SaidByTest(BaseException):
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(kind, reason)
         self.kind, self.reason = kind, reason
-
-
-# ---- What is the same for all runs -------------------------------------------------------
-
-
-SWEPT = 16
-"""After so many runs of a session what they left is collected."""
-
-_runs = 0
-
-
-def _collect() -> None:
-    global _runs
-    _runs += 1
-    if _runs % SWEPT == 0:
-        watching = sys.getprofile()
-        if isinstance(watching, FunctionType):  # cProfile could not be set again.
-            sys.setprofile(None)  # What the collector calls is nobody's culprit.
-        gc.collect()
-        if isinstance(watching, FunctionType):
-            sys.setprofile(watching)
-
-
-@contextmanager
-def session() -> Generator[None]:
-    """Make this process ready for runs: the scheduler is taken, and the collector is
-    off and looks at nothing that was there before.
-
-    A second session inside of one has no effect. Raises SimulationError inside of a run
-    of trio, which can have no other one in it.
-    """
-    if trio.lowlevel.in_trio_run():
-        text = "the simulator has runs of its own: call it outside of trio.run"
-        raise SimulationError(f"{text}, in a function that is not async")
-    if loop.is_steering():
-        yield
-        return
-    if not __debug__:
-        text = (
-            "python -O leaves out each assert: what a program asserts is not looked at"
-        )
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
-    was_on, freeze = gc.isenabled(), gc.get_freeze_count() == 0
-    with loop.steering(), patches.installed(), warnings.catch_warnings():
-        # trio tells of generators that were dropped, which is looked at otherwise.
-        warnings.filterwarnings("ignore", "Async generator", ResourceWarning)
-        gc.disable()
-        if freeze:
-            gc.freeze()
-        try:
-            yield
-        finally:
-            if freeze:
-                gc.unfreeze()
-            if was_on:
-                gc.enable()
-
-
-_scattered = count()
-
-
-@contextmanager
-def scattered() -> Generator[None]:
-    """Let objects that are made in the block have other addresses, in another order.
-
-    What goes by addresses is the same in two runs more often than not, since both are
-    given the same ones.
-    """
-    # Of each size for which Python has places of its own, from 16 bytes to 512. Not
-    # always as many: where the next object goes to is the same place by luck.
-    many = range(100 + 13 * (next(_scattered) % 8))
-    sizes = range(15, 480, 16)
-    held: list[object] = [*map(bytes, [*sizes] * len(many))]
-    held += [object() for _ in many]
-    held += [10**12 + it for it in many]
-    for turn in range(len(held) // 2):
-        held[turn * 7_919 % len(held)] = None  # No two are neighbours.
-    yield

@@ -13,8 +13,9 @@ from . import patches, sites
 from .checks import require_whole
 from .points import Count, Strike
 from .policies import Pick, Policy, Replay, policy_of
-from .run import LIMIT, Driver, Run, session, steer
+from .run import LIMIT, Driver, Run, steer
 from .seams import Seams
+from .session import session
 from .sim import Sim
 from .tape import Fault, Tape
 from .targets import Targets, file_of, function_of

@@ -16,7 +16,8 @@ from trio.lowlevel import Task
 from .._steering import loop
 from .._steering.checks import require_whole
 from .._steering.policies import Policy, policy_of
-from .._steering.run import Driver, Entry, Run, session
+from .._steering.run import Driver, Entry, Run
+from .._steering.session import session
 from .._steering.simulate import Program, once, played
 from .._steering.tape import Tape
 from ._chrome import instant, named

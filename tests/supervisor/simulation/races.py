@@ -7,7 +7,8 @@ import attrs
 from supervisor.simulation import Tape, simulate
 from supervisor.simulation._search.report import wrong_in
 from supervisor.simulation._search.shrink import shrink
-from supervisor.simulation._steering.run import LIMIT, session
+from supervisor.simulation._steering.run import LIMIT
+from supervisor.simulation._steering.session import session
 from supervisor.simulation._steering.simulate import Program, replayed
 
 

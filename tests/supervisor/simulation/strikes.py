@@ -28,7 +28,7 @@ from supervisor.simulation import (
 )
 from supervisor.simulation._steering import loop
 from supervisor.simulation._steering.policies import policy_of
-from supervisor.simulation._steering.run import session
+from supervisor.simulation._steering.session import session
 from supervisor.simulation._steering.simulate import once
 from supervisor.simulation._steering.tape import ARRIVALS, CHECKPOINT, IN_WAIT
 

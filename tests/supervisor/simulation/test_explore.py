@@ -39,7 +39,8 @@ from supervisor.simulation._search import explore as explore_module
 from supervisor.simulation._search.again import parting, replay_line
 from supervisor.simulation._search.explore import Search, Tally, Tried, tries
 from supervisor.simulation._search.swarm import drawn, is_meant, kind_of, read_kinds
-from supervisor.simulation._steering.run import LIMIT, session
+from supervisor.simulation._steering.run import LIMIT
+from supervisor.simulation._steering.session import session
 from supervisor.simulation._steering.tape import Fault, Tape
 from supervisor.simulation.campaign import campaign
 

@@ -28,7 +28,7 @@ from supervisor.simulation import (
     simulate,
 )
 from supervisor.simulation._steering.policies import policy_of
-from supervisor.simulation._steering.run import session
+from supervisor.simulation._steering.session import session
 from supervisor.simulation._steering.simulate import once
 
 Step = Callable[[Any], Awaitable[None]]

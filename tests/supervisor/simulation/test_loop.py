@@ -26,7 +26,7 @@ from supervisor.simulation import (
     simulate,
 )
 from supervisor.simulation._steering import loop
-from supervisor.simulation._steering.run import session
+from supervisor.simulation._steering.session import session
 
 
 def test_the_trio_that_is_installed_can_be_steered() -> None:

@@ -41,7 +41,8 @@ from supervisor.simulation._search.losses import CRASHES
 from supervisor.simulation._search.report import wrong_in
 from supervisor.simulation._search.shrink import shrink
 from supervisor.simulation._steering.policies import policy_of
-from supervisor.simulation._steering.run import LIMIT, session
+from supervisor.simulation._steering.run import LIMIT
+from supervisor.simulation._steering.session import session
 from supervisor.simulation._steering.simulate import once
 from supervisor.simulation._steering.tape import ARRIVALS
 from supervisor.simulation._steering.targets import is_named

@@ -35,7 +35,8 @@ from supervisor.simulation import (
 )
 from supervisor.simulation._search.again import replay_line
 from supervisor.simulation._search.shrink import shrink, size
-from supervisor.simulation._steering.run import Driver, session
+from supervisor.simulation._steering.run import Driver
+from supervisor.simulation._steering.session import session
 from supervisor.simulation._steering.simulate import replayed
 from supervisor.simulation._steering.tape import ARRIVALS
 
