@@ -11,7 +11,7 @@ import trio
 from ..env import Terminal
 
 if TYPE_CHECKING:
-    from ._processes import FakeProcess
+    from ._process import FakeProcess
 
 
 class Program:
