@@ -78,6 +78,8 @@ def shrink(tape: Tape, attempt: Attempt, budget: int = BUDGET) -> tuple[Tape, in
             for point in range(1, min(fault.point, 10)):
                 faults = [*tape.faults]
                 faults[at] = attrs.evolve(fault, point=point)
+                if faults[at] in tape.faults:
+                    continue  # A tape strikes a point once.
                 if better(attrs.evolve(tape, faults=tuple(faults))):
                     break
     return tape, tried

@@ -532,7 +532,7 @@ def test_what_cannot_be_meant_is_an_error_of_that_test(
     [
         (
             "seeds='x'",
-            "SimulationError: the mark `sim` cannot be meant so: a seed must",
+            "SimulationError: the mark `sim` cannot be meant so: seeds must be a whole",
         ),
         (
             "seeds=0",
