@@ -1,5 +1,8 @@
 """What a program sees of the simulation that it runs in."""
 
+# What only we may ask of a `Sim` is a function beside it.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
@@ -106,11 +109,6 @@ class Sim:
         require_seconds("seconds", seconds)
         self._driver.suspend(seconds)
 
-    def on_suspend(self, fn: Callable[[float], object]) -> None:
-        """Call ``fn`` with the seconds whenever the machine has slept."""
-        require_callable("fn", fn)
-        self._driver.on_suspend.append(fn)
-
     def log(self, *fields: object) -> None:
         """Write a line into the log of the run, and so into its digest.
 
@@ -120,16 +118,6 @@ class Sim:
         """
         task = self._driver.name(current_task())
         self._driver.note("log", task, *(repr(field) for field in fields))
-
-    @property
-    def step(self) -> int:
-        """How many steps the tasks of this run have taken."""
-        return self._driver.steps
-
-    def note(self, *entry: object) -> None:
-        """Write a line into the log of the run as it is: a time, a kind, and fields
-        whose `repr` shows no address."""
-        self._driver.log.append(entry)
 
     def find(self, kind: str, text: str) -> None:
         """Say that something is wrong, as an invariant does.
@@ -197,6 +185,12 @@ class Sim:
         """
         self._seams.set(operation, way, call)
 
-    def open_streams(self) -> list[Stream]:
-        """Return the streams of the network that somebody has got and nobody closed."""
-        return [] if self._network is None else list(self._network.open)
+
+def driver_of(sim: Sim) -> Driver:
+    """Return what steers the run of a program, for what of ours listens to it."""
+    return sim._driver
+
+
+def open_streams(sim: Sim) -> list[Stream]:
+    """Return the streams of the network that somebody has got and nobody closed."""
+    return [] if sim._network is None else list(sim._network.open)

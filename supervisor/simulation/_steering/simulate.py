@@ -16,7 +16,7 @@ from .policies import Pick, Policy, Replay, policy_of
 from .run import LIMIT, Driver, Run, steer
 from .seams import Seams
 from .session import session
-from .sim import Sim
+from .sim import Sim, open_streams
 from .tape import Fault, Tape
 from .targets import Targets, file_of, function_of
 from .watch import Watch
@@ -196,7 +196,7 @@ def once(
         finally:
             # Also where a fault has ended it by an error: all is unwound by now.
             if ended or (faults and driver.stuck is None):
-                watch.finish(sim.open_streams())
+                watch.finish(open_streams(sim))
         return value
 
     with patches.listening(watch), heard as met:

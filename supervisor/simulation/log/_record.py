@@ -25,7 +25,7 @@ from functools import cache, partial, wraps
 from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -51,6 +51,7 @@ from ...tree import (
 )
 from ...tree._events import EventStream, Subscription
 from ...tree._supervisor import _Supervisor
+from .._steering.sim import Sim, driver_of
 from . import _kinds as kinds  # pyright: ignore[reportPrivateUsage]
 from ._format import Entry, to_line
 from ._world import seen_through
@@ -59,23 +60,6 @@ if TYPE_CHECKING:
     from ...tree._children import Child, Children
 
 T = TypeVar("T")
-
-
-class Simulated(Protocol):
-    """What a log needs of a `supervisor.simulation.Sim`."""
-
-    @property
-    def step(self) -> int:
-        """How many steps tasks have taken."""
-        ...
-
-    def note(self, *entry: object) -> None:
-        """Write into the log of the run."""
-        ...
-
-    def on_suspend(self, fn: Callable[[float], object]) -> None:
-        """Call ``fn`` whenever the machine has slept."""
-        ...
 
 
 class Log:
@@ -87,7 +71,7 @@ class Log:
     def __init__(
         self,
         hear: Callable[[Entry], object],
-        sim: Simulated | None = None,
+        sim: Sim | None = None,
     ) -> None:
         self.failure: Exception | None = None
         """What has kept it from writing. From then on nothing was written."""
@@ -101,7 +85,8 @@ class Log:
 
     def __enter__(self) -> Self:
         if self._sim is not None:
-            self._sim.on_suspend(partial(self.add, kinds.Suspended))
+            slept = partial(self.add, kinds.Suspended)
+            driver_of(self._sim).on_suspend.append(slept)
         self.add(
             kinds.LogStarted,
             self._sim is not None,
@@ -211,16 +196,16 @@ class Log:
             return
         self._seq = seq
         self._count += 1
-        sim = self._sim
         # The boundary: what is recorded may be the end of a task.
         try:
             step: int | None = None
             make: Callable[..., Event] = kind
-            if sim is not None:
-                step = sim.step
+            if self._sim is not None:
+                driver = driver_of(self._sim)
+                step = driver.steps
                 # Stacks show tasks in the order of a set.
                 shown = fields[:-1] if kind in (Straggler, SlowStart) else fields
-                sim.note(time, kind.__name__, *shown)
+                driver.log.append((time, kind.__name__, *shown))
             self._hear(Entry(self._count, step, make(seq, time, *fields)))
         except Exception as error:
             self.failure = error
@@ -561,6 +546,6 @@ class Recorder(Log):
 class Kept(Log):
     """A `Log` that is kept in memory."""
 
-    def __init__(self, sim: Simulated | None = None) -> None:
+    def __init__(self, sim: Sim | None = None) -> None:
         self.entries: list[Entry] = []
         super().__init__(self.entries.append, sim)

@@ -271,7 +271,6 @@ INSIDE: dict[str, tuple[Callable[[Sim], object], str]] = {
     "at never": (lambda sim: sim.at(inf, print), "must come to an end, not inf"),
     "at nothing": (lambda sim: sim.at(1, NONE), "fn must be a function, not None"),
     "suspend": (lambda sim: sim.suspend(-4), "seconds must be at least 0, not -4"),
-    "on suspend": (lambda sim: sim.on_suspend(NONE), "fn must be a function, not None"),
     "within": (
         lambda sim: sim.within(-1).__enter__(),
         "seconds must be at least 0, not -1",

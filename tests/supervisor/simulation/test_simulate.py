@@ -417,6 +417,12 @@ def test_a_profiler_does_not_disturb_a_session() -> None:
     assert report.runs == 19
 
 
+def test_a_program_is_given_what_it_may_call_and_no_more() -> None:
+    public = {it for it in dir(Sim) if not it.startswith("_")}
+    told = "random target within at suspend log find ignore network env fault"
+    assert public == {*told.split()}
+
+
 def test_a_search_inside_of_a_run_of_trio_is_refused() -> None:
     async def program(sim: Sim) -> None:
         await trio.sleep(1)
