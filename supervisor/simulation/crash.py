@@ -34,7 +34,7 @@ import trio
 
 from actors.testing import DiskImage, DiskStep, FakeDisk, FakeEnv, FakeFiles
 
-from ._errors import NothingToStrike, ProgramFailed, TapeDoesNotFit
+from ._errors import NotAProgram, NothingToStrike, ProgramFailed, TapeDoesNotFit
 from ._public import publish as _publish
 from ._search.again import called, place_of
 from ._search.explore import VERIFY, require_equal, require_failing
@@ -48,7 +48,7 @@ from ._steering.policies import Pick, Replay, policy_of
 from ._steering.run import LIMIT, Run
 from ._steering.session import scattered, session
 from ._steering.sim import Sim
-from ._steering.simulate import once
+from ._steering.simulate import begun, once
 from ._steering.tape import Fault, Tape
 
 __all__ = ["Disk", "crash", "crash_everywhere"]
@@ -167,8 +167,9 @@ def crash_everywhere(
 
     Of crashes that leave the same files, with as much told, the first is tried. In the
     report a row has the line that was about to change the disk, and what was left.
-    Raises ProgramFailed if the program fails by itself, and NothingToStrike if it changes
-    nothing. Some runs of ``recover`` are done twice, and each tape is replayed before it
+    Raises NotAProgram, ProgramFailed if the program fails by itself, or ``recover`` does
+    on all that is there when the program has ended, and NothingToStrike if nothing is
+    changed. Some runs of ``recover`` are done twice, and each tape is replayed before it
     is told: raises NotDeterministic where both differ.
     """
     if not crashes or not {*crashes} <= {*CRASHES}:
@@ -232,12 +233,15 @@ def _once(
             moments.append(_Moment(image, step, site, place, told, names, now))
 
         disk.files.disk.on_step = keep if record else None
-        value = await program(sim, disk)
+        value = await begun(program, Sim=sim, Disk=disk)
         disk.files.disk.on_step = None
         keep(None)
         return value
 
-    return once(main, pick, seed=seed, limit=limit)[0], moments
+    run, _ = once(main, pick, seed=seed, limit=limit)
+    if isinstance(run.error, NotAProgram):
+        raise run.error
+    return run, moments
 
 
 def _recovered(
@@ -302,15 +306,16 @@ class _Sweep:
 
     def done(self, schedules: int, again: int, max_points: int | None) -> SweepReport:
         """Do the sweep, inside of a session."""
+        whole = [self._whole(seed) for seed in range(schedules)]
         todo = [
             (tape, point)
-            for seed in range(schedules)
-            for tape, moments in [self._whole(seed)]
+            for tape, moments in whole
             for point in filter(self._is_new, self._points(moments))
         ]
         if all(fault.target == "end" for _, (_, fault) in todo):
             what = "the program never changes its disk: let it write to `disk.files`"
             raise NothingToStrike(what=what)
+        self._require_recovery(whole[0][1][-1])
         chosen = some(todo, max_points)
         clean: list[tuple[Tape, _Point]] = []
         for before, (moment, fault) in chosen:
@@ -348,6 +353,14 @@ class _Sweep:
             other, _ = do()
         require_equal(run, other, do)
         return run.tape, moments
+
+    def _require_recovery(self, end: _Moment) -> None:
+        """Raise ProgramFailed unless what recovers does on all that there is."""
+        self.runs += 1
+        run, _ = _recovered(self.recover, end.after("kill"), self.limit, record=False)
+        if wrong := wrong_in(run):
+            text = f"the recovery fails without any crash: {wrong[0].text}"
+            raise ProgramFailed(text) from run.error
 
     def _points(self, moments: Sequence[_Moment]) -> list[_Point]:
         """Return the crashes at these moments."""

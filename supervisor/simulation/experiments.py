@@ -22,23 +22,26 @@ from collections.abc import (
     AsyncGenerator,
     Awaitable,
     Callable,
+    Container,
     Iterable,
     Mapping,
 )
 from contextlib import asynccontextmanager
 from functools import partial, wraps
+from inspect import signature
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import trio
 from trio.lowlevel import Task
 
+from ._errors import NotAProgram
 from ._public import publish
 from ._search.explore import read_seeds
 from ._steering import loop
 from ._steering.policies import POLICY
 from ._steering.sim import Sim
-from ._steering.simulate import simulate
+from ._steering.simulate import called, simulate
 from .trace import manifest
 
 Delivery = Literal["level", "edge"]
@@ -69,7 +72,8 @@ def experiment(
     ``program`` gets a `Sim` and one value of each parameter by its name, and returns
     what it has measured. A row has the parameters, the seed, that, how the run ended
     (``error``, or nothing), its ``steps`` and virtual ``seconds``, its digest, and the
-    manifest with the ``policy`` that has made the schedule of the seed.
+    manifest with the ``policy`` that has made the schedule of the seed. No two of these
+    have one name: raises ValueError, and TypeError for what is not measured by names.
     """
     for name, values in parameters.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
@@ -82,17 +86,20 @@ def experiment(
         )
     rows: list[dict[str, Any]] = []
     about = manifest(policy=POLICY)
-    if taken := {"policy", "seed"} & {*parameters}:
-        raise ValueError(f"{', '.join(taken)} of a row says how it was run: rename it")
+    own = {"seed", "error", "steps", "seconds", "digest", *about}
+    _require_free("there is a parameter", parameters, own)
+    _require_taken(program, parameters)
     for values in every:
         chosen = dict(zip(parameters, values, strict=True))
         for seed in numbers:
             run = simulate(_with(program, chosen), seed=seed, limit=limit)
+            told = _told(program, run.value)
+            _require_free(f"{called(program)} returns", told, own | {*chosen})
             rows.append(
                 {
                     **chosen,
                     "seed": seed,
-                    **(run.value or {}),
+                    **told,
                     "error": "" if run.error is None else type(run.error).__name__,
                     "steps": run.steps,
                     "seconds": run.seconds,
@@ -106,6 +113,34 @@ def experiment(
 def _with(program: Any, chosen: Mapping[str, Any]) -> Callable[[Sim], Awaitable[Any]]:
     # Not a partial of a lambda: the simulator looks at the file of the program.
     return wraps(program)(partial(program, **chosen))
+
+
+def _require_free(what: str, names: Iterable[str], taken: Container[str]) -> None:
+    for name in names:
+        if name in taken:
+            text = "which each row has already: give it another name"
+            raise ValueError(f"{what} {name!r}, {text}")
+
+
+def _require_taken(program: Any, parameters: Iterable[str]) -> None:
+    """Raise NotAProgram for a program that does not take what it is to get."""
+    try:
+        signature(program).bind(None, **dict.fromkeys(parameters))
+    except TypeError as error:
+        given = ", ".join(["a `Sim`", *parameters])
+        raise NotAProgram(f"{called(program)} is given {given}: {error}") from error
+    except ValueError:  # It does not say what it takes.
+        pass
+
+
+def _told(program: Any, value: object) -> Mapping[str, Any]:
+    """Return what a program has measured. Raises TypeError for what has no names."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        text = "must return what it has measured by names, as {'latency': 2.5}"
+        raise TypeError(f"{called(program)} {text}, not {value!r:.80}")
+    return cast("Mapping[str, Any]", value)
 
 
 # ---- Groups -------------------------------------------------------------------------------

@@ -229,36 +229,45 @@ def once(
 
 def _begun(driver: Driver, program: Program, sim: Sim) -> Awaitable[Any]:
     """Return what is to be awaited; if there is nothing, the simulation ends by it."""
-    what = ""
     try:
-        begun = program(sim)
-    except TypeError as error:
-        if what := _misfit(program):
-            driver.broken = NotAProgram(what)
-            raise driver.broken from error
+        return begun(program, Sim=sim)
+    except NotAProgram as error:
+        driver.broken = error
         raise
-    if not isawaitable(begun):
-        what = f"{_called(program)} is no async function: it returned {begun!r:.80}"
-        driver.broken = NotAProgram(f"{what}, and nothing to await")
-        raise driver.broken
-    return begun
 
 
-def _misfit(program: Program) -> str:
-    """Return why a program cannot be called with one argument; "" if it can."""
+def begun(program: Callable[..., Awaitable[Any]], **given: object) -> Awaitable[Any]:
+    """Call a program with what it is given, each by the name of its class, and return
+    what is to be awaited. Raises NotAProgram if there is nothing."""
+    try:
+        awaited: object = program(*given.values())
+    except TypeError as error:
+        if what := _misfit(program, [*given]):
+            raise NotAProgram(what) from error
+        raise
+    if not isawaitable(awaited):
+        what = f"{called(program)} is no async function: it returned {awaited!r:.80}"
+        raise NotAProgram(f"{what}, and nothing to await")
+    return awaited
+
+
+def _misfit(program: Callable[..., object], given: Sequence[str]) -> str:
+    """Return why a program cannot be called with what it is given; "" if it can."""
     if not callable(program):
         return f"a program is an async function, not {program!r}"
     try:
-        signature(program).bind(None)
+        signature(program).bind(*given)
     except TypeError as error:
-        text = f"{_called(program)} must take one argument, the `Sim`"
+        many = "one argument" if len(given) == 1 else f"{len(given)} arguments"
+        text = f"{called(program)} must take {many}, the `{'` and the `'.join(given)}`"
         return f"{text}, and no other that has no default: {error}"
     except ValueError:  # It does not say what it takes.
         pass
     return ""
 
 
-def _called(program: Program) -> str:
+def called(program: Callable[..., object]) -> str:
+    """Return what a program is called in a text."""
     return f"the program {getattr(program, '__qualname__', repr(program))}"
 
 

@@ -14,6 +14,7 @@ import trio
 
 from actors.env import Files
 from supervisor.simulation import (
+    NotAProgram,
     NotDeterministic,
     NothingToStrike,
     ProgramFailed,
@@ -210,7 +211,8 @@ def listed(disk: Disk, path: Path) -> list[int]:
 async def finishes(disk: Disk, *, loses: bool = False, doubles: bool = False) -> None:
     """Do what was not done."""
     taken, done = listed(disk, JOBS), listed(disk, DONE)
-    left = [number for number in taken if doubles or number not in done]
+    left = [number for number in taken if number not in done]
+    left = taken if doubles and left else left
     for number in left[:-1] if loses else left:
         disk.files.append_lines(DONE, b"%d.\n" % number)
         disk.tell(("done", number))
@@ -357,6 +359,50 @@ def test_what_proves_nothing_is_refused() -> None:
         crash(logs(), logged(), "15:2")
     with pytest.raises(ValueError, match="at least 1"):
         crash_everywhere(logs(), logged(), schedules=0)
+
+
+def plain(sim: Sim, disk: Disk) -> None: ...
+
+
+async def of_one(sim: Sim) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        (plain, "program plain is no async function: it returned None"),
+        (of_one, "of_one must take 2 arguments, the `Sim` and the `Disk`, .*too many"),
+        (None, "a program is an async function, not None"),
+    ],
+)
+def test_what_is_no_program_is_refused_and_no_finding(what: Any, text: str) -> None:
+    with pytest.raises(NotAProgram, match=text):
+        crash_everywhere(what, logged())
+    with pytest.raises(NotAProgram, match=text):
+        crash_everywhere(logs(), what)
+    with pytest.raises(NotAProgram, match=text):
+        crash(logs(), what, crash_everywhere(logs(), losing, check=False).rows[0].tape)
+
+
+async def losing(sim: Sim, disk: Disk) -> None:
+    assert disk.files.read_at(LOG, 0, 9999).count(b"\n") == 3, "it needs all"
+
+
+def test_a_program_that_was_called_already_is_refused() -> None:
+    async def program(sim: Sim, disk: Disk) -> None: ...
+
+    called: Any = program(*[None] * 2)  # type: ignore[arg-type]
+    with pytest.raises(NotAProgram, match="not <coroutine object"):
+        crash_everywhere(called, logged())
+    called.close()
+
+
+def test_a_recovery_that_fails_without_a_crash_is_refused_and_no_finding() -> None:
+    async def fails(sim: Sim, disk: Disk) -> None:
+        raise KeyError("always")
+
+    with pytest.raises(ProgramFailed, match=r"recovery fails without any.*'always'"):
+        crash_everywhere(logs(), fails)
 
 
 def test_nothing_is_unwound_by_a_crash() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from supervisor.simulation import Sim, simulate
+from supervisor.simulation import NotAProgram, Sim, simulate
 from supervisor.simulation.experiments import experiment, open_group
 from supervisor.simulation.studies import cancels, restarts, study
 
@@ -206,10 +206,42 @@ def test_a_row_is_a_run_with_its_parameters_and_the_manifest() -> None:
     ]
     assert all(it["trio"] == trio.__version__ and not it["error"] for it in rows)
     assert {it["policy"] for it in rows} == {"portfolio"}
-    with pytest.raises(ValueError, match="policy of a row says how it was run"):
-        experiment(program, policy=["a", "b"])
     again = experiment(program, seeds=2, size=[1, 3])
     assert [it["digest"] for it in again] == [it["digest"] for it in rows]
+
+
+@pytest.mark.parametrize(
+    "name", "seed error steps seconds digest python command written policy".split()
+)
+def test_nothing_in_a_row_has_the_name_of_another_thing(name: str) -> None:
+    async def program(sim: Sim, **parameters: int) -> dict[str, Any]:
+        return {"a" if "a" in parameters else name: 7}
+
+    every: list[dict[str, Any]] = [{name: [1]}, {"a": [1]}, {"b": [1]}]
+    for parameters in every:
+        taken = "a" if "a" in parameters else name
+        with pytest.raises(ValueError, match=f"'{taken}', which each row has already"):
+            experiment(program, **parameters)
+
+
+def test_what_a_program_returns_is_measured_by_names() -> None:
+    async def program(sim: Sim) -> Any:
+        return 5
+
+    text = r"program must return what it has measured by names, as .*, not 5"
+    with pytest.raises(TypeError, match=text):
+        experiment(program)
+
+
+def test_a_program_takes_the_parameters_that_it_is_given() -> None:
+    async def program(sim: Sim, a: int) -> None: ...
+
+    text = "program is given a `Sim`, b: missing a required argument: 'a'"
+    with pytest.raises(NotAProgram, match=text):
+        experiment(program, b=[1])
+    no_program: Any = 5
+    with pytest.raises(NotAProgram, match=r"5 is given a `Sim`, b: .* not a callable"):
+        experiment(no_program, b=[1])
 
 
 def test_each_combination_has_all_seeds() -> None:
