@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable
 from inspect import currentframe
+from traceback import walk_stack, walk_tb
 from types import FrameType
 from typing import cast
 
@@ -74,21 +75,13 @@ def place(task: Task) -> str:
 
 def place_raised(error: BaseException) -> str:
     """Return the `own_line` that an error has come through."""
-    lines: list[tuple[str, int]] = []
-    at = error.__traceback__
-    while at is not None:
-        lines.append((at.tb_frame.f_code.co_filename, at.tb_lineno))
-        at = at.tb_next
-    return own_line(lines)
+    frames = walk_tb(error.__traceback__)
+    return own_line((frame.f_code.co_filename, line) for frame, line in frames)
 
 
 def place_here() -> str:
     """Return the `own_line` that runs now."""
-    lines: list[tuple[str, int]] = []
-    frame = currentframe()
-    while frame is not None:
-        lines.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
+    lines = [(it.f_code.co_filename, at) for it, at in walk_stack(currentframe())]
     return own_line(reversed(lines))
 
 
@@ -146,23 +139,21 @@ def caller_of(frame: FrameType | None) -> str:
 
 def raised_at(error: BaseException) -> str:
     """Return the innermost place that an error has come through."""
-    found, at = "", error.__traceback__
-    while at is not None:
-        if shown(at.tb_frame.f_code.co_filename) is not None:
-            found = _site(at.tb_frame, at.tb_lineno)
-        at = at.tb_next
+    found = ""
+    for frame, line in walk_tb(error.__traceback__):
+        if shown(frame.f_code.co_filename) is not None:
+            found = _site(frame, line)
     return found
 
 
 def failed_at(error: BaseException) -> str:
     """Return the innermost place that an error has come through and that is not a
     library's; that of a library if there is no other."""
-    found, at = "", error.__traceback__
-    while at is not None:
-        file = at.tb_frame.f_code.co_filename
+    found = ""
+    for frame, line in walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
         if shown(file) is not None and not is_installed(file):
-            found = _site(at.tb_frame, at.tb_lineno)
-        at = at.tb_next
+            found = _site(frame, line)
     return found or raised_at(error)
 
 
