@@ -173,6 +173,7 @@ EXEMPT = {
     "supervisor/simulation/_steering/loop.py": "takes the place of trio's own scheduler",
     "supervisor/simulation/_steering/policies.py": "chance that a seed decides",
     "supervisor/simulation/_steering/sim.py": "likewise",
+    "supervisor/simulation/_steering/sites.py": "in which folder a project begins",
     "supervisor/simulation/_steering/probes.py": "likewise",
     "supervisor/simulation/_search/sweeps.py": "likewise",
     "supervisor/simulation/crash.py": "likewise",

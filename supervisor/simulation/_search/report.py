@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from .reached import Reach
 
 
+NAMED = 5
+"""So many of those who were struck are named."""
+
+
 def counted(count: int, what: str) -> str:
     """Return a number of things in words."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
@@ -76,6 +80,8 @@ class SweepReport:
     """What was asked for and did not come about."""
     notes: Mapping[str, int] = attrs.field(default={})
     """What is worth a line and not wrong, and in how many runs it was so."""
+    struck: Sequence[str] = ()
+    """Whom it has struck: the names of targets, or of operations on the world."""
 
     def annotations(self) -> list[str]:
         """Return a line ``::error`` for each site, for GitHub to show at the user's line."""
@@ -93,6 +99,10 @@ class SweepReport:
         how = f"{', '.join(self.arrivals)}; {counted(self.schedules, 'schedule')}"
         head = f"{self.kind}: {counted(self.points, 'point')} ({how})"
         lines = [f"{head}, {counted(self.runs, 'run')}: {verdict}"]
+        if self.struck:
+            more = len(self.struck) - NAMED
+            others = f" and {counted(more, 'other')}" if more > 0 else ""
+            lines.append(f"  struck: {', '.join(self.struck[:NAMED])}{others}")
         if self.skipped:
             lines.append(f"  {self.skipped} points were left out: max_points")
         if self.again:

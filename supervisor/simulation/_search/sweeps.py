@@ -318,6 +318,7 @@ class _Sweep:
             ),
             again=again,
             pairs=both,
+            struck=[*dict.fromkeys(fault.target for _, fault in chosen)],
             unmet=self._unmet(len(both), again),
         )
         if check and (rows or report.never_fired):

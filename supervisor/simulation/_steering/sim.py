@@ -58,8 +58,11 @@ class Sim:
         The first call in a run has its name, the later ones are ``name#2`` and so on;
         each is struck in turn, in runs of its own. A target that is struck ends as if
         its caller had cancelled it, and returns None. Without a target, every task is
-        one that a nursery starts with a function of the program's own files. What calls
-        a handler of ``serve_tcp`` is trio's: give it ``sim.target(handler)``.
+        one that a nursery starts with a function of the program's own files. These are
+        its file and those of the same project: below the next folder that has a
+        ``pyproject.toml``, ``setup.py``, ``setup.cfg``, ``pytest.ini``, ``tox.ini``,
+        ``.git`` or ``.hg``, else below its own; none that is installed. What calls a
+        handler of ``serve_tcp`` is trio's: give it ``sim.target(handler)``.
         """
         require_callable("target", fn, "an async function")
         return self._targets.choose(fn)

@@ -29,10 +29,15 @@ _TRIO = tuple(
 _HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep  # of the simulator
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 _WORLD = os.path.join(_ROOT, "actors", "testing") + os.sep  # of its processes and files
+_OURS = tuple(os.path.join(_ROOT, it) + os.sep for it in ("actors", "supervisor"))
 _STANDARD = os.path.dirname(contextlib.__file__) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
+_PROJECT = "pyproject.toml setup.py setup.cfg pytest.ini tox.ini .git .hg".split()
+"""What stands in the folder of a project."""
+
 _known: dict[str, str | None] = {}  # {file: how it is shown, or None}
+_projects: dict[str, str] = {}  # {folder: that of its project}
 
 
 def shown(file: str) -> str | None:
@@ -163,21 +168,31 @@ def _site(frame: FrameType, line: int) -> str:
 
 
 def own_files(file: str) -> tuple[str, str]:
-    """Return a file, and the folder below which files count as the same program's."""
+    """Return a file, and the folder below which files count as the same program's: that
+    of its project, for tests stand beside what they test; without one, its own."""
     folder = os.path.dirname(file)
-    return file, folder + os.sep if folder else file  # What was typed has no folder.
+    if folder not in _projects:
+        _projects[folder] = _project(folder)
+    return file, _projects[folder] + os.sep if folder else file  # typed: no folder
+
+
+def _project(folder: str) -> str:
+    at = folder
+    while at != os.path.dirname(at):
+        if any(os.path.exists(os.path.join(at, it)) for it in _PROJECT):
+            return at
+        at = os.path.dirname(at)
+    return folder
 
 
 def is_own(file: str, own: tuple[str, str]) -> bool:
-    """Tell whether a file is the program's own: its file, or one of its folder and
-    below that is not installed."""
+    """Tell whether a file is the program's own: its file, or one of its project that is
+    neither installed nor of this package."""
     if file == own[0]:
         return True
     if not file.startswith(own[1]):
         return False
-    return not file.startswith((*_TRIO, _HERE, _WORLD, _STANDARD)) and not any(
-        folder in file for folder in _INSTALLED
-    )
+    return not file.startswith((*_TRIO, *_OURS, _STANDARD)) and not is_installed(file)
 
 
 def tree(tasks: Iterable[tuple[Task, str]]) -> str:
