@@ -155,7 +155,8 @@ def crash_everywhere(
       crashes: what happens. ``kill``: the program dies between two changes. ``torn``: it
         dies in a write, of which there is a part. ``power``: the machine dies, and what
         was not synced is there or not, each file and the names for themselves. A program
-        that does not promise to survive that is swept without it.
+        that does not promise to survive that is swept without it. `crash` has the
+        names of all ways.
       schedules: under how many schedules of the program; the first is round robin.
         ``recover`` runs under round robin.
       again: how many crashes of ``recover`` are tried, drawn from all of them. It is run
@@ -194,6 +195,19 @@ def crash(
 ) -> Run:
     """Let a program crash as a tape says, and return the run of ``recover`` on what is
     left then.
+
+    A tape says ``crash write kill 3``: at the third change of the disk, a write. What is
+    left then has one of these names:
+
+    ``kill``         all that was written
+    ``torn-1``       of the write under way one byte; ``torn-half``, ``torn-last``: half,
+                     all but the last byte
+    ``power``        what was synced
+    ``power-names``  that, and all names: a file that was renamed before it was synced is
+                     there without its contents
+    ``power-data``   that, and all contents: a name that was not synced is not there
+    ``lost:FILE``    all but what was not synced of that file
+    ``kept:FILE``    what was synced, and all of that file
 
     Raises TapeDoesNotFit if the program does not change its disk so, and ValueError for
     a tape without a crash.

@@ -166,6 +166,7 @@ _FUNCTIONS: dict[object, str] = {
         (
             tempfile.mkdtemp.__code__,
             tempfile.mkstemp.__code__,
+            tempfile.mktemp.__code__,  # pyright: ignore[reportDeprecated]
             tempfile.NamedTemporaryFile.__code__,
         ),
         "chance (tempfile)",

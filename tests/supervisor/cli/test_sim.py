@@ -10,12 +10,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from signal import SIGINT, SIGPIPE, SIGTERM
 from typing import Any
 
 import pytest
 
 from actors.testing import FakeEnv
 from supervisor.cli._command import command
+from supervisor.cli._sim_codes import CLEAN, NOT_DETERMINISTIC, SPENT, USAGE, WRONG
 from supervisor.simulation.network import Network
 
 LEAK = """
@@ -650,3 +652,13 @@ def test_a_campaign_that_is_interrupted_tells_what_it_has_found(
     assert command(["sim", "campaign", *arguments]) == 130
     shown = capsys.readouterr().out
     assert shown.startswith("campaign: 1 run, 1 different: nothing is wrong")
+
+
+def test_each_exit_code_is_on_the_page() -> None:
+    (line,) = re.findall(
+        r"- \*\*Exit codes.*",
+        (Path(__file__).parents[3] / "docs" / "ci.md").read_text(encoding="utf-8"),
+    )
+    by_signals = {128 + it for it in (SIGINT, SIGPIPE, SIGTERM)}
+    codes = {CLEAN, WRONG, USAGE, NOT_DETERMINISTIC, SPENT} | by_signals
+    assert {int(it) for it in re.findall(r"\b\d+\b", line)} == codes | {128}

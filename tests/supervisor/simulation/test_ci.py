@@ -74,7 +74,7 @@ def test_each_line_of_the_recipe_works(broken: bool, tmp_path: Path) -> None:
         file.chmod(0o755)
     summary = tmp_path / "summary.md"
     asked = commands()
-    del asked["install"]
+    assert "trio-supervisor[cli]" in asked.pop("install")
     assert len(asked) == 5
     codes: dict[str, int] = {}
     for name, command in asked.items():
@@ -106,3 +106,9 @@ def test_each_line_of_the_recipe_works(broken: bool, tmp_path: Path) -> None:
     assert kept == (
         {tmp_path / ".sim", tmp_path / "tests" / ".sim"} if broken else set()
     )
+
+
+def test_a_run_that_never_ends_is_told_by_each_test_of_the_recipe() -> None:
+    pytests = [it for it in commands().values() if it.startswith("pytest ")]
+    assert len(pytests) == 2
+    assert all(re.search(r"--sim-jobs [2-9]", it) for it in pytests)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from supervisor.simulation import (
     save,
     simulate,
 )
+from supervisor.simulation._search import losses
 from supervisor.simulation.crash import Disk, crash, crash_everywhere
 
 Program = Callable[[Sim, Disk], Awaitable[Any]]
@@ -526,3 +528,9 @@ def test_a_recovery_that_fails_only_once_is_no_finding() -> None:
 
     with pytest.raises(NotDeterministic, match="the tape is"):
         crash_everywhere(writes_three, fails_once)
+
+
+def test_the_help_of_crash_has_each_name_that_a_tape_may_have() -> None:
+    names = re.findall(r"``([a-z1-]+(?::FILE)?)``", str(losses.__doc__))
+    assert {"power-names", "lost:FILE", "torn-1"} < {*names}
+    assert all(f"``{it}``" in str(crash.__doc__) for it in names)

@@ -302,6 +302,7 @@ CULPRITS: dict[str, Any] = {
     "chance (random)  ": lambda: random.Random().random(),
     "chance (os.getrandom)": lambda: os.getrandom(8),
     "chance (tempfile)": lambda: a_name(),
+    "chance (tempfile) ": tempfile.mktemp,  # pyright: ignore[reportDeprecated]
     "a clock of the system": time.process_time_ns,
     "a clock of the system ": time.thread_time_ns,
     "a clock of the system  ": lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC),
