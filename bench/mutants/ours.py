@@ -442,20 +442,6 @@ async def _end(""",
     ),
     # ---- The tree ----
     Mutant(
-        name="restart-during-shutdown",
-        file=CHILDREN,
-        before="""\
-        if self.closing:
-            self.finish_stopped(child, None)
-        elif intent""",
-        after="""\
-        if self.closing and not isinstance(exit, Failed):
-            self.finish_stopped(child, None)
-        elif intent""",
-        promise="P10",
-        why="A child that fails while its supervisor stops is started again.",
-    ),
-    Mutant(
         name="end-that-nobody-hears-of",
         file="actors/_kernel/actor.py",
         before="""\
@@ -615,7 +601,7 @@ async def _end(""",
         why="A child whose starter is cancelled runs on, and nobody has its reference.",
     ),
     Mutant(
-        name="restart-of-what-is-to-stop",
+        name="restart-during-shutdown",
         file="supervisor/tree/_supervision.py",
         before="""\
             and self.is_ending
