@@ -10,7 +10,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from contextlib import (
+    AbstractContextManager,
+    contextmanager,
+    redirect_stdout,
+    suppress,
+)
 from fnmatch import fnmatchcase
 from pathlib import Path
 from textwrap import indent
@@ -43,10 +48,10 @@ Program = Callable[[Sim], Awaitable[Any]]
 
 
 def read_program(place: str) -> Program:
-    """Return the function of ``FILE:FUNCTION``.
+    """Return the function of ``FILE:FUNCTION``, which is what replays of it are called by.
 
-    The file is run as a script would be, but is not ``__main__``. Raises ValueError for
-    what is none, or cannot be run.
+    The file is run as a script would be, but is not ``__main__``; a file of a package is
+    imported as its module. Raises ValueError for what is none, or cannot be run.
     """
     file, _, name = place.rpartition(":")
     path = Path(file)
@@ -54,25 +59,53 @@ def read_program(place: str) -> Program:
         raise ValueError(f"{place!r} names no function: write FILE:FUNCTION")
     if not path.is_file():
         raise ValueError(f"{place!r}: there is no file {file!r}; write FILE:FUNCTION")
-    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
-    if spec is None or spec.loader is None:
-        raise ValueError(f"{place!r}: {file} is no file of Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    sys.path.insert(0, str(path.resolve().parent))
     try:
         with _apart():
-            spec.loader.exec_module(module)
+            module = _imported(path.resolve())
     except (Exception, SystemExit) as error:
         text = "".join(traceback.format_exception_only(error)).strip()
         last = traceback.extract_tb(error.__traceback__)[-1]
         if not isinstance(error, SyntaxError):  # It tells its line itself.
             text = f"{text}, at {last.filename}:{last.lineno}"
+        if isinstance(error, ModuleNotFoundError):
+            text += (
+                ". If pytest finds it by its option `pythonpath`, say so here: "
+                "PYTHONPATH=FOLDER trio-supervisor sim ..."
+            )
         raise ValueError(f"{place!r}: {file} cannot be imported: {text}") from error
+    if module is None:
+        raise ValueError(f"{place!r}: {file} is no file of Python")
+    if (there := getattr(module, "__file__", None) or "") and (
+        os.path.realpath(there) != str(path.resolve())
+    ):
+        raise ValueError(f"{place!r}: another module is {module.__name__!r}: {there}")
     program: Any = getattr(module, name, None)
     if not callable(program):
         raise ValueError(f"{place!r}: {file} has no function {name!r}")
+    with suppress(AttributeError, TypeError):  # Not all can be given one.
+        cast("Any", program).called_as = place
     return cast("Program", program)
+
+
+def _imported(path: Path) -> Any:
+    """Import a file: by its name in the package that it is in, or by its own. Return the
+    module, which may be another one of that name; None if it is no file of Python."""
+    folder, names = path.parent, [path.stem]
+    sys.path.insert(0, str(folder))
+    while (folder / "__init__.py").is_file():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    name = ".".join(names)
+    if len(names) > 1 and path.suffix == ".py" and all(map(str.isidentifier, names)):
+        sys.path.insert(0, str(folder))
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        return None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def _apart() -> AbstractContextManager[Any]:

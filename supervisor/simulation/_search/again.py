@@ -30,9 +30,10 @@ NEAREST = 40
 def replay_line(program: Program, tape: Tape) -> str:
     """Return the line that replays a tape: a command if a command can name the program.
 
-    A program with the attribute ``replayed_by`` says itself how its command begins. A
-    tape that is too long for a line is in a new file for temporary things, and the line
-    names that.
+    A program with the attribute ``replayed_by`` says itself how its command begins, and
+    one with ``called_as`` by which FILE:FUNCTION a command has named it.
+    A tape that is too long for a line is in a new file for temporary things, and the
+    line names that.
     """
     text, in_file = str(tape), False
     if len(text) > LONG:
@@ -44,14 +45,20 @@ def replay_line(program: Program, tape: Tape) -> str:
     named: Any = program
     if begin := getattr(named, "replayed_by", ""):
         return f"{begin}{shlex.quote(text)}"
-    file, name = file_of(program) or "", getattr(named, "__qualname__", "<>")
-    if os.path.isfile(file) and name.isidentifier() and not given:
-        place = shlex.quote(f"{shortest(file)}:{name}")
-        return f"trio-supervisor sim replay {place} {shlex.quote(text)}"
+    if not given and (place := getattr(named, "called_as", "") or _place(program)):
+        return f"trio-supervisor sim replay {shlex.quote(place)} {shlex.quote(text)}"
     more = ", error=..." if given else ""
     if in_file:
         return f"replay({called(program)}, {text!r}{more})"
     return f'simulate({called(program)}, tape="{text}"{more})'
+
+
+def _place(program: Any) -> str:
+    """Return a program as FILE:FUNCTION; "" if that cannot name it."""
+    file, name = file_of(program) or "", getattr(program, "__qualname__", "<>")
+    if os.path.isfile(file) and name.isidentifier():
+        return f"{shortest(file)}:{name}"
+    return ""
 
 
 def _in_file(tape: Tape) -> str:
@@ -66,13 +73,23 @@ def _in_file(tape: Tape) -> str:
 
 
 def called(program: Any) -> str:
-    """Return how a program is written in a call, with what a `partial` gives it."""
+    """Return how a program is written in a call, with what a `partial` gives it. What
+    cannot be written is ``...``."""
     if isinstance(program, partial):
-        keywords = (f"{name}={it!r}" for name, it in program.keywords.items())
-        given = [called(program.func), *map(repr, program.args), *keywords]
-        return sites.ADDRESS.sub("", f"partial({', '.join(given)})")
+        keywords = (f"{name}={_value(it)}" for name, it in program.keywords.items())
+        given = [called(program.func), *map(_value, program.args), *keywords]
+        return f"partial({', '.join(given)})"
     name = getattr(program, "__qualname__", "").rpartition(".")[2]
     return name if name.isidentifier() else "program"
+
+
+def _value(value: object) -> str:
+    try:
+        text = repr(value)
+        compile(text, "<repr>", "eval")
+    except Exception:
+        return "..."  # As that of a module; or the value's own repr raises.
+    return text
 
 
 def shortest(file: str) -> str:

@@ -662,3 +662,71 @@ def test_each_exit_code_is_on_the_page() -> None:
     by_signals = {128 + it for it in (SIGINT, SIGPIPE, SIGTERM)}
     codes = {CLEAN, WRONG, USAGE, NOT_DETERMINISTIC, SPENT} | by_signals
     assert {int(it) for it in re.findall(r"\b\d+\b", line)} == codes | {128}
+
+
+# ---- How a program is named and found -----------------------------------------------------
+
+
+def test_what_is_found_is_replayed_by_the_name_that_the_command_was_given(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No other name has a program of a `partial`, or one that another module has."""
+    Path("named.py").write_text(
+        "from functools import partial\nfrom leak import program as there\n"
+        "async def fails(sim, *, of): assert of is None\n"
+        "here = partial(fails, of=object())\n"
+    )
+    assert command(["sim", "explore", "named.py:here", "--seeds=1"]) == 1
+    shown = capsys.readouterr().out
+    assert "replay: trio-supervisor sim replay named.py:here 'round robin'" in shown
+    assert command(["sim", "cancel", "named.py:there"]) == 1
+    shown = capsys.readouterr().out
+    assert "trio-supervisor sim replay named.py:there 'cancel leak" in shown
+
+
+def test_a_file_of_a_package_is_imported_as_its_module(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path("outside") / "packed_one" / "inner"
+    folder.mkdir(parents=True)
+    for it in (folder, folder.parent):
+        (it / "__init__.py").touch()
+    (folder.parent / "shared.py").write_text("NUMBER = 1\n")
+    (folder / "test_it.py").write_text(
+        "from ..shared import NUMBER\nimport packed_one.shared\n"
+        "async def program(sim): assert NUMBER == __name__\n"
+    )
+    place = f"{folder}/test_it.py:program"
+    try:
+        assert command(["sim", "explore", place, "--seeds=1"]) == 1
+        shown = capsys.readouterr().out
+        assert f"trio-supervisor sim replay {place} 'round robin'" in shown
+        assert command(["sim", "replay", place, "round robin"]) == 1
+    finally:
+        for name in [it for it in sys.modules if it.startswith("packed_one")]:
+            del sys.modules[name]
+
+
+def test_a_file_is_not_taken_for_another_module_of_its_name(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("json").mkdir()
+    Path("json/__init__.py").touch()
+    Path("json/decoder.py").write_text("async def program(sim): ...\n")
+    assert command(["sim", "explore", "json/decoder.py:program"]) == 2
+    shown = capsys.readouterr().err
+    assert "another module is 'json.decoder'" in " ".join(shown.split())
+
+
+def test_what_pytest_finds_and_a_command_does_not_is_told_how_to_be_found(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("src").mkdir()
+    Path("src/only_by_pytest.py").touch()
+    Path("test_it.py").write_text(
+        "import only_by_pytest\nasync def program(sim): ...\n"
+    )
+    assert command(["sim", "explore", "test_it.py:program"]) == 2
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "No module named 'only_by_pytest'" in shown
+    assert "PYTHONPATH=FOLDER trio-supervisor sim" in shown

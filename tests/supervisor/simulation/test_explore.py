@@ -449,6 +449,10 @@ def test_the_line_that_replays_names_the_program_if_it_can(
     given = partial(partial(local, size=3), name="it")
     call = "simulate(partial(local, size=3, name='it'), tape=\"3:1\")"
     assert replay_line(given, tape) == call
+    anything: Any = local
+    unwritten = partial(anything, trio, size=object(), name="it")
+    call = "simulate(partial(local, ..., size=..., name='it'), tape=\"3:1\")"
+    assert replay_line(unwritten, tape) == call
 
 
 def test_what_is_found_names_the_users_line() -> None:
