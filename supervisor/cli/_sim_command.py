@@ -277,7 +277,7 @@ def replay(place: str, tape: str, diff: bool, limit: float, as_json: bool) -> in
 @click.option(
     "--seed",
     metavar="N",
-    type=int,
+    type=click.IntRange(min=0),
     help="Of the schedule.  [default: 0; of the portfolio that is round robin]",
 )
 @click.option("--tape", metavar="TAPE", help="A file of --save or its text, instead.")
@@ -403,14 +403,16 @@ def doctor(place: str | None, as_json: bool) -> int:
 
 @sim.command(short_help="Run a study of strategies, or of cancels.")
 @click.argument("name", type=click.Choice(["restarts", "cancels"]))
-@click.option("--out", metavar="DIRECTORY", default=".", help="Where it is written.")
+@click.option(
+    "--out", metavar="DIRECTORY", help="Where it is written.  [default: study-NAME]"
+)
 @click.option("--small", is_flag=True, help="Only show that it works.")
-def study(name: str, out: str, small: bool) -> int:
+def study(name: str, out: str | None, small: bool) -> int:
     """Run one of the studies of docs/, and write its rows as CSV, its table, and its
-    plot, if there is matplotlib."""
+    plot, if there is matplotlib. Those of a run before are written over."""
     from .sim import study as do
 
-    return do(name, out, small=small)
+    return do(name, out or f"study-{name}", small=small)
 
 
 def _read(place: str) -> Any:

@@ -280,8 +280,11 @@ def draw(place: str, format: str) -> int:
     from ..simulation import log
     from ..simulation.trace import dot, mermaid, supervision, timeline, tree
 
-    with Path(place).open("rb") as lines:
-        entries = [*log.read(lines)]
+    try:
+        with Path(place).open("rb") as lines:
+            entries = [*log.read(lines)]
+    except log.LogError as error:
+        raise ValueError(f"{place}: {error}") from error
     nodes = supervision(entries)
     if not nodes:
         raise ValueError(f"{place}: no supervisor and no child is in it")
@@ -301,11 +304,15 @@ def study(name: str, out: str, *, small: bool) -> int:
 
     it, folder = studies.study(name), Path(out)
     rows = it.run(**(it.small if small else {}))
+    texts = {"rows.csv": csv_text(rows), "table.md": it.table(rows) + "\n"}
+    written: list[str] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "rows.csv").write_text(csv_text(rows) + "\n", encoding="utf-8")
-        (folder / "table.md").write_text(it.table(rows) + "\n", encoding="utf-8")
+        for file, text in texts.items():
+            (folder / file).write_text(text, encoding="utf-8")
+            written.append(str(folder / file))
         it.plot(rows, str(folder / "plot.svg"))
+        written.append(str(folder / "plot.svg"))
     except OSError as error:
         print(error, file=sys.stderr)
         return USAGE
@@ -313,6 +320,7 @@ def study(name: str, out: str, *, small: bool) -> int:
         needed = "pip install 'trio-supervisor[plots]'"
         print(f"there is no plot, for there is no {error.name}: {needed}")
     print(it.table(rows))
+    print(f"written: {', '.join(written)}")
     return CLEAN
 
 

@@ -60,8 +60,9 @@ class NotDeterministic(SimulationError):
         lines += [f"no tape decides {it}" for it in self.culprits]
         if not self.culprits:
             lines.append(
-                "look for a set of objects, or for an address in a text; or the first "
-                "run has left something behind: in a module, a class or a cache"
+                "the run before may have left something behind: in a file, a module, a "
+                "class, a cache or what a fixture of pytest has made, as `tmp_path`; else "
+                "look for a set of objects, or for an address in a text"
             )
         return "\n".join(lines)
 

@@ -12,6 +12,7 @@ import functools
 import inspect
 import os
 import warnings
+from collections import ChainMap
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any
@@ -25,11 +26,13 @@ from ._search.report import SimulationFailed
 
 MARK = "seeds policy faults targets limit".split()
 
+PLUGIN = "_trio_supervisor_pytest"
+
 OTHERS = ("trio", "anyio", "asyncio")
 """The marks of other plugins that run async tests."""
 
 PLAIN = (
-    *("sim", "_sim_part", "request", "tmp_path"),
+    *("sim", "_sim_part", "request"),
     *("cancel_everywhere", "raise_everywhere", "fault_everywhere"),
     *("explore", "simulate"),
 )
@@ -92,21 +95,27 @@ def take(config: pytest.Config, items: Iterable[Any]) -> None:
     """Let tests with the mark run under schedules."""
     watch(config)
     for item in items:
-        mark = item.get_closest_marker("sim")
-        if why := _refused(item, mark):
+        marks = [*item.iter_markers("sim")]  # the closest one first
+        if why := _refused(item, marks):
             item.stash[REFUSED] = why
         else:
-            item.obj = _under_schedules(item, item.obj, dict(mark.kwargs))
+            options = ChainMap(*(it.kwargs for it in marks))
+            item.obj = _under_schedules(item, item.obj, dict(options))
 
 
-def _refused(item: Any, mark: pytest.Mark) -> str:
+def _refused(item: Any, marks: Iterable[pytest.Mark]) -> str:
     if not inspect.iscoroutinefunction(item.obj):
         return "`sim` is for async functions"
     for other in OTHERS:
         if item.get_closest_marker(other):
-            return f"it has the marks `sim` and `{other}`, and only one can run it"
-    if wrong := [*map(repr, mark.args), *sorted(mark.kwargs.keys() - {*MARK})]:
-        return f"`sim` has no {wrong[0]}; it has {', '.join(MARK)}, by name"
+            text = f"it has the marks `sim` and `{other}`, and only one can run it"
+            return f"{text}{_put_on(item.config, other)}"
+    for mark in marks:
+        if wrong := [*map(repr, mark.args), *sorted(mark.kwargs.keys() - {*MARK})]:
+            return f"`sim` has no {wrong[0]}; it has {', '.join(MARK)}, by name"
+    own = item._fixtureinfo.name2fixturedefs.get("sim")
+    if own and own[-1].func.__module__ != PLUGIN:
+        return "its `sim` is no simulation, but a fixture of yours: rename that"
     if "anyio_backend" in item.fixturenames:
         return ""  # anyio's plugin makes them.
     for name, found in item._fixtureinfo.name2fixturedefs.items():
@@ -121,6 +130,18 @@ def _refused(item: Any, mark: pytest.Mark) -> str:
                 "of its own for each seed: make it in the test"
             )
     return ""
+
+
+def _put_on(config: pytest.Config, other: str) -> str:
+    """Tell of a mode in which another plugin marks all async tests; "" if it is off."""
+    name = f"{other}_mode"
+    try:
+        mode = config.getoption(name, None) or config.getini(name)
+    except (KeyError, ValueError):  # Its plugin has no such mode.
+        return ""
+    if mode not in (True, "auto"):
+        return ""
+    return f": `{name}` of pytest is on, and puts `{other}` on each async test"
 
 
 def _shared(item: Any) -> list[str]:

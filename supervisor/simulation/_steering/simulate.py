@@ -17,7 +17,7 @@ from .run import LIMIT, Driver, Run, steer
 from .seams import Seams
 from .session import session
 from .sim import Sim, open_streams
-from .tape import Fault, Tape
+from .tape import ARRIVALS, CHECKPOINT, IN_WAIT, Fault, Tape
 from .targets import Targets, file_of, function_of
 from .watch import Watch
 
@@ -31,6 +31,10 @@ Errors = Callable[[], BaseException]
 
 PROBES = "actors.probe"
 """A program with probes has loaded it. Who has none need not: it takes long to load."""
+
+
+SHOWN = 20
+"""How many targets a text names."""
 
 
 def simulate(
@@ -90,9 +94,16 @@ def played(
     asked = {it.error for it in tape.faults if it.kind == "raise"} - {""}
     if error is not None and asked and asked != {name_of(error)}:
         error = None  # It is the error of another sweep.
+    drivers: list[Driver] = []
+
+    def heard(driver: Driver) -> None:
+        drivers.append(driver)
+        if listen is not None:
+            listen(driver)
+
     with session():
-        run, _ = replayed(program, tape, limit=limit, error=error, listen=listen)
-    if misfit := does_not_fit(tape, run):
+        run, _ = replayed(program, tape, limit=limit, error=error, listen=heard)
+    if misfit := does_not_fit(tape, run, [it for each in drivers for it in each.begun]):
         raise TapeDoesNotFit(misfit)
     return run
 
@@ -106,8 +117,9 @@ def replayed(
     return once(program, pick, seed=tape.seed, faults=faults, limit=limit, **options)
 
 
-def does_not_fit(tape: Tape, run: Run) -> str:
-    """Return why a tape does not fit the program that has run by it; "" if it does."""
+def does_not_fit(tape: Tape, run: Run, targets: Sequence[str]) -> str:
+    """Return why a tape does not fit the program that has run by it, and had these
+    targets; "" if it does."""
     done = {it.step: it for it in run.tape.deviations}
     for asked in tape.deviations:
         made = done.get(asked.step)
@@ -118,10 +130,26 @@ def does_not_fit(tape: Tape, run: Run) -> str:
     for fault in tape.faults:
         struck = next((it for it in run.faults if it == fault), None)
         if struck is None:
-            return f"the program has no point at which to {fault}"
+            text = f"the program has no point at which to {fault}"
+            return f"{text}{_unknown(fault, targets)}"
         if moved(fault, struck):
             return f"{fault} was at {where(fault)}, and now it is at {where(struck)}"
     return ""
+
+
+def _unknown(fault: Fault, targets: Sequence[str]) -> str:
+    """Return what there is in place of what a fault names; "" if there is that."""
+    if fault.kind == "fault":
+        return ""
+    arrivals: Sequence[str] = (
+        ARRIVALS if fault.kind != "raise" else (*IN_WAIT, CHECKPOINT)
+    )
+    if fault.arrival not in arrivals:
+        return f": arrivals are {', '.join(arrivals)}"
+    if fault.target in targets:
+        return ""
+    more = [f"{len(targets) - SHOWN} more"] if len(targets) > SHOWN else []
+    return f": targets are {', '.join([*targets[:SHOWN], *more]) or 'none'}"
 
 
 def moved(fault: Fault, struck: Fault) -> bool:

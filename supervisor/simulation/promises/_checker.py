@@ -26,7 +26,8 @@ class Violation:
 
     def __str__(self) -> str:
         lines = ", ".join(map(str, self.entries))
-        return f"{self.promise}: {self.owner}: {self.text} (line {lines})"
+        of = "the log" if self.owner == "the log" else f"{self.promise}: {self.owner}"
+        return f"{of}: {self.text} (line {lines})"
 
 
 Judge: TypeAlias = Callable[[Any, Entry], None]

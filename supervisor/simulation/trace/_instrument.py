@@ -456,7 +456,7 @@ class Trace(trio.abc.Instrument):
             return json.dumps(tree(self.nodes()), indent=1)
         if format == "csv":
             more = manifest() if about is None else about
-            return csv_text([{**self.row(), **more}])
+            return csv_text([{**self.row(), **more}]).removesuffix("\n")
         raise ValueError(f"formats are {', '.join(FORMATS)}; not {format!r}")
 
     def save(

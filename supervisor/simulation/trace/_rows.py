@@ -33,10 +33,11 @@ def manifest(**more: object) -> dict[str, Any]:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as CSV, with a column for each key that one of them has."""
+    """Return rows as CSV, with a column for each key that one of them has, and each
+    line ended."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     file = StringIO()
     writer = csv.DictWriter(file, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(cast("Any", rows))
-    return file.getvalue().rstrip("\n")
+    return file.getvalue()

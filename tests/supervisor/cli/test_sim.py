@@ -249,6 +249,8 @@ def test_a_trace_that_cannot_be_made_is_refused(
     shown = capsys.readouterr().err
     assert "no/such" in shown and "no point at which to cancel nobody" in shown
     assert command(["sim", "trace", place, "--format", "svg"]) == 2
+    assert command(["sim", "trace", place, "--seed", "-1"]) == 2
+    assert "'--seed': -1 is not in the range x>=0" in capsys.readouterr().err
     both = ["--seed", "3", "--tape", "round robin"]
     assert command(["sim", "trace", place, *both]) == 2
     assert "a tape has its own schedule" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_what_is_no_log_is_refused(
     other.write_text("nonsense\n")
     empty.write_text("")
     for path, text in (
-        (other, "line 1: it is no JSON"),
+        (other, f"{other}: line 1: it is no JSON"),
         (empty, "no supervisor and no child is in it"),
         (tmp_path / "missing", "missing"),
     ):

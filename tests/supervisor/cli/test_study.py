@@ -41,3 +41,19 @@ def test_without_matplotlib_the_command_says_that_there_is_no_plot(
         command(["sim", "study", "cancels", "--small", "--out", str(tmp_path / "file")])
         == 2
     )
+
+
+def test_a_study_is_written_into_a_folder_of_its_own_and_says_so(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.csv").write_text("mine")
+    assert command(["sim", "study", "cancels", "--small"]) == 0
+    files = [str(Path("study-cancels", it)) for it in ("rows.csv", "table.md")]
+    assert f"written: {', '.join(files)}\n" in capsys.readouterr().out
+    assert all(Path(it).read_text().endswith("\n") for it in files)
+    assert Path("rows.csv").read_text() == "mine"
+    assert {it.name for it in tmp_path.iterdir()} == {"rows.csv", "study-cancels"}

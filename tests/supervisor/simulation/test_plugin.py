@@ -515,8 +515,18 @@ MARKED = "@pytest.mark.sim\nasync def test({}): ...\n"
             "the fixture 'opened' is async",
         ),
         (MARKED.format("nursery"), "the fixture 'nursery' is async"),
+        (
+            f"@pytest.fixture\ndef sim(): return 7\n{MARKED.format('sim')}",
+            "its `sim` is no simulation, but a fixture of yours: rename that",
+        ),
+        (
+            f"@pytest.mark.sim(sede=3)\n{MARKED.format('sim')}",
+            "`sim` has no sede; it has seeds",
+        ),
     ],
-    ids="sync mark async trio anyio asyncio argument positional fixture nursery".split(),
+    ids=(
+        "sync mark async trio anyio asyncio argument positional fixture nursery own outer"
+    ).split(),
 )
 def test_what_cannot_be_meant_is_an_error_of_that_test(
     code: str, told: str, tmp_path: Path
@@ -527,9 +537,60 @@ def test_what_cannot_be_meant_is_an_error_of_that_test(
     assert re.search("1 passed.*1 error", shown)
 
 
+@pytest.mark.parametrize("mode", ["auto", "strict"])
+def test_a_mark_that_a_mode_of_another_plugin_puts_on_is_told_as_its(
+    mode: str, tmp_path: Path
+) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_addoption(parser):\n"
+        f"    parser.addini('asyncio_mode', '', default={mode!r})\n"
+        "def pytest_itemcollected(item):\n"
+        "    item.add_marker('asyncio')\n"
+    )
+    shown = run(tmp_path, f"import pytest\n{MARKED.format('sim')}")
+    assert "it has the marks `sim` and `asyncio`, and only one can run it" in shown
+    told = ": `asyncio_mode` of pytest is on, and puts `asyncio` on each async test"
+    assert (told in shown) == (mode == "auto")
+
+
+def test_marks_of_a_test_and_its_class_are_one_of_which_the_closest_counts(
+    tmp_path: Path,
+) -> None:
+    code = """
+import pytest
+pytestmark = pytest.mark.sim(limit=5.0)
+def drawn(name, sim):
+    with open(name, "a") as file:
+        file.write(f"{sim.random.random()}\\n")
+@pytest.mark.sim(seeds=3, policy="round robin")
+class TestIt:
+    @pytest.mark.sim(seeds=7)
+    async def test_it(self, sim):
+        drawn("it", sim)
+    async def test_class(self, sim):
+        drawn("class", sim)
+    @pytest.mark.sim(policy="nope")
+    async def test_wrong(self, sim): ...
+    @pytest.mark.sim(seeds=1)
+    async def test_limit(self, sim):
+        import trio
+        await trio.sleep(6)
+"""
+    shown = run(tmp_path, code)
+    for name, seeds in (("it", 7), ("class", 3)):
+        assert len({*(tmp_path / name).read_text().split()}) == seeds
+    assert "policy must be one of" in shown
+    assert "Hang" in shown
+    assert "2 failed, 2 passed" in shown
+
+
 @pytest.mark.parametrize(
     ("code", "told"),
     [
+        (
+            "seeds='100'",
+            "the mark `sim` cannot be meant so: seeds must be a whole number, not '100'",
+        ),
         (
             "seeds='x'",
             "SimulationError: the mark `sim` cannot be meant so: seeds must be a whole",
@@ -543,7 +604,7 @@ def test_what_cannot_be_meant_is_an_error_of_that_test(
         ("limit='x'", "the mark `sim` cannot be meant so: limit must be a number, not"),
         ("faults='cancel', targets=3", "meant so: targets must be names, not 3"),
     ],
-    ids="seeds none policy faults limit targets".split(),
+    ids="text seeds none policy faults limit targets".split(),
 )
 def test_a_mark_that_nobody_can_mean_is_told_in_a_line(
     code: str, told: str, tmp_path: Path
@@ -585,8 +646,9 @@ def test_fixtures_that_are_shared_by_all_seeds_are_named(tmp_path: Path) -> None
         "async def test(sim, plain, wide, tmp_path, number, request): ...\n"
     )
     shown = run(tmp_path, code)
-    assert "1 passed, 1 warning" in shown
-    assert "the fixture 'plain' has the scope of a function" in shown
+    assert "1 passed, 2 warnings" in shown
+    for name in ("plain", "tmp_path"):
+        assert f"the fixture {name!r} has the scope of a function" in shown
 
 
 def test_somebody_elses_supervisor_is_named(tmp_path: Path) -> None:

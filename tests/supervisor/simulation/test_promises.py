@@ -289,6 +289,9 @@ def test_a_log_that_breaks_a_promise_is_refused(
     found = wrong(lines if name.startswith("log") else numbered(lines))
     promise = name.partition(" ")[0]
     assert [it for it in found if it.promise == promise and text in it.text], found
+    # What is wrong with the log itself is told without saying so twice.
+    begins = "the log: " if name.startswith("log") else f"{promise}: "
+    assert any(str(it).startswith(begins) and text in str(it) for it in found)
 
 
 def test_every_checker_has_a_log_that_it_refuses() -> None:

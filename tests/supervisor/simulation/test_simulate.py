@@ -371,7 +371,7 @@ def test_where_nothing_is_seen_the_text_says_what_it_may_be() -> None:
     async def program(sim: Sim) -> None:
         sim.log(next(ANEW))
 
-    text = "a set of objects, or for an address in a text; or the first run has left"
+    text = "the run before may have left something behind: in a file, a module, a class"
     with pytest.raises(NotDeterministic, match=text):
         explore(program, seeds=3)
 

@@ -218,6 +218,36 @@ def test_a_race_shrinks_to_few_deviations() -> None:
     assert max(needed) <= 100
 
 
+@pytest.mark.parametrize(
+    ("tape", "told"),
+    [
+        (
+            "cancel work blokced 1",
+            "blokced 1: arrivals are blocked, woken, elsewhere, late",
+        ),
+        ("cancel wrok blocked 1", "wrok blocked 1: targets are work, work#2"),
+        (
+            "raise work woken 1 builtins:OSError",
+            "arrivals are blocked, elsewhere, late, ch",
+        ),
+        ("cancel work blocked 99", "work blocked 99$"),
+    ],
+)
+def test_what_a_tape_names_wrongly_is_told_with_what_there_is(
+    tape: str, told: str
+) -> None:
+    async def work() -> None:
+        await trio.sleep(1)
+
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work)
+            nursery.start_soon(work)
+
+    with pytest.raises(TapeDoesNotFit, match=told):
+        simulate(program, tape=tape)
+
+
 def test_a_tape_of_another_program_is_told() -> None:
     async def alone(sim: Sim) -> None:
         await trio.sleep(1)

@@ -530,7 +530,7 @@ def test_a_row_has_the_manifest_and_is_csv() -> None:
     read = list(csv.DictReader(io.StringIO(csv_text(rows))))
     assert [it["seed"] for it in read] == ["0", "1"]
     assert {"python", "trio", "trio_supervisor", "command", "tasks"} <= {*read[0]}
-    assert csv_text([{"a": 1}, {"b": "x,y"}]) == 'a,b\n1,\n,"x,y"'
+    assert csv_text([{"a": 1}, {"b": "x,y"}]) == 'a,b\n1,\n,"x,y"\n'
 
 
 def test_a_format_that_there_is_not_is_refused_with_those_that_there_are() -> None:
