@@ -28,6 +28,7 @@ _save = click.option(
     "--save",
     "folder",
     metavar="DIRECTORY",
+    type=click.Path(file_okay=False),
     help="Keep a tape of each finding there. The next call plays those that it has "
     "first, and does nothing else while one of them fails.",
 )

@@ -155,12 +155,15 @@ def _again(
 
 
 def failures_of(program: Program, run: Run, by: str = "") -> list[Failure]:
-    """Return what is wrong in a run that was replayed: one failure, or none."""
+    """Return what is wrong in a run that was replayed: one failure, or none.
+
+    ``by`` says by which tape, if it has a file.
+    """
     wrong = wrong_in(run)
     if not wrong:
         return []
     text = "\n".join(it.text for it in wrong)
-    tape = f"the tape {shortest(by)}" if by else "a tape"
+    tape = f"the tape {by}" if by else "a tape"
     place = wrong[0].place or place_of(program)
     line = replay_line(program, run.tape)
     return [Failure(run.tape.seed, text, run.tape, line, place=place, by=tape)]
@@ -177,9 +180,10 @@ def try_corpus(
     """Run a program by each tape of a folder that is its; return what came of it, and
     which files say nothing any more or cannot be read, and why.
 
-    What is JSON and no tape of ``of`` is somebody else's.
+    What is JSON and no tape of ``of`` is somebody else's. Tapes of one site that end in
+    the same wrong are one failure, as they were when they were found.
     """
-    failures: list[Failure] = []
+    alike: dict[tuple[str, str], list[tuple[Run, str]]] = {}
     misfits: list[str] = []
     digests: list[str] = []
     names: Sequence[str] = ()
@@ -207,7 +211,15 @@ def try_corpus(
             )
             continue
         digests.append(run.digest)
-        failures += failures_of(program, run, file)
+        if wrong := wrong_in(run):
+            key = str(cast("Any", data).get("site")), wrong[0].kind
+            alike.setdefault(key, []).append((run, shortest(file)))
     runs, distinct = len(digests), len({*digests})
-    report = Campaign(runs, distinct, failures, failed=len(failures), what="tapes kept")
+    failures: list[Failure] = []
+    for (run, first), *others in alike.values():
+        more = ", ".join(path.basename(it) for _, it in others)
+        by = f"{first}, and likewise {more}" if more else first
+        failures += failures_of(program, run, by)
+    failed = sum(map(len, alike.values()))
+    report = Campaign(runs, distinct, failures, failed=failed, what="tapes kept")
     return report, misfits

@@ -476,10 +476,10 @@ def test_what_is_found_is_told_also_where_the_log_cannot_be_written(file: str) -
 def test_what_is_found_is_told_also_where_no_tape_can_be_kept(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command(["sim", "cancel", f"{file}:program", f"--save={file}"]) == 1
+    assert command(["sim", "cancel", f"{file}:program", f"--save={file}/found"]) == 1
     told = capsys.readouterr()
     assert "2 sites are wrong" in told.out
-    assert f"no tape is kept in {file}: " in told.err
+    assert f"no tape is kept in {file}/found: " in told.err
 
 
 def test_a_tape_may_be_longer_than_the_name_of_a_file(
@@ -584,6 +584,8 @@ def test_a_file_that_cannot_be_imported_is_a_mistake_in_the_call(
     [
         (["raise", "{}:program", "--error", "trio.Cancelled"], "cannot be raised"),
         (["raise", "{}:program", "--error", "UnicodeDecodeError"], "cannot be raised"),
+        (["explore", "{}:alone", "--save", "cut.json"], "'cut.json' is a file"),
+        (["campaign", "{}:alone", "--save", "cut.json"], "'cut.json' is a file"),
         (["cancel", "{}"], "names no function: write FILE:FUNCTION"),
         (["replay", "{}:alone", ""], "there is no tape"),
         (["trace", "{}:alone", "--tape", ""], "there is no tape"),
@@ -732,3 +734,21 @@ def test_what_pytest_finds_and_a_command_does_not_is_told_how_to_be_found(
     shown = " ".join(capsys.readouterr().err.split())
     assert "No module named 'only_by_pytest'" in shown
     assert "PYTHONPATH=FOLDER trio-supervisor sim" in shown
+
+
+def test_tapes_of_one_site_that_end_alike_are_told_together(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second report has as many parts as the first one had."""
+    arguments = ["sim", "cancel", f"{file}:program", "--save", "found"]
+    assert command(arguments) == 1
+    first = capsys.readouterr().out
+    count = len([*Path("found").iterdir()])
+    sites = first.count("replay: ")
+    assert f"{sites} sites are wrong" in first and count > sites
+    assert command(arguments) == 1
+    second = capsys.readouterr().out
+    assert f"tapes kept: {count} runs" in second and f"{count} failed" in second
+    assert second.count("replay: ") == sites
+    assert "and likewise " in second
+    assert all(second.count(it.name) == 1 for it in Path("found").iterdir())
