@@ -69,8 +69,8 @@ def read_program(place: str) -> Program:
             text = f"{text}, at {last.filename}:{last.lineno}"
         if isinstance(error, ModuleNotFoundError):
             text += (
-                ". If pytest finds it by its option `pythonpath`, say so here: "
-                "PYTHONPATH=FOLDER trio-supervisor sim ..."
+                ". What pytest finds by its option `pythonpath` a command finds if "
+                "PYTHONPATH names that folder"
             )
         raise ValueError(f"{place!r}: {file} cannot be imported: {text}") from error
     if module is None:
