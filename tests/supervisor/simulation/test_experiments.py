@@ -217,11 +217,13 @@ def test_nothing_in_a_row_has_the_name_of_another_thing(name: str) -> None:
     async def program(sim: Sim, **parameters: int) -> dict[str, Any]:
         return {"a" if "a" in parameters else name: 7}
 
-    every: list[dict[str, Any]] = [{name: [1]}, {"a": [1]}, {"b": [1]}]
-    for parameters in every:
-        taken = "a" if "a" in parameters else name
-        with pytest.raises(ValueError, match=f"'{taken}', which each row has already"):
-            experiment(program, **parameters)
+    text = f"{name!r}, which each row has already: give it another name"
+    with pytest.raises(ValueError, match=f"there is a parameter {text}"):
+        experiment(program, **{name: [1]})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"the program .* returns {text}"):
+        experiment(program, b=[1])
+    with pytest.raises(ValueError, match=r"the program .* returns 'a', which each row"):
+        experiment(program, a=[1])
 
 
 def test_what_a_program_returns_is_measured_by_names() -> None:
