@@ -30,6 +30,7 @@ import trio
 from trio.lowlevel import Task
 
 from .._errors import SimulationError, UnsupportedTrio
+from .sites import frames
 
 try:
     from trio._core import _run as _loop
@@ -391,7 +392,7 @@ def can_interrupt(task: Task) -> bool:
         inside._next_send, outcome.Value
     ):
         return False
-    codes = [frame.f_code for frame, _ in task.iter_await_frames()]
+    codes = [frame.f_code for frame, _ in frames(task)]
     # Only in `checkpoint` does a cancel come out of it. The other one by itself stands
     # behind an operation that is done.
     if _CHECKPOINT not in pairwise(codes):
@@ -512,7 +513,7 @@ def tasks_in(scope: trio.CancelScope) -> list[tuple[Task, bool]]:
 
 def _sleeps(task: Task) -> bool:
     code = trio.sleep_until.__code__
-    return any(frame.f_code is code for frame, _ in task.iter_await_frames())
+    return any(frame.f_code is code for frame, _ in frames(task))
 
 
 _hearing: dict[Any, list[Callable[[trio.CancelScope], object]]] = {}  # {runner: ...}
@@ -597,8 +598,7 @@ def _asking(runner: Any) -> int:
     asked = {asking.run.__code__, asking.run_system.__code__}
     tasks: Iterable[Task] = runner.tasks
     return sum(
-        any(frame.f_code in asked for frame, _ in task.iter_await_frames())
-        for task in tasks
+        any(frame.f_code in asked for frame, _ in frames(task)) for task in tasks
     )
 
 
@@ -619,11 +619,7 @@ if hasattr(trio.lowlevel, "FdStream"):
 def _waits_for_process(runner: Any) -> bool:
     """Tell whether a task waits for the end, the output or the input of a process."""
     tasks: Iterable[Task] = runner.tasks
-    return any(
-        frame.f_code in _PROCESS
-        for task in tasks
-        for frame, _ in task.iter_await_frames()
-    )
+    return any(frame.f_code in _PROCESS for task in tasks for frame, _ in frames(task))
 
 
 # ---- Taking the place -----------------------------------------------------------------

@@ -73,15 +73,22 @@ def own_line(lines: Iterable[tuple[str, int]]) -> str:
     return found
 
 
+def frames(task: Task) -> Iterable[tuple[FrameType, int]]:
+    """Return the frames of a suspended task and their lines, outermost first; none of
+    one that has ended. trio before 0.32 fails at such a one."""
+    has_ended = getattr(task.coro, "cr_frame", ...) is None
+    return () if has_ended else task.iter_await_frames()
+
+
 def place(task: Task) -> str:
     """Return the `own_line` of a suspended task."""
-    return own_line((it.f_code.co_filename, at) for it, at in task.iter_await_frames())
+    return own_line((it.f_code.co_filename, at) for it, at in frames(task))
 
 
 def place_raised(error: BaseException) -> str:
     """Return the `own_line` that an error has come through."""
-    frames = walk_tb(error.__traceback__)
-    return own_line((frame.f_code.co_filename, line) for frame, line in frames)
+    lines = walk_tb(error.__traceback__)
+    return own_line((frame.f_code.co_filename, line) for frame, line in lines)
 
 
 def place_here() -> str:
@@ -100,7 +107,7 @@ def site(task: Task) -> str:
     """Return the innermost place of a suspended task: ``file.py:12 function``; of one
     that is all trio's, ``trio function``."""
     found, outermost = "", ""
-    for frame, line in task.iter_await_frames():
+    for frame, line in frames(task):
         if not outermost and not frame.f_code.co_filename.startswith(_HERE):
             outermost = f"trio {frame.f_code.co_name}"
         if shown(frame.f_code.co_filename) is not None:
