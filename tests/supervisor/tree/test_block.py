@@ -15,6 +15,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from actors import Completed, Failed, Ignore, Stopped
+from supervisor.simulation import Fault, Tape, simulate
 from supervisor.tree import (
     Backoff,
     RestartIntensityExceeded,
@@ -673,30 +674,11 @@ async def test_all_significant_lives_on_with_whoever_came_up_since(autojump_cloc
     assert sup.exit == Stopped("owner")
 
 
-class Blows(trio.abc.Instrument):
-    """Throws errors into a task, one at each of its next steps."""
-
-    def __init__(self, task, errors):
-        self.task = task
-        self.errors = errors
-
-    def before_task_step(self, task):
-        if task is self.task and self.errors:
-            task._next_send_fn = task.coro.throw
-            task._next_send = self.errors.pop(0)
+CHILDREN = 12
+"""Each takes as many seconds to stop as its id says."""
 
 
-@pytest.mark.parametrize("blows", [1, 3, 9, 10])
-@pytest.mark.parametrize("error", [MemoryError, RecursionError, ValueError])
-@pytest.mark.parametrize("body", ["ends", "fails", "is cancelled"])
-@pytest.mark.parametrize("open_block", BLOCKS)
-async def test_an_error_that_strikes_while_the_children_stop_leaves_none(
-    blows, error, body, open_block, autojump_clock
-):
-    """P1, P10: the children end all the same, in order, and it comes out, also if
-    it strikes again and again."""
-    ended = []
-
+async def stops_slow_children(open_block, body, opened, ended):
     async def slow(ctx, seconds):
         try:
             await trio.sleep_forever()
@@ -705,26 +687,52 @@ async def test_an_error_that_strikes_while_the_children_stop_leaves_none(
                 await trio.sleep(seconds)
             ended.append(seconds)
 
-    errors = [error(n) for n in range(blows)]
-    first = errors[0]
-    own = KeyError("body")
-    strike = Blows(trio.lowlevel.current_task(), errors)
-    with trio.CancelScope() as scope, pytest.raises(error) as caught:
+    with trio.CancelScope() as scope:
         async with open_block() as sup:
-            for seconds in range(12, 0, -1):
+            opened.append(sup)
+            for seconds in range(CHILDREN, 0, -1):
                 await sup.start_child(child(f"{seconds}", slow, seconds))
             if body == "is cancelled":
                 scope.cancel()
-                with trio.CancelScope(shield=True):
-                    await wait_all_tasks_blocked()
-            trio.lowlevel.add_instrument(strike)
             if body == "fails":
-                raise own
-    trio.lowlevel.remove_instrument(strike)
-    assert caught.value is first
-    if body == "fails":
-        assert first.__cause__ is own
-    assert errors == []
-    assert ended == list(range(1, 13))
-    assert {info.state for info in sup.which_children()} <= {"stopped"}
-    assert sup.exit == Stopped("owner")
+                raise KeyError("body")
+
+
+@pytest.mark.parametrize("blows", [1, 3, 9, 10])
+@pytest.mark.parametrize("error", [MemoryError, RecursionError, ValueError])
+@pytest.mark.parametrize("body", ["ends", "fails", "is cancelled"])
+@pytest.mark.parametrize("open_block", BLOCKS)
+def test_an_error_that_strikes_while_the_children_stop_leaves_none(
+    blows, error, body, open_block
+):
+    """P1, P10: the children end all the same, in order, and it comes out, also if
+    it strikes again and again, at whichever of the block's waits it begins."""
+
+    async def program(sim):
+        opened, ended = [], []
+        try:
+            await sim.target(stops_slow_children)(open_block, body, opened, ended)
+        finally:
+            assert ended == list(range(1, CHILDREN + 1))
+            (sup,) = opened
+            assert {info.state for info in sup.which_children()} <= {"stopped"}
+            assert sup.exit == Stopped("owner")
+
+    # It waits once for each child that it has started, if that is not struck before.
+    for first in range(CHILDREN + 1, 2 * CHILDREN + 2 - blows):
+        faults = [
+            Fault(
+                "raise",
+                "stops_slow_children",
+                "blocked",
+                first + n,
+                f"builtins:{error.__name__}",
+            )
+            for n in range(blows)
+        ]
+        run = simulate(program, tape=Tape(faults=tuple(faults)))
+        assert len(run.thrown) == blows
+        assert run.error is run.thrown[0]
+        if body == "fails":
+            assert repr(run.error.__cause__) == "KeyError('body')"
+        assert run.findings == []
