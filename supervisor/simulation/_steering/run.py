@@ -10,6 +10,7 @@ import gc
 import sys
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import count
@@ -238,7 +239,7 @@ class Driver(loop.Scheduler):
             return
         name = "main"
         if self._used:
-            name = sites.ADDRESS.sub("", task.name).rpartition(".")[2]
+            name = _short(task.name)
         self.names[task] = self.called[number] = self.unused(name)
         self.note("spawn", self.names[task])
         for heard in self.on_spawn:
@@ -396,6 +397,12 @@ class Driver(loop.Scheduler):
         )
         seen.update(repr(self.trail).encode())
         return seen.hexdigest()
+
+
+@lru_cache(1024)
+def _short(name: str) -> str:
+    """Return what trio calls a task, without its module and what is another each time."""
+    return sites.ADDRESS.sub("", name).rpartition(".")[2]
 
 
 def current_task() -> Task | None:

@@ -88,6 +88,6 @@ def scattered() -> Generator[None]:
     held: list[object] = [*map(bytes, [*sizes] * len(many))]
     held += [object() for _ in many]
     held += [10**12 + it for it in many]
-    for turn in range(len(held) // 2):
-        held[turn * 7_919 % len(held)] = None  # No two are neighbours.
+    for first in (10, 4, 14, 0, 6, 12, 2, 8):  # Of each size; no two are neighbours.
+        held[first::17] = [None] * len(range(first, len(held), 17))
     yield

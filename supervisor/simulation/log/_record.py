@@ -76,7 +76,9 @@ class Log:
         self.failure: Exception | None = None
         """What has kept it from writing. From then on nothing was written."""
         self._hear = hear
-        self._sim = sim
+        self._driver = None if sim is None else driver_of(sim)
+        self._on_exit: list[Callable[[], object]] = []
+        """Gives what is recorded its own methods again."""
         self._count = 0
         self._seq = 0
         self._calls = 0
@@ -84,12 +86,12 @@ class Log:
         self._is_recording = False
 
     def __enter__(self) -> Self:
-        if self._sim is not None:
+        if self._driver is not None:
             slept = partial(self.add, kinds.Suspended)
-            driver_of(self._sim).on_suspend.append(slept)
+            self._driver.on_suspend.append(slept)
         self.add(
             kinds.LogStarted,
-            self._sim is not None,
+            self._driver is not None,
             platform.python_version(),
             trio.__version__,
         )
@@ -103,6 +105,10 @@ class Log:
     ) -> None:
         self.add(kinds.LogEnded, None if exc_type is None else exc_type.__name__)
         self._ended = True
+        # What was recorded would keep the log, and the whole run, for the collector.
+        for give_back in self._on_exit:
+            give_back()
+        self._on_exit.clear()
 
     @asynccontextmanager
     async def recording(
@@ -200,8 +206,8 @@ class Log:
         try:
             step: int | None = None
             make: Callable[..., Event] = kind
-            if self._sim is not None:
-                driver = driver_of(self._sim)
+            driver = self._driver
+            if driver is not None:
                 step = driver.steps
                 # Stacks show tasks in the order of a set.
                 shown = fields[:-1] if kind in (Straggler, SlowStart) else fields
@@ -217,7 +223,9 @@ class Log:
         self.add(kinds.RuntimeOpened, runtime.root.path, limit)
         for name in _RUNTIME_CALLS:
             self._wrap(runtime, name)
-        runtime.notifications = _Reader(self, runtime.notifications)
+        notifications = runtime.notifications
+        runtime.notifications = _Reader(self, notifications)
+        self._on_exit.append(partial(setattr, runtime, "notifications", notifications))
         handle, reader = runtime.handle, runtime.notifications_for
 
         @wraps(handle)
@@ -228,8 +236,8 @@ class Log:
         def reader_of(*args: Any, **options: Any) -> Notifications:
             return _Reader(self, reader(*args, **options))
 
-        _replace(runtime, "handle", handle_of)
-        _replace(runtime, "notifications_for", reader_of)
+        self._replace(runtime, "handle", handle_of)
+        self._replace(runtime, "notifications_for", reader_of)
 
     def _wrap(self, opened: object, name: str) -> None:
         """Record the calls of a method. Whatever it is given, it gets, and it alone
@@ -265,7 +273,11 @@ class Log:
 
             return await self.call(name, (), call, number=number)
 
-        _replace(opened, name, recorded)
+        self._replace(opened, name, recorded)
+
+    def _replace(self, opened: object, name: str, by: object) -> None:
+        setattr(opened, name, by)
+        self._on_exit.append(partial(delattr, opened, name))
 
     async def call(
         self,
@@ -335,10 +347,6 @@ _TREE_CALLS = (
 
 _NAMES = ("task", "tasks", "agent", "id", "ref", "refs", "spec")
 """The parameters that name tasks or children, whichever comes first."""
-
-
-def _replace(opened: object, name: str, by: object) -> None:
-    setattr(opened, name, by)
 
 
 class _Twice:

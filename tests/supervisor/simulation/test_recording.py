@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -420,3 +422,24 @@ def test_what_is_left_can_be_read_when_there_is_no_trio(tmp_path: Path) -> None:
 
     (note,) = trio.run(main).notifications.drain()
     assert note.status is TaskStatus.COMPLETED
+
+
+@pytest.mark.parametrize("block", [a_static_one, a_dynamic_one])
+def test_a_supervisor_that_was_recorded_does_not_keep_the_log(
+    block: Callable[[Sim], Any],
+) -> None:
+    """It has its own methods again. Else all of a run would wait for the collector."""
+    made: list[weakref.ref[Any]] = []
+
+    async def program(sim: Sim) -> None:
+        with watched(sim) as log:
+            async with log.recording(block(sim)) as above:
+                above.which_children()
+        made.extend(map(weakref.ref, (log, log._hear.__self__)))  # type: ignore[attr-defined]
+
+    gc.disable()
+    try:
+        assert simulate(program).error is None
+        assert [it() for it in made] == [None, None]
+    finally:
+        gc.enable()
