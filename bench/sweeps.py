@@ -9,8 +9,8 @@ KeyboardInterrupt, and by a second cancel (``again``), which ends a shield with 
 deadline under which a call that was cancelled cleans up. Also by how many arrivals, how
 many runs that took, how many of them were wrong, and the seconds of processor time. The
 last lines are the faults of the world, at every call that a scene makes of it. Below the
-table is which operations no error can come out of, which are not struck by themselves,
-and why.
+table is out of which operations only a cancel or a Ctrl+C can come, which are not struck
+by themselves, and why.
 
 The scenes are those of the tests. ``NAME`` chooses operations, with ``*``.
 """
@@ -148,7 +148,9 @@ def main(args: Sequence[str] | None = None) -> int:
     for line in lines:
         if line.skipped:
             print(f"  {line.skipped} points of {line.name} are left out")
-    print("\nno error can come out of these, for they wait for nothing:")
+    print(
+        "\nonly a cancel or a Ctrl+C can come out of these, for they wait for nothing:"
+    )
     print(*reasons(NEVER_WAIT, options.names), sep="\n")
     print("\nnot struck by themselves:")
     print(*reasons(LEFT_OUT, ["*"]), sep="\n")

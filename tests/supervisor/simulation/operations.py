@@ -62,7 +62,8 @@ NEVER_WAIT = {
     "Supervisor.delete_child": "it lets others run, and then forgets the child at once",
     "Wake": "it is entered and left at once; what strikes it arrives in its block",
 }
-"""Out of what no error can come but a cancel, and why: it only makes checkpoints."""
+"""Out of what nothing can come but a cancel or a Ctrl+C, and why: it only makes
+checkpoints."""
 
 # ---- What is one -------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ def gaps(whole: dict[str, Reach], excused: dict[str, str]) -> list[str]:
 
 def test_every_public_operation_is_struck_while_it_waits() -> None:
     """One of which a scene meets nothing but checkpoints is no better struck than the
-    step before it; no error can come out of it, and it says so by its name."""
+    step before it; only a cancel or a Ctrl+C can come out of it, as its name says."""
     assert gaps(of_all_scenes(), NEVER_WAIT) == []
 
 
