@@ -115,6 +115,10 @@ def _lives(events: Sequence[Any]) -> list[tuple[str, Node]]:
 
     for event in events:
         kind = type(event).__name__
+        if kind == "Specified" and event.live:  # It was there when the log began.
+            path = f"{event.supervisor}/{event.child}"
+            if path not in latest:
+                add(path, event.time)
         if kind not in _LIVES:
             continue
         path = event.supervisor

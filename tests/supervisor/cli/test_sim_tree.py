@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
+from actors import Context
 from actors.shell import Shell
 from actors.testing import Program, fake_env
 from supervisor.cli._command import command
 from supervisor.runtime import open_runtime
 from supervisor.simulation.log import record
+from supervisor.tree import child, open_supervisor
 
 
 async def answer(program: Program) -> None:
@@ -66,6 +69,32 @@ def test_the_timeline_of_a_log_is_for_perfetto(
         assert ("ask", name) in on
     assert ("log", "LogEnded") in on and ("shells", "shells") in on
     assert all(it.get("ts", 0) >= 0 for it in told["traceEvents"])
+
+
+def test_the_children_that_a_supervisor_opens_with_live_from_then_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have started before the log begins, so only it says that they are there."""
+    path = tmp_path / "tree.jsonl"
+
+    async def fails(ctx: Context[None]) -> None:
+        await trio.sleep(7)
+        raise LookupError
+
+    async def main() -> None:
+        opened = open_supervisor([child("worker", fails)], name="top")
+        with record(path) as log:
+            async with log.recording(opened):
+                await trio.sleep(8)
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+    assert command(["sim", "tree", str(path), "--format", "json"]) == 0
+    (top,) = json.loads(capsys.readouterr().out)
+    lived = {it["name"]: it["ended"] - it["began"] for it in top["children"]}
+    assert lived == {
+        "worker": pytest.approx(7, abs=0.1),
+        "worker (2)": pytest.approx(1, abs=0.1),
+    }
 
 
 def test_what_is_no_log_is_refused(
