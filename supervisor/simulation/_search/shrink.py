@@ -1,7 +1,8 @@
 """From a tape that fails to a smaller one that fails in the same way: pure.
 
 First the faults go, then deviations in halves, then their places are lowered, then the
-number of a fault's point.
+number of a fault's point. And again, until no more goes: what was needed may be needless
+where something else is smaller now.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def shrink(tape: Tape, attempt: Attempt, budget: int = BUDGET) -> tuple[Tape, in
         tape = recorded
         return True
 
-    with suppress(_Spent):
+    def try_each() -> None:
         better(attrs.evolve(tape, seed=0))
         for fault in tape.faults:
             kept = tuple(it for it in tape.faults if it != fault)
@@ -82,6 +83,12 @@ def shrink(tape: Tape, attempt: Attempt, budget: int = BUDGET) -> tuple[Tape, in
                     continue  # A tape strikes a point once.
                 if better(attrs.evolve(tape, faults=tuple(faults))):
                     break
+
+    before: Tape | None = None
+    with suppress(_Spent):
+        while before != tape:
+            before = tape
+            try_each()
     return tape, tried
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -417,6 +418,32 @@ def test_no_deviation_is_left_that_is_not_needed() -> None:
         assert left in fails
         assert not [it for it in left if left - {it} in fails]
         assert tried < 40
+
+
+def test_no_decision_is_left_that_is_not_needed() -> None:
+    """Whatever fails, also where one is needless only once another one is smaller."""
+    for number in range(200):
+        chance = Random(number)
+        deviations = tuple(Deviation(step, chance.randint(1, 2)) for step in (100, 200))
+        faults = tuple(
+            Fault("cancel", it, "late", chance.randint(1, 3)) for it in ("a", "b")
+        )
+        tape = Tape(deviations, faults, seed=chance.randint(0, 1))
+        fails = {str(tape)}
+
+        def attempt(tape: Tape, fails: set[str] = fails, salt: int = number) -> Any:
+            fails_now = Random(f"{salt} {tape}").random() < 0.3
+            return tape if str(tape) in fails or fails_now else None
+
+        found, _ = shrink(tape, attempt)
+        fewer = [attrs.evolve(found, seed=0)] if found.seed else []
+        fewer.append(attrs.evolve(found, deviations=()))
+        for name in ("deviations", "faults"):
+            kept: tuple[Any, ...] = getattr(found, name)
+            for at in range(len(kept)):
+                left = (*kept[:at], *kept[at + 1 :])
+                fewer.append(attrs.evolve(found, **{name: left}))
+        assert not [it for it in fewer if it != found and attempt(it)]
 
 
 @pytest.mark.parametrize("step", [0, 1, 9])
