@@ -17,8 +17,6 @@ and never changes what the program does. Only `buggify` is for that, in a simula
 
 Arguments are positional. The name comes first: it is what a report shows, so it is the
 same text each time. One name stands for one place.
-
-Import this module where others are imported, not in the middle of a run.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import attrs
 
 from .._errors import Hang, NotDeterministic, NothingToStrike
 from .._steering.checks import require_count, require_whole
+from .._steering.hearing import PROBES
 from .._steering.policies import (
     Exhaustive,
     Pick,
@@ -24,7 +25,7 @@ from .._steering.policies import (
 from .._steering.run import LIMIT, Run
 from .._steering.seams import UNMET
 from .._steering.session import scattered, session
-from .._steering.simulate import PROBES, Errors, Program, once, replayed
+from .._steering.simulate import Errors, Program, once, replayed
 from .._steering.tape import Fault, Tape
 from .._steering.targets import is_named, read_names
 from .again import parting_line, place_of, replay_line
@@ -164,7 +165,7 @@ class Tally:
     digests: set[str] = attrs.Factory(set[str])
     first: dict[str, Failure] = attrs.Factory(dict[str, Failure])
     struck: Counter[str] = attrs.Factory(Counter[str])
-    reached: Reached | None = attrs.Factory(_reached)
+    reached: Reached | None = None
     notes: Counter[str] = attrs.Factory(Counter[str])
 
     def add(self, tried: Tried) -> None:
@@ -176,6 +177,8 @@ class Tally:
             self.digests.add(tried.digest)
         self.struck.update(map(kind_of, tried.struck))
         self.notes.update(tried.notes)
+        # A program may import what has probes in its first run.
+        self.reached = self.reached or _reached()
         if self.reached is not None:
             self.reached.add(tried.probes, tried.seed)
         if tried.kind:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from inspect import isawaitable, signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._errors import NotAProgram, Stuck, TapeDoesNotFit
 from . import patches, sites
 from .checks import require_whole
+from .hearing import hearing
 from .points import Count, Strike
 from .policies import Pick, Policy, Replay, policy_of
 from .run import LIMIT, Driver, Run, steer
@@ -21,17 +21,10 @@ from .tape import ARRIVALS, CHECKPOINT, IN_WAIT, Fault, Tape
 from .targets import Targets, file_of, function_of
 from .watch import Watch
 
-if TYPE_CHECKING:
-    from .probes import Met
-
 Program = Callable[[Sim], Awaitable[Any]]
 """An async function that gets a `Sim`."""
 
 Errors = Callable[[], BaseException]
-
-PROBES = "actors.probe"
-"""A program with probes has loaded it. Who has none need not: it takes long to load."""
-
 
 SHOWN = 20
 """How many targets a text names."""
@@ -200,11 +193,6 @@ def once(
     sim = Sim(driver, targets, seams, seed, ignored)
     counters = [Count(driver, targets, *it) for it in count if it[0] != "fault"]
     seams.counting = any(kind == "fault" for kind, _ in count)
-    heard: AbstractContextManager[Mapping[Any, Met]] = nullcontext({})
-    if PROBES in sys.modules:
-        from .probes import listening
-
-        heard = listening(driver, seams, seed if chance else 0)
     strikes = {
         it: Strike(driver, targets, it, error or _named(it, program))
         # The later ones hear of a moment before the first one changes it: as they were
@@ -227,7 +215,8 @@ def once(
                 watch.finish(open_streams(sim))
         return value
 
-    with patches.listening(watch), heard as met:
+    heard = hearing(driver, seams, seed if chance else 0)
+    with patches.listening(watch), heard as probes:
         value, raised = steer(driver, main)
     struck = [strikes[it].fired for it in faults if it in strikes]
     if isinstance(raised, Stuck) and type(raised).__name__.lower() in ignored:
@@ -248,7 +237,7 @@ def once(
         notes=[*([] if "generators" in ignored else driver.notes), *seams.unmet()],
         trail=driver.trail,
         called=driver.called,
-        probes=list(met.values()),
+        probes=probes(),
     )
     driver.release()
     targets.on_end.clear()

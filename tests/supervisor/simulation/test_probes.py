@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import trio
@@ -181,3 +183,49 @@ def test_a_program_without_probes_does_not_load_them() -> None:
         [sys.executable, "-c", program], check=True, capture_output=True, text=True
     )
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("do", "told"),
+    [
+        (
+            "simulate(program, tape='fault buggify.rare fires 1').findings[0].text",
+            "'holds' does not hold at parts.py:4 come_by",
+        ),
+        (
+            "explore(program, seeds=1).probes[0]",
+            "buggify 'rare' at parts.py:4 come_by: never armed, and never fired",
+        ),
+        ("(simulate(program), sys.meta_path == before)[1]", "True"),
+        (
+            "(simulate(program), sys.modules['actors.probe'])[1].__spec__.loader.path",
+            probe.__file__,
+        ),
+    ],
+)
+def test_probes_that_are_imported_in_the_first_run_are_heard_in_it(
+    tmp_path: Path, do: str, told: str
+) -> None:
+    tmp_path.joinpath("parts.py").write_text(
+        "from actors.probe import always, buggify, sometimes\n"
+        "def come_by():\n"
+        "    sometimes('seen', True)\n"
+        "    always('holds', not buggify('rare'))\n"
+    )
+    program = (
+        "import sys; from supervisor.simulation import explore, simulate\n"
+        "async def program(sim):\n"
+        "    import parts\n"
+        "    parts.come_by()\n"
+        "before = [*sys.meta_path]\n"
+        f"print({do})"
+    )
+    path = {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **path},
+    )
+    assert done.stdout.strip() == told
