@@ -9,7 +9,8 @@ parameter here.
     rows = experiment(program, seeds=20, delivery=["level", "edge"], depth=range(1, 9))
 
 Each row is one run, with its parameters, what it returned, and the manifest. The same
-call gives the same rows. `supervisor.simulation.studies` has two that are worked out.
+call gives the same rows, but for the time at which they were ``written``.
+`supervisor.simulation.studies` has two that are worked out.
 
 A group is a nursery of which two things can be chosen: when it ends (`Join`), and how a
 cancel is delivered (`Delivery`). Strategies and restart policies are parameters of
