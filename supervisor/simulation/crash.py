@@ -173,12 +173,13 @@ def crash_everywhere(
     changed. Some runs of ``recover`` are done twice, and each tape is replayed before it
     is told: raises NotDeterministic where both differ.
     """
-    if not crashes or not {*crashes} <= {*CRASHES}:
+    kinds = tuple(crashes)
+    if not kinds or not {*kinds} <= {*CRASHES}:
         raise ValueError(f"crashes are {', '.join(CRASHES)}; not {crashes!r}")
     require_count("schedules", schedules)
     require_count("again", again, 0)
     require_most("max_points", max_points)
-    sweep = _Sweep(program, recover, crashes, limit)
+    sweep = _Sweep(program, recover, kinds, limit)
     with session():
         report = sweep.done(schedules, again, max_points)
     if check and report.rows:

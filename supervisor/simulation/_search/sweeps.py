@@ -78,11 +78,10 @@ def cancel_everywhere(
     Raises ProgramFailed if the program fails without any cancel, NothingToStrike if it
     has no target, and NotDeterministic.
     """
-    _require_arrivals(arrivals)
     sweep = _Sweep(
         program=program,
         kind="cancel",
-        arrivals=arrivals,
+        arrivals=_read_arrivals(arrivals),
         targets=targets,
         schedules=schedules,
         max_points=max_points,
@@ -126,14 +125,10 @@ def raise_everywhere(
     """
     _require_errors(error)
     there = (*IN_WAIT, CHECKPOINT) if is_interrupt(error) else IN_WAIT
-    arrivals = there if arrivals is None else arrivals
-    if "woken" in arrivals:
-        raise ValueError("an operation that is done cannot fail: no arrival 'woken'")
-    _require_arrivals(arrivals, there)
     sweep = _Sweep(
         program=program,
         kind="raise",
-        arrivals=arrivals,
+        arrivals=_read_arrivals(there if arrivals is None else arrivals, there),
         targets=targets,
         schedules=schedules,
         max_points=max_points,
@@ -183,15 +178,23 @@ def fault_everywhere(
     return sweep.done(check=check)
 
 
-def _require_arrivals(arrivals: Sequence[str], there: Sequence[str] = ARRIVALS) -> None:
+def _read_arrivals(
+    arrivals: Iterable[str], there: Sequence[str] = ARRIVALS
+) -> tuple[str, ...]:
+    """Return arrivals, each once. Raises TypeError and ValueError for what is none."""
     if isinstance(arrivals, str):
         text = f"arrivals are several, as ({arrivals!r},), not {arrivals!r}"
         raise TypeError(text)
-    if not arrivals:
+    read = tuple(dict.fromkeys(arrivals or ()))
+    if not read:
         raise ValueError(f"no arrival is no fault; arrivals are {', '.join(there)}")
-    for arrival in arrivals:
+    for arrival in read:
+        if arrival not in there and arrival == "woken":
+            text = "an operation that is done cannot fail: no arrival 'woken'"
+            raise ValueError(text)
         if arrival not in there:
             raise ValueError(f"arrivals are {', '.join(there)}; not {arrival!r}")
+    return read
 
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ Runs of one tape are equal up to the strike, so a run without faults has all poi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import attrs
 from trio.lowlevel import Task
@@ -220,7 +220,7 @@ class Strike:
             return shield.cancel
         assert self._error is not None
         error = self._error()
-        self._driver.thrown.append(error)
+        self._driver.thrown += _with_parts(error)
         if isinstance(error, KeyboardInterrupt) and self._fault.arrival == CHECKPOINT:
             return lambda: loop.interrupt(target.task, error)
         return lambda: loop.throw(target.task, error)
@@ -228,3 +228,12 @@ class Strike:
     def _listen(self, target: Target, task: Task) -> None:
         if task is target.task and not target.told:
             target.told = loop.is_told_to_end(task, target.scope)
+
+
+def _with_parts(error: BaseException) -> list[BaseException]:
+    """Return an error, and all that are in it if it is a group: who splits it makes new
+    groups of them."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    inside: Sequence[BaseException] = cast("Any", error).exceptions
+    return [error, *(part for it in inside for part in _with_parts(it))]

@@ -357,6 +357,8 @@ def test_what_proves_nothing_is_refused() -> None:
         crash_everywhere(logs(), logged(), crashes=kinds)
     with pytest.raises(ValueError, match="crashes are kill, torn, power"):
         crash_everywhere(logs(), logged(), crashes=[])
+    once: Any = iter(["kill"])
+    assert crash_everywhere(logs(), logged(), crashes=once).arrivals == ["kill"]
     with pytest.raises(ValueError, match="has no crash: `simulate` plays it"):
         crash(logs(), logged(), "15:2")
     with pytest.raises(ValueError, match="at least 1"):

@@ -182,6 +182,34 @@ def test_wrong_arguments_are_refused(options: dict[str, Any]) -> None:
         raise_everywhere(correct, OSError, arrivals=["woken"])
 
 
+def test_an_arrival_counts_once_in_whatever_it_is_given() -> None:
+    report = cancel_everywhere(correct, schedules=1, arrivals=["late"])
+    twice: Any = iter(("late", "late"))
+    assert cancel_everywhere(correct, schedules=1, arrivals=twice) == report
+    once: Any = iter(("late",))
+    assert raise_everywhere(correct, OSError, arrivals=once).arrivals == ["late"]
+
+
+def test_a_group_that_is_put_in_is_no_fault_of_the_program() -> None:
+    """Who splits it makes new groups of what is in it."""
+
+    async def splits(sim: Sim) -> None:
+        async def work() -> None:
+            try:
+                await trio.sleep(1)
+            except* LookupError:
+                pass
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work)
+
+    def several() -> BaseException:
+        return ExceptionGroup("ours", [OSError(), ExceptionGroup("", [KeyError()])])
+
+    assert raise_everywhere(splits, several).points > 5
+    assert raise_everywhere(correct, several).rows == []
+
+
 # ---- What no tape decides, where only a fault leads ----------------------------------
 
 
