@@ -50,6 +50,8 @@ class Specified(Event):
     restart: str
     live: bool
     """Whether an incarnation of it runs of which no `ChildStarted` tells."""
+    wait_started: bool = False
+    """Whether it begins before a `ChildStarted` tells so: it says itself when it has."""
 
 
 @attrs.frozen

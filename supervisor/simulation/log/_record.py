@@ -180,8 +180,9 @@ class Log:
         self, child: Child[Any], *, live: bool, time: float | None = None
     ) -> None:
         """Write down what a supervisor does with a child."""
-        path, restart = child.home.path, child.spec.restart
-        self.add(kinds.Specified, path, child.id, restart, live, time=time)
+        path, spec = child.home.path, child.spec
+        said = path, child.id, spec.restart, live, spec.wait_started
+        self.add(kinds.Specified, *said, time=time)
 
     # Writing
 

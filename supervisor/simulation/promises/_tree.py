@@ -111,6 +111,8 @@ class _Supervisor:
     places: dict[str, int] = attrs.Factory(dict[str, int])
     """Of each child: its place in start order."""
     restart: dict[str, str] = attrs.Factory(dict[str, str])
+    waits: set[str] = attrs.Factory(set[str])
+    """The children that begin before it is told."""
     live: dict[str, int] = attrs.Factory(dict[str, int])
     """The children that run, and since which line."""
     asked: dict[str, int] = attrs.Factory(dict[str, int])
@@ -169,6 +171,7 @@ class Supervisors:
     def _specified(self, event: Specified, at: Entry) -> None:
         found = self.of(event.supervisor)
         found.restart[event.child] = event.restart
+        (found.waits.add if event.wait_started else found.waits.discard)(event.child)
         found.places.pop(event.child, None)
         found.places[event.child] = at.number
         if event.live:
@@ -355,7 +358,8 @@ class Restarts(Checker):
         if event.incarnation > 1:
             self.judged += 1
             told = self._supervisors.told(path)
-            if told is not None and not self._is_called(child):
+            is_exact = child not in found.waits  # or it may have begun before
+            if told is not None and is_exact and not self._is_called(child):
                 text = "it was started again, and its supervisor is to stop"
                 self.breaks(owner, text, told, at.number)
             if child in found.live:

@@ -268,6 +268,16 @@ WRONG: dict[str, tuple[str, str, Callable[[Lines], object]]] = {
         "neither restarted nor given up",
         drop("RestartScheduled", child="brittle"),
     ),
+    "P10 a restart behind the request for a stop": (
+        "again",
+        "it is restarted, and its supervisor is to stop",
+        before(
+            "TaskStopRequested",
+            "RestartScheduled",
+            {"task_id": "s00000002"},
+            {"supervisor": "runtime/shells/s00000002"},
+        ),
+    ),
     "log a line that is missing": ("ends", "follows line", drop("TaskProgress")),
     "log an end that is missing": ("ends", "its end is missing", cut_behind),
     "log a beginning that is missing": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any, Literal, get_args
 
 import pytest
@@ -26,7 +27,15 @@ from supervisor.runtime import (
 )
 from supervisor.simulation import Sim, explore, simulate
 from supervisor.simulation.promises import watched
-from supervisor.tree import Event, child, open_supervisor
+from supervisor.tree import (
+    Backoff,
+    ChildStarted,
+    Event,
+    RestartScheduled,
+    StopRequested,
+    child,
+    open_supervisor,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -201,6 +210,119 @@ def test_what_is_told_to_stop_is_not_restarted(name: str) -> None:
     assert run.error is None, run.error
     assert not run.findings
     explore(program, seeds=100)
+
+
+# ---- At each moment of a restart ----
+
+
+Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
+
+
+def slow(seconds: float) -> Any:
+    async def ends_slowly(ctx: Context[object]) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.move_on_after(seconds, shield=True):
+                await trio.sleep_forever()
+
+    return ends_slowly
+
+
+async def ends_by_itself(ctx: Context[object]) -> None:
+    await trio.sleep(1.1)
+
+
+def once_more(first: Any, again: Any) -> Any:
+    """Return an actor whose first run does other things than all later ones."""
+    todo = [first]
+
+    async def runs(ctx: Context[object]) -> None:
+        await (todo.pop() if todo else again)(ctx)
+
+    return runs
+
+
+async def starts_late(ctx: Context[object]) -> None:
+    await trio.sleep(0.3)
+    ctx.started()
+    await trio.sleep_forever()
+
+
+async def starts_wrong(ctx: Context[object]) -> None:
+    await trio.sleep(0.3)
+    raise ValueError
+
+
+async def starts(ctx: Context[object]) -> None:
+    ctx.started()
+    await trio.sleep_forever()
+
+
+async def stop_in_a_restart(
+    sim: Sim, strategy: Strategy, wait: float, moment: float
+) -> tuple[list[Event], list[dict[str, str]]]:
+    """Stop an actor whose child has failed at 1.0, and whose restarts take until 2.5.
+    Return what it told from then on, and the states of its children then and later."""
+    states: list[dict[str, str]] = []
+    backoff = Backoff(wait, wait) if wait else None
+    children = [
+        child("first", slow(0.4)),
+        child("done", ends_by_itself, restart="transient"),
+        child("slow", slow(0.2)),
+        child("bad", once_more(fails_soon, idle), backoff=backoff),
+        child("late", once_more(starts, starts_late), wait_started=True),
+        child("wrong", once_more(starts, starts_wrong), wait_started=True),
+        child("last", idle),
+    ]
+
+    async def actor(ctx: Context[object]) -> None:
+        opened = open_supervisor(children, strategy=strategy, intensity=100)
+        async with opened as inner:
+            ctx.started()
+            async for _ in ctx.mailbox:
+                pass
+            for _ in range(2):
+                states.append({it.id: it.state for it in inner.which_children()})
+                await trio.sleep(1.5)
+
+    one = child("one", actor, wait_started=True, drain=4.0)
+    with watched(sim) as log:
+        async with log.recording(open_supervisor([one])) as above:
+            await trio.sleep(moment)
+            events = above.events.subscribe(1_000)
+            above.which_children()[0].ref.stop()
+            await trio.sleep(2)
+            return events.drain(), states
+
+
+ALIVE = {"stopped": 0, "restarting": 1, "starting": 2, "running": 2, "stopping": 2}
+
+
+@pytest.mark.parametrize("strategy", get_args(Strategy))
+@pytest.mark.parametrize("wait", [0, 0.3])
+def test_a_restart_goes_no_further_when_its_actor_is_to_stop(
+    strategy: Strategy, wait: float
+) -> None:
+    for moment in range(95, 255, 10):
+        run = simulate(
+            partial(
+                stop_in_a_restart, strategy=strategy, wait=wait, moment=moment / 100
+            )
+        )
+        assert run.error is None, (moment, run.error)
+        assert not run.findings, (moment, run.findings)
+        events, (before, after) = run.value
+        for event in events:
+            match event:
+                case RestartScheduled() | StopRequested(by="supervisor"):
+                    pytest.fail(f"{event} at {moment}")
+                case ChildStarted(child=name):
+                    assert name == "late", (moment, event)  # it had begun
+                case _:
+                    pass
+        came_back = {it for it in after if ALIVE[after[it]] > ALIVE[before[it]]}
+        assert came_back <= {"late"}, (moment, before, after)
 
 
 # ---- At random ----
