@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from inspect import isawaitable
 from itertools import chain, count, islice
 from pathlib import Path
+from types import TracebackType
 from typing import Any, cast
 
 import attrs
@@ -34,7 +35,10 @@ from ._steering.checks import require_number
 from ._steering.policies import EXHAUSTIVE, exhaustive_of, policy_of
 from ._steering.run import LIMIT, SaidByTest
 from ._steering.simulate import Errors, Program, played, simulate
+from ._steering.sites import shown
 from ._steering.tape import Tape
+
+__tracebackhide__ = True  # To pytest: nobody's mistake is on the way through here.
 
 FOLDER = ".sim"
 """Beside the file of a test: its tapes, which belong into the repository."""
@@ -132,9 +136,17 @@ class Asked:
             limit = options.get("limit", LIMIT)
             # Another test may not promise of the same program what this one does.
             of = f"{self._of} {owner(program, self._folder)}"
+
+            def search(program: Program) -> Any:
+                try:
+                    return fn(program, *args, **options)
+                except (TypeError, ValueError) as wrong:
+                    # It is in the call, as in `_meant`.
+                    raise wrong.with_traceback(None) from None
+
             return self._done(
                 program,
-                lambda it: fn(it, *args, **options),
+                search,
                 of,
                 limit,
                 error,
@@ -230,7 +242,7 @@ class Asked:
         else:
             self._replayed = True
             if check and run.error is not None and own_errors(run.error, run.thrown):
-                raise run.error
+                raise run.error.with_traceback(_programs(run.error.__traceback__))
             found = failures_of(program, run)
         report: SweepReport | Campaign = Campaign(
             1, 1, found, failed=len(found), what="replay"
@@ -344,6 +356,13 @@ def _meant() -> Generator[None]:
         yield
     except (TypeError, ValueError) as error:
         raise SimulationError(f"the mark `sim` cannot be meant so: {error}") from error
+
+
+def _programs(raised: TracebackType | None) -> TracebackType | None:
+    """Return a traceback from the first frame of the program on; None without one."""
+    while raised is not None and shown(raised.tb_frame.f_code.co_filename) is None:
+        raised = raised.tb_next
+    return raised
 
 
 def _until(deadline: float, seeds: Any) -> Iterator[int]:

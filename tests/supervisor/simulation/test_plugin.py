@@ -127,6 +127,42 @@ def test_the_line_that_replays_can_be_pasted(tmp_path: Path) -> None:
     assert "held: a Lock is held by leak" in shown
 
 
+def test_what_a_fixture_raises_shows_the_lines_of_the_user_alone(
+    tmp_path: Path,
+) -> None:
+    """A replay shows where the program fails, and a wrong call where it was made."""
+    code = """
+import trio
+
+async def program(sim):
+    assert trio.current_time() == 1
+
+async def waits(sim):
+    await trio.Event().wait()
+
+def test_assert(explore):
+    explore(program, seeds=1)
+
+def test_deadlock(explore):
+    explore(waits, seeds=1)
+
+def test_value(explore):
+    explore(program, seeds=0)
+
+def test_name(explore):
+    explore(program, sedes=9)
+"""
+    shown = run(tmp_path, code, "--sim-replay", "round robin", "-k", "assert or dead")
+    assert ">       assert trio.current_time() == 1" in shown, shown
+    assert "Deadlock: a deadlock" in shown
+    assert "_plugin.py" not in shown and "_steering" not in shown, shown
+    shown = run(tmp_path, code, "-k", "value or name")
+    assert "ValueError: seeds must be at least 1, not 0" in shown
+    assert "got an unexpected keyword argument 'sedes'" in shown
+    assert ">       explore(program, seeds=0)" in shown, shown
+    assert "_plugin.py" not in shown and "checks.py" not in shown, shown
+
+
 def test_options_say_which_schedules(tmp_path: Path) -> None:
     assert "2 passed" in run(tmp_path, RACE, "--sim-seed", "0")
     assert "2 passed" in run(tmp_path, RACE, "--sim-policy", "round robin")
