@@ -39,6 +39,7 @@ from ..simulation import (
     try_corpus,
     wrong_in,
 )
+from ..simulation import replay as run_again
 from ._sim_codes import CLEAN, NOT_DETERMINISTIC, SPENT, USAGE, WRONG
 
 if TYPE_CHECKING:
@@ -212,7 +213,10 @@ def replay(
     try:
         read = _read_tape(tape)
         with _apart():
-            run = simulate(program, tape=read, limit=limit)
+            if os.path.isfile(tape):
+                run = run_again(program, tape, limit=limit)
+            else:
+                run = simulate(program, tape=read, limit=limit)
             parting = compare(program, read, limit=limit) if diff else None
     except (SimulationError, ValueError) as error:
         print(error, file=sys.stderr)
@@ -328,10 +332,7 @@ def _read_tape(tape: str) -> Tape:
     if not tape.strip():
         raise ValueError("there is no tape: write its file, or its text")
     if os.path.isfile(tape):  # A long tape is a path that raises in `Path`.
-        try:
-            return load(tape)
-        except ValueError as error:
-            raise ValueError(f"{tape}: {error}") from error
+        return load(tape)
     try:
         return Tape.parse(tape)
     except ValueError as error:

@@ -104,8 +104,8 @@ class NothingToStrike(SimulationError):
         if self.names:
             return f"no target has one of the names {', '.join(self.names)}"
         return (
-            "no nursery starts a function of the program's own files: say by "
-            "`sim.target` which functions are to be struck"
+            "no nursery starts a function of the program's own files, and none that "
+            "`sim.target` was given is called: say by it which functions are to be struck"
         )
 
 

@@ -136,9 +136,17 @@ def replay(
     ``limit`` and ``error`` are those of `simulate`.
 
     It is mended if nothing is wrong in the run. Raises TapeDoesNotFit, which names the
-    file, where the program has changed so much that this says nothing.
+    file and what it is of, where the program is another or has changed so much that
+    this says nothing.
     """
-    return _again(program, file, load(file), limit, error)
+    data = _read(file)
+    tape = _tape(file, data)
+    try:
+        return _again(program, file, tape, limit, error)
+    except TapeDoesNotFit as raised:
+        of = data.get("of")
+        whose = f"; the tape is of {of}" if of else ""
+        raise TapeDoesNotFit(f"{raised}{whose}") from raised
 
 
 def _again(

@@ -16,6 +16,7 @@ import trio
 
 from .._errors import SimulationError
 from . import loop, patches
+from .sites import place_here
 
 SWEPT = 16
 """After so many runs of a session what they left is collected."""
@@ -54,7 +55,9 @@ def session() -> Generator[None]:
         text = (
             "python -O leaves out each assert: what a program asserts is not looked at"
         )
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        file, _, line = place_here().rpartition(":")
+        where = (file or "trio-supervisor", int(line or 1))
+        warnings.warn_explicit(text, RuntimeWarning, *where)
     was_on, freeze = gc.isenabled(), gc.get_freeze_count() == 0
     with loop.steering(), patches.installed(), warnings.catch_warnings():
         # trio tells of generators that were dropped, which is looked at otherwise.

@@ -492,6 +492,18 @@ def test_a_tape_may_be_longer_than_the_name_of_a_file(
     assert "and no file has that name" in capsys.readouterr().err
 
 
+def test_a_tape_of_another_program_is_told_with_its_file_and_whose_it_is(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(["sim", "cancel", f"{file}:program", "--save", "found"]) == 1
+    tape = str(min(Path("found").iterdir()))
+    capsys.readouterr()
+    assert command(["sim", "replay", f"{file}:bears", tape]) == 2
+    told = capsys.readouterr().err.strip()
+    assert told.startswith(f"{tape}: the program has no point at which to cancel leak")
+    assert told.endswith("targets are alone; the tape is of leak.py:program")
+
+
 def test_what_did_not_fail_is_told_with_its_bound(
     file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -590,7 +602,7 @@ def test_a_file_that_cannot_be_imported_is_a_mistake_in_the_call(
         (["replay", "{}:alone", ""], "there is no tape"),
         (["trace", "{}:alone", "--tape", ""], "there is no tape"),
         (["replay", "{}:alone", "lost.json"], "no file has that name"),
-        (["replay", "{}:alone", "cut.json"], "cut.json"),
+        (["replay", "{}:alone", "cut.json"], "cut.json is no tape"),
         (["explore", "{}:program", "--limit", "nan"], "'--limit'"),
         (["explore", "{}:program", "--policy", "nope"], "or exhaustive for explore"),
         (
@@ -607,6 +619,7 @@ def test_a_mistake_is_told_in_a_line(
     assert command(["sim", *(it.format(file) for it in arguments)]) == 2
     shown = capsys.readouterr()
     assert told in shown.err and not shown.out
+    assert shown.err.count("cut.json") <= 1  # also where it is not of a tape
 
 
 def test_all_schedules_of_a_program_can_be_tried(

@@ -214,7 +214,7 @@ NAMES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "swarm": (
         call(explore, lonely, seeds=5, faults="swarm"),
-        "^no nursery starts a function",
+        "^no nursery starts a function of .*, and none that `sim.target` was given is",
     ),
 }
 
