@@ -49,6 +49,9 @@ from ._spec import ChildSpec, Flags
 
 OnRestart: TypeAlias = Callable[[ActorRef[Any], float], None]
 
+SIBLING_RESTARTED = "a sibling is restarted"
+"""Why a member of a group is asked to stop."""
+
 
 class Supervision(Children):
     """The children of one supervisor, with what it does when they end by themselves.
@@ -207,6 +210,11 @@ class Supervision(Children):
             if self._on_restart is not None:
                 self._on_restart(child, decision.delay)
         return decision
+
+    def count_restarts(self) -> int:
+        """Return how many restarts count for what is decided now."""
+        since = self._clock.current_time() - self.flags.period
+        return sum(time >= since for time in self._history.restarts)
 
     # Ending the supervisor
 
@@ -434,7 +442,7 @@ class GroupRestart:
             if member in self._members and member.is_live:
                 incarnation = member.incarnation
                 supervision.ask_to_stop(
-                    member, "supervisor", "a sibling is restarted", intent="group"
+                    member, "supervisor", SIBLING_RESTARTED, intent="group"
                 )
                 await incarnation.wait_ended()
         if not supervision.is_ending:

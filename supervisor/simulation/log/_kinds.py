@@ -39,6 +39,8 @@ class Supervised(Event):
     intensity: int
     period: float
     dynamic: bool
+    restarts: int = 0
+    """How many restarts there were, within its period, before the log began."""
 
 
 @attrs.frozen
@@ -52,6 +54,8 @@ class Specified(Event):
     """Whether an incarnation of it runs of which no `ChildStarted` tells."""
     wait_started: bool = False
     """Whether it begins before a `ChildStarted` tells so: it says itself when it has."""
+    asked: bool = False
+    """Whether that was asked to stop before the log began."""
 
 
 @attrs.frozen
@@ -78,6 +82,9 @@ class Called(Event):
     tasks: Sequence[str] = ()
     """The tasks, or the children, that it is about."""
     owner: str | None = None
+    lends: bool = False
+    """Whether a task calls, where there are caps. While it waits it lends its place, and
+    goes on when it has one again."""
 
 
 @attrs.frozen
@@ -103,6 +110,8 @@ class Returned(Event):
     """The tasks of which it has said that they have ended."""
     survivors: int = 0
     """How many survivors it has named."""
+    runs: Sequence[str] = ()
+    """The last run of each of those that have ended: an agent may have gone on since."""
 
 
 @attrs.frozen

@@ -22,6 +22,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache, partial, wraps
+from itertools import takewhile
 from math import inf
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +38,7 @@ from actors.shell import Shell
 from ..._delivery.outbox import Notification
 from ..._delivery.readers import Notifications
 from ..._life.handles import TaskHandle
-from ...runtime import AgentSaid, Runtime, open_runtime
+from ...runtime import AgentSaid, Limits, Runtime, open_runtime
 from ...tree import (
     ChildExited,
     ChildSpec,
@@ -58,6 +59,7 @@ from ._world import seen_through
 
 if TYPE_CHECKING:
     from ...tree._children import Child, Children
+    from ...tree._supervision import Supervision
 
 T = TypeVar("T")
 
@@ -84,6 +86,7 @@ class Log:
         self._calls = 0
         self._ended = False
         self._is_recording = False
+        self._lends: Callable[[], bool] = bool  # nobody does
 
     def __enter__(self) -> Self:
         if self._driver is not None:
@@ -109,6 +112,7 @@ class Log:
         for give_back in self._on_exit:
             give_back()
         self._on_exit.clear()
+        self._lends = bool
 
     @asynccontextmanager
     async def recording(
@@ -146,14 +150,17 @@ class Log:
             self._seq = events.seq
             if isinstance(opened, Runtime):
                 self._open_runtime(opened)
-            else:
-                for name in _TREE_CALLS:
-                    if hasattr(opened, name):
-                        self._wrap(opened, name)
+            # Of a runtime, too: a schedule is a child of its root, and ends by a call.
+            for name in _TREE_CALLS:
+                if hasattr(top, name):
+                    self._wrap(top, name)
             supervisors = {path: children}
             for it in _all_below(children):
                 supervisors[it.path] = it
                 self._tell_of(it)
+                if it.closing:
+                    del supervisors[it.path]
+                    self.add(kinds.Closing, it.path)
             events.attach(_Ear(events, self, supervisors), agents=True)
             try:
                 yield cast("T", opened)
@@ -171,17 +178,24 @@ class Log:
             flags.intensity,
             flags.period,
             children.dynamic,
+            cast("Supervision", children).count_restarts(),
         )
         for child in children.by_key.values():
             live = child.incarnation.started_by is not None and child.is_live
-            self.specify(child, live=live)
+            asked = live and child.incarnation.stop_request is not None
+            self.specify(child, live, asked)
 
     def specify(
-        self, child: Child[Any], *, live: bool, time: float | None = None
+        self,
+        child: Child[Any],
+        live: bool,
+        asked: bool = False,
+        *,
+        time: float | None = None,
     ) -> None:
-        """Write down what a supervisor does with a child."""
+        """Write down what a supervisor does with a child, and how that is by now."""
         path, spec = child.home.path, child.spec
-        said = path, child.id, spec.restart, live, spec.wait_started
+        said = path, child.id, spec.restart, live, spec.wait_started, asked
         self.add(kinds.Specified, *said, time=time)
 
     # Writing
@@ -220,8 +234,10 @@ class Log:
     # Calls
 
     def _open_runtime(self, runtime: Runtime) -> None:
-        limit = runtime._life.limits.backlog
-        self.add(kinds.RuntimeOpened, runtime.root.path, limit)
+        life, limits = runtime._life, runtime._life.limits
+        self.add(kinds.RuntimeOpened, runtime.root.path, limits.backlog)
+        if limits != Limits(backlog=limits.backlog, disk=limits.disk):
+            self._lends = lambda: life.current_task() is not None
         for name in _RUNTIME_CALLS:
             self._wrap(runtime, name)
         notifications = runtime.notifications
@@ -294,15 +310,14 @@ class Log:
         except BaseException as error:
             self.add(kinds.Raised, number, name, type(error).__name__)
             raise
-        ended, survivors = _said_of(result)
-        self.add(kinds.Returned, number, name, ended, survivors)
+        self.add(kinds.Returned, number, name, *_said_of(result))
         return result
 
     def begin(self, name: str, tasks: Sequence[str], owner: object) -> int:
         """Write down that something is called; return the number of the call."""
         self._calls += 1
         owner = owner if isinstance(owner, str) else None
-        self.add(kinds.Called, self._calls, name, tasks, owner)
+        self.add(kinds.Called, self._calls, name, tasks, owner, self._lends())
         return self._calls
 
     def _tell_began(
@@ -379,12 +394,14 @@ def _ids(named: object) -> Sequence[str]:
     ]
 
 
-def _said_of(result: object) -> tuple[Sequence[str], int]:
-    """Return the tasks that a result says have ended, and how many survivors it has."""
+def _said_of(result: object) -> tuple[Sequence[str], int, Sequence[str]]:
+    """Return the tasks that a result says have ended, how many survivors it has, and
+    the runs of those tasks."""
     results = cast("Any", result if isinstance(result, list) else [result])
     snapshots: list[Any] = [getattr(it, "snapshot", it) for it in results]
-    ended = [str(it.id) for it in snapshots if getattr(it, "ended_at", None)]
-    return ended, sum(len(getattr(it, "survivors", ())) for it in results)
+    over = [it for it in snapshots if getattr(it, "ended_at", None)]
+    survivors = sum(len(getattr(it, "survivors", ())) for it in results)
+    return [str(it.id) for it in over], survivors, [str(it.run_id) for it in over]
 
 
 def _all_below(top: Children) -> Iterable[Children]:
@@ -399,7 +416,7 @@ def _all_below(top: Children) -> Iterable[Children]:
 class _Ear(Subscription):
     """Hears each event in the step in which it is told."""
 
-    __slots__ = ("_log", "_supervisors")
+    __slots__ = ("_log", "_supervisors", "_told")
 
     def __init__(
         self, stream: EventStream, log: Log, supervisors: dict[str, Children]
@@ -407,6 +424,8 @@ class _Ear(Subscription):
         super().__init__(stream, capacity=cast("int", inf))
         self._log = log
         self._supervisors = supervisors
+        # Of each supervisor: the children that the log knows, maybe more.
+        self._told = {it: set(it.by_key.values()) for it in supervisors.values()}
 
     def offer(self, event: tuple[type[Event], int, float, tuple[Any, ...]]) -> None:
         kind, seq, time, fields = event
@@ -431,10 +450,18 @@ class _Ear(Subscription):
         self._log.add(Gap, 1)
 
     def _look_at(self, time: float, path: str, id: str, number: int) -> None:
-        """Tell of a child that is new to one of the supervisors."""
+        """Tell of a child that is new to one of the supervisors, and of those that
+        have a place before it and make their first step later."""
         children = self._supervisors.get(path)
-        if children is not None and not children.dynamic and number == 1:
-            self._log.specify(children.by_key[id], live=False, time=time)
+        if children is None or children.dynamic or number != 1:
+            return
+        told, there = self._told[children], children.by_key.values()
+        new = [*takewhile(lambda it: it not in told, reversed(there))]
+        for child in reversed(new):
+            self._log.specify(child, False, time=time)
+        told.update(new)
+        if len(told) > 2 * len(there):  # some were forgotten
+            told.intersection_update(there)
 
 
 class _Handle(TaskHandle):

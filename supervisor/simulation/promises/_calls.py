@@ -178,7 +178,8 @@ class Prompt(Checker):
         self._called.clear()  # Nobody can tell how long they have waited.
 
     def _calls(self, event: Called, at: Entry) -> None:
-        if self._simulated:
+        # Nobody can tell how long one has waited that has to wait for its place, too.
+        if self._simulated and not event.lends:
             self._called[event.call] = event.time, event.tasks, at.number
 
     def _began(self, event: Began, at: Entry) -> None:

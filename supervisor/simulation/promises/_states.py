@@ -93,9 +93,9 @@ class Once(Checker):
         self._live[task_id] = event.task_type
 
     def _resumed(self, event: TaskResumed, at: Entry) -> None:
+        # Its start was told before this or, if it waits for a place, will be.
         self._revived.pop(event.task_id, None)
         self._over.pop(event.task_id, None)
-        self._live[event.task_id] = "local_agent"
 
     def _says(self, event: TaskProgress, at: Entry) -> None:
         self.judged += 1

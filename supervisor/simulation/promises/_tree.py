@@ -18,6 +18,7 @@ from ...tree import (
     Straggler,
     SupervisorEnded,
 )
+from ...tree._supervision import SIBLING_RESTARTED
 from ..log import (
     Called,
     Closed,
@@ -83,8 +84,9 @@ class Children(Checker):
         # One that failed to start is not among them.
         if since := there.get(event.child):
             since.pop()
-            if not since:
-                del there[event.child]
+            if since:
+                return  # Another one of that name may have what is below.
+            del there[event.child]
         self._look(f"{path}/{event.child}", f"child {event.child} ended", at)
 
     def _supervisor_ended(self, event: SupervisorEnded, at: Entry) -> None:
@@ -118,6 +120,8 @@ class _Supervisor:
     asked: dict[str, int] = attrs.Factory(dict[str, int])
     """Those that were asked to stop and have not ended: in a dynamic supervisor several
     may have the same name."""
+    terminated: set[str] = attrs.Factory(set[str])
+    """Those of them that no restart of a group has asked: it goes on without them."""
     closing: int | None = None
     """Since which line it stops its children."""
     told: int | None = None
@@ -166,7 +170,10 @@ class Supervisors:
         }
 
     def _supervised(self, event: Supervised, at: Entry) -> None:
-        self.known[event.supervisor] = _Supervisor(flags=event)
+        found = self.known[event.supervisor] = _Supervisor(flags=event)
+        above, _, name = event.supervisor.rpartition("/")
+        if self.of(above).asked.get(name):
+            found.told = at.number
 
     def _specified(self, event: Specified, at: Entry) -> None:
         found = self.of(event.supervisor)
@@ -176,6 +183,8 @@ class Supervisors:
         found.places[event.child] = at.number
         if event.live:
             found.live[event.child] = at.number
+        if event.asked:
+            found.asked[event.child] = 1
 
     def _started(self, event: ChildStarted, at: Entry) -> None:
         found = self.of(event.supervisor)
@@ -185,6 +194,8 @@ class Supervisors:
     def _stop_requested(self, event: StopRequested, at: Entry) -> None:
         asked = self.of(event.supervisor).asked
         asked[event.child] = asked.get(event.child, 0) + 1
+        if event.by == "supervisor" and event.reason != SIBLING_RESTARTED:
+            self.of(event.supervisor).terminated.add(event.child)
         # Its own children stop now, if it has any, or after its drain.
         inner = self.known.get(f"{event.supervisor}/{event.child}")
         if inner is not None:
@@ -195,6 +206,7 @@ class Supervisors:
     def _exited(self, event: ChildExited, at: Entry) -> None:
         found = self.of(event.supervisor)
         found.live.pop(event.child, None)
+        found.terminated.discard(event.child)
         if found.asked.get(event.child, 0) > 0:
             found.asked[event.child] -= 1
 
@@ -345,9 +357,12 @@ class Restarts(Checker):
         flags = found.flags
         if flags is not None:
             self.judged += 1
-            recent = [t for t in found.restarts if t >= event.time - flags.period]
-            if len(recent) < flags.intensity:
-                text = f"it gave up after {len(recent)} restarts in {flags.period:g} s"
+            since = event.time - flags.period
+            recent = sum(time >= since for time in found.restarts)
+            if since <= flags.time:
+                recent += flags.restarts
+            if recent < flags.intensity:
+                text = f"it gave up after {recent} restarts in {flags.period:g} s"
                 self.breaks(event.supervisor, text, at.number)
 
     def _started(self, event: ChildStarted, at: Entry) -> None:
@@ -374,6 +389,8 @@ class Restarts(Checker):
             return
         place = found.places.get(failed, 0)
         for other, since in found.live.items():
+            if other in found.terminated:
+                continue
             is_later = found.places.get(other, 0) >= place
             if found.flags.strategy == "one_for_all" or is_later:
                 text = f"its group was started again, and {other} of it still ran"
@@ -386,7 +403,10 @@ class Restarts(Checker):
         flags = found.flags
         if flags is None or flags.dynamic or event.by != "supervisor":
             return
-        if found.closing is None and flags.strategy == "one_for_one":
+        # The calls of those below it are not recorded.
+        above = self._supervisors.of(event.supervisor.rpartition("/")[0])
+        is_top = above.flags is None
+        if found.closing is None and flags.strategy == "one_for_one" and is_top:
             self.judged += 1
             if not self._is_called(child):
                 owner = f"{event.supervisor}/{child}"

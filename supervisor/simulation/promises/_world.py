@@ -125,12 +125,13 @@ class Truth(Checker):
         self._live: dict[str, int] = {}
         self._restart: dict[str, str] = {}
         self._named: dict[int, Sequence[str]] = {}
+        self._resumed: dict[str, str] = {}  # {agent: its run}
 
     def judges(self) -> Mapping[type[Event], Judge]:
         return {
             Began: self._was_told,
             TaskStarted: self._began,
-            TaskResumed: self._began,
+            TaskResumed: self._was_resumed,
             TaskRestarted: self._again,
             ChildStarted: self._actor_began,
             ChildExited: self._actor_ended,
@@ -151,10 +152,16 @@ class Truth(Checker):
     def _began(self, event: TaskStarted, at: Entry) -> None:
         self._live[event.task_id] = at.number
 
+    def _was_resumed(self, event: TaskResumed, at: Entry) -> None:
+        self._live[event.task_id] = at.number
+        self._resumed[event.task_id] = event.run_id
+
     def _was_told(self, event: Began, at: Entry) -> None:
         self._restart[event.task_id] = event.restart
 
-    def _again(self, event: TaskRestarted, at: Entry) -> None:
+    def _again(self, event: TaskRestarted | TaskRestartScheduled, at: Entry) -> None:
+        if event.task_id in self._resumed and isinstance(event, TaskRestarted):
+            self._resumed[event.task_id] = event.run_id
         self._codes.pop(event.task_id, None)
         self._signalled.discard(event.task_id)
 
@@ -193,6 +200,7 @@ class Truth(Checker):
         self.judged += 1
         task_id, owner = event.task_id, f"task {event.task_id}"
         self._live.pop(task_id, None)
+        self._resumed.pop(task_id, None)
         begun = self._actors.pop(task_id, None)
         if begun is not None:
             self.breaks(owner, "it ended while its actor ran", begun, at.number)
@@ -241,14 +249,22 @@ class Truth(Checker):
     def _returned(self, event: Returned, at: Entry) -> None:
         tasks = self._named.pop(event.call, ())
         owner = f"{event.what}()"
+        said = dict(zip(event.ended, event.runs, strict=False))
+
+        def runs(task_id: str) -> bool:
+            # What is said of an agent may be of a run before the present one.
+            run_id, told = self._resumed.get(task_id), said.get(task_id)
+            is_before = None not in (run_id, told) and run_id != told
+            return task_id in self._live and not is_before
+
         for task_id in event.ended:
             self.judged += 1
-            if task_id in self._live:
+            if runs(task_id):
                 text = f"it says that {task_id} has ended"
                 self.breaks(owner, text, self._live[task_id], at.number)
         for task_id in tasks:
             self.judged += 1
-            if task_id in self._live and not event.survivors:
+            if runs(task_id) and not event.survivors:
                 text = f"it has returned, {task_id} runs, and it names no survivor"
                 self.breaks(owner, text, self._live[task_id], at.number)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,12 +15,21 @@ from typing import Any
 import pytest
 import trio
 
+from actors import Context
+from actors.agent import Agent, AgentContext, AgentEvent, FinalResult
 from actors.shell import Shell
+from actors.testing import Program
 from bench.mutants import programs
-from supervisor.runtime import Limits, TaskEnded, open_runtime
+from supervisor.runtime import Limits, Runtime, TaskEnded, open_runtime
 from supervisor.simulation import Sim, simulate
 from supervisor.simulation.log import KINDS, Kept, LogError, read, record, to_line
 from supervisor.simulation.promises import Checkers, Violation, check, watched
+from supervisor.tree import (
+    RestartIntensityExceeded,
+    child,
+    open_dynamic_supervisor,
+    open_supervisor,
+)
 
 Line = dict[str, Any]
 Lines = list[Line]
@@ -85,6 +96,181 @@ def test_no_log_of_a_simulated_run_is_refused(clean: dict[str, Lines]) -> None:
         assert not wrong(lines), name
     for program in PROGRAMS:
         assert not wrong(simulated(program, seed=5)), program
+
+
+async def busy(program: Program) -> None:
+    await trio.sleep(1)
+
+
+async def works(context: AgentContext) -> AsyncIterator[AgentEvent]:
+    await trio.sleep(1)
+    yield FinalResult("done")
+
+
+async def a_schedule_is_stopped(runtime: Runtime) -> None:
+    """It is a child of the root, and no task."""
+    schedule = await runtime.schedule("* * * * *", "look")
+    await schedule.stop()
+
+
+async def a_schedule_is_cancelled(runtime: Runtime) -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await runtime.schedule("* * * * *", "look")
+
+
+async def an_agent_that_goes_on_waits_for_its_place(runtime: Runtime) -> None:
+    agent = await runtime.launch(Agent(works, "go"))
+    await agent.wait()
+    await runtime.launch(Agent(works, "another"))
+    await runtime.resume(agent)
+    await runtime.wait_idle()
+
+
+async def an_agent_goes_on_before_a_stop_returns(runtime: Runtime) -> None:
+    """What the stop says is of the run before."""
+    agent = await runtime.launch(Agent(works, "go"))
+    await agent.wait()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(runtime.resume, agent)
+        for _ in range(9):
+            nursery.start_soon(runtime.stop, agent)
+
+
+async def an_agent_waits_for_its_place_again(runtime: Runtime) -> None:
+    """One of two that it ran was moved to the background, and the other one runs."""
+
+    async def runs(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(runtime.run, Shell("busy"))
+        yield FinalResult("done")
+
+    agent = await runtime.launch(Agent(runs, "go"))
+    await trio.sleep(0.3)
+    for task in runtime.tasks(agent.id):
+        runtime.background(task.id)
+        await trio.sleep(0.3)
+    await agent.wait()
+
+
+ALLOWED = {
+    a_schedule_is_stopped: Limits(),
+    a_schedule_is_cancelled: Limits(),
+    an_agent_that_goes_on_waits_for_its_place: Limits(agents=1),
+    an_agent_goes_on_before_a_stop_returns: Limits(),
+    an_agent_waits_for_its_place_again: Limits(total=1),
+}
+
+
+@pytest.mark.parametrize("work", ALLOWED, ids=lambda it: it.__name__)
+def test_what_is_allowed_is_not_refused(work: Any) -> None:
+    async def program(sim: Sim) -> None:
+        with watched(sim) as log:
+            env = sim.env({"busy": busy})
+            block = open_runtime("tasks", env=env, limits=ALLOWED[work])
+            async with log.recording(block) as runtime:
+                await work(runtime)
+
+    for seed in range(10):
+        run = simulate(program, seed=seed)
+        assert run.error is None
+        assert not run.findings
+
+
+async def stays(ctx: Context[object]) -> None:
+    await trio.sleep_forever()
+
+
+async def fails_at_first(ctx: Context[object]) -> None:
+    if ctx.ref.incarnation.number == 1:
+        raise LookupError("at first")
+    await trio.sleep_forever()
+
+
+async def cleans_up(ctx: Context[object]) -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        with trio.move_on_after(2, shield=True):
+            await trio.sleep(1)
+
+
+async def dies(ctx: Context[object]) -> None:
+    async for _ in ctx.mailbox:
+        raise LookupError("it is told to die")
+
+
+async def starts_two_at_once(tree: Any) -> None:
+    """The order is that of the calls, whoever makes its first step first."""
+    async with trio.open_nursery() as nursery:
+        for name in ("one", "two"):
+            nursery.start_soon(tree.start_child, child(name, stays))
+
+
+async def restarts_a_group_while_one_is_terminated(tree: Any) -> None:
+    """Whoever is terminated is no member."""
+    await tree.start_child(child("slow", cleans_up))
+    brittle = await tree.start_child(child("brittle", dies))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tree.terminate_child, "slow")
+        await trio.sleep(0.1)
+        brittle.tell("die")
+
+
+async def terminates_one_below(tree: Any) -> None:
+    """The calls of those below are not recorded."""
+    (below, *_) = [it.ref for it in tree.which_children()]
+    await below.started_value.terminate_child("one")
+
+
+async def gives_up_soon(tree: Any) -> None:
+    """It had restarted before the log began."""
+    brittle = await tree.start_child(child("brittle", dies, restart="transient"))
+    for _ in range(3):
+        brittle.tell("die")
+        await trio.sleep(0.1)
+
+
+async def has_two_of_one_name(tree: Any) -> None:
+    nested = child("twin", open_supervisor, [child("one", stays)], kind="supervisor")
+    await tree.start_child(child("twin", stays, restart="temporary"))
+    twin = await tree.start_child(nested)
+    first = tree.which_children()[0].ref
+    await tree.terminate_child(first)
+    await tree.terminate_child(twin)
+
+
+TREES: dict[Any, Callable[[], Any]] = {
+    starts_two_at_once: open_supervisor,
+    restarts_a_group_while_one_is_terminated: partial(
+        open_supervisor, strategy="one_for_all"
+    ),
+    terminates_one_below: partial(
+        open_supervisor,
+        [child("a", open_supervisor, [child("one", stays)], kind="supervisor")],
+    ),
+    gives_up_soon: partial(
+        open_supervisor, [child("first", fails_at_first)], intensity=2
+    ),
+    has_two_of_one_name: open_dynamic_supervisor,
+}
+
+
+@pytest.mark.parametrize("work", TREES, ids=lambda it: it.__name__)
+def test_what_a_tree_may_do_is_not_refused(work: Any) -> None:
+    async def program(sim: Sim) -> None:
+        with watched(sim) as log:
+            with suppress(RestartIntensityExceeded):
+                async with log.recording(TREES[work]()) as tree:
+                    await trio.sleep(1)
+                    await work(tree)
+                    await trio.sleep(1)
+
+    for seed in range(10):
+        run = simulate(program, seed=seed)
+        assert run.error is None
+        assert not run.findings
 
 
 async def real(path: Path) -> None:
