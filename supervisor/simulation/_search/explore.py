@@ -52,7 +52,11 @@ WIDE = 100_000
 
 
 LOOKED = 3
-"""In so many runs is looked for points, where the others were another process's."""
+"""In so many more runs is looked for points before it is said that there are none: those
+of a campaign may be known from its log alone."""
+
+What = tuple[str, str, str]
+"""The kind of a point, its target, and its arrival."""
 
 
 def explore(
@@ -143,6 +147,9 @@ class Tried:
     probes: tuple[Met, ...] = ()
     """What the probes of the program have told."""
     notes: tuple[str, ...] = ()
+    met: tuple[Fault, ...] = ()
+    """The points of which its process has met no other with the same target, kind and
+    arrival."""
 
 
 def _reached() -> Reached | None:
@@ -155,7 +162,8 @@ def _reached() -> Reached | None:
 
 @attrs.define
 class Tally:
-    """What came of all runs so far."""
+    """What came of all runs so far. Those of several processes come in any order, and
+    give what those of one give."""
 
     program: Program
     runs: int = 0
@@ -167,6 +175,7 @@ class Tally:
     struck: Counter[str] = attrs.Factory(Counter[str])
     reached: Reached | None = None
     notes: Counter[str] = attrs.Factory(Counter[str])
+    met: dict[What, Fault] = attrs.Factory(dict[What, Fault])
 
     def add(self, tried: Tried) -> None:
         """Add a run."""
@@ -177,6 +186,7 @@ class Tally:
             self.digests.add(tried.digest)
         self.struck.update(map(kind_of, tried.struck))
         self.notes.update(tried.notes)
+        self.met |= {_what(it): it for it in (*tried.met, *tried.struck)}
         # A program may import what has probes in its first run.
         self.reached = self.reached or _reached()
         if self.reached is not None:
@@ -185,7 +195,6 @@ class Tally:
             self.failed += 1
         if tried.failure is not None:
             before = self.first.get(tried.kind)
-            # Processes come in any order, and are to find what one alone does.
             if before is None or tried.seed < before.seed:
                 self.first[tried.kind] = tried.failure
 
@@ -201,7 +210,7 @@ class Tally:
             never_fired=self.missed,
             what=what,
             probes=() if self.reached is None else self.reached.table(self.program),
-            notes=dict(self.notes.most_common()),
+            notes=dict(sorted(self.notes.items(), key=lambda it: (-it[1], it[0]))),
         )
 
 
@@ -262,7 +271,7 @@ class Search:
         self._limit = limit
         self._policy = policy_of(None if self.exhaustive else policy)
         self._kinds = read_kinds(faults)
-        self._met: dict[tuple[str, str, str], Fault] = {}
+        self._met: set[What] = set()
         self._targets = read_names(targets)
         require_faults(self._kinds, self._targets)
         self._tried = 0
@@ -278,7 +287,7 @@ class Search:
         tried = [self._told_of(seed, run)]
         if tried[0].kind or not self._kinds:
             return tried
-        self._meet(points)
+        tried[0] = attrs.evolve(tried[0], met=self._news(points))
         points = [it for it in points if self._is_meant(it) and it not in run.faults]
         faults = drawn(points, self._kinds, seed)
         if faults:
@@ -345,19 +354,30 @@ class Search:
         """Raise NothingToStrike if faults were asked for and none was put in."""
         if not self._kinds or not tally.runs or tally.failed:
             return
-        if not self._met:  # The runs were those of other processes.
+        text = self._nothing(tally)
+        if text is not None:
             with session():
                 for seed in range(LOOKED):
-                    self._meet(self._once(seed, partial(self._start, seed), COUNT)[1])
-        text = unmet(self._met.values(), self._kinds, self._targets)
-        meant = filter(self._is_meant, self._met.values())
-        # A campaign may have ended before it came to a run with faults.
-        if text or not (tally.struck or tally.missed or drawn(meant, self._kinds, 0)):
+                    points = self._once(seed, partial(self._start, seed), COUNT)[1]
+                    tally.met |= {_what(it): it for it in points}
+            text = self._nothing(tally)
+        if text is not None:
             raise NothingToStrike(self._targets or (), text)
 
-    def _meet(self, points: Iterable[Fault]) -> None:
-        for it in points:
-            self._met.setdefault((it.kind, it.target, it.arrival), it)
+    def _nothing(self, tally: Tally) -> str | None:
+        """Return why nothing can be struck of what is asked for, "" if nobody knows; None
+        if something can."""
+        text = unmet(tally.met.values(), self._kinds, self._targets)
+        meant = filter(self._is_meant, tally.met.values())
+        # A campaign may have ended before it came to a run with faults.
+        there = tally.struck or tally.missed or drawn(meant, self._kinds, 0)
+        return None if there and not text else text
+
+    def _news(self, points: Iterable[Fault]) -> tuple[Fault, ...]:
+        """Return the points that are the first of what they are."""
+        first = {_what(it): it for it in points if _what(it) not in self._met}
+        self._met.update(first)
+        return tuple(first.values())
 
     def _is_meant(self, point: Fault) -> bool:
         return point.kind == "fault" or is_named(point.target, self._targets)
@@ -421,6 +441,10 @@ class Search:
             place=wrong[0].place or _place(struck) or place_of(program),
         )
         return attrs.evolve(told, failure=failure)
+
+
+def _what(point: Fault) -> What:
+    return point.kind, point.target, point.arrival
 
 
 def _notes(run: Run) -> tuple[str, ...]:

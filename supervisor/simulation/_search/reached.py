@@ -74,31 +74,40 @@ class Reach:
 
 @attrs.define
 class Reached:
-    """Sums up what probes told in many runs."""
+    """Sums up what probes told in many runs, in whichever order they come."""
 
     _all: dict[Key, Reach] = attrs.Factory(dict[Key, Reach])
+    _first: dict[Key, tuple[int, int]] = attrs.Factory(dict[Key, tuple[int, int]])
+    # {probe: (the first seed under which it was met, its place among those of that run)}
 
     def add(self, probes: Iterable[Met], seed: int) -> None:
         """Add what was told in one run."""
-        for met in probes:
-            key = met.kind, met.name
-            reach = self._all.get(key)
-            if reach is None:
-                reach = self._all[key] = Reach(met.kind, met.name, met.site)
+        for place, met in enumerate(probes):
+            key, when = (met.kind, met.name), (seed, place)
+            if when <= self._first.setdefault(key, when):
+                self._first[key] = when
+                reach = self._all.setdefault(key, Reach(met.kind, met.name, met.site))
+                reach.site = met.site
+            reach = self._all[key]
             reach.runs += 1
             reach.passed += met.passed
             reach.true += met.true
             reach.armed += met.armed
-            if met.true and reach.seed is None:
+            if met.true and (reach.seed is None or seed < reach.seed):
                 reach.seed = seed
 
     def table(self, program: Any) -> list[Reach]:
         """Return all probes, first those to which something has never happened."""
         own = file_of(program)
         met = {it.site.partition(":")[0] for it in self._all.values()}
+        found = [
+            self._all[key] for key in sorted(self._first, key=self._first.__getitem__)
+        ]
+        written: dict[Key, Reach] = {}
         for reach in _written(own, met):
-            self._all.setdefault((reach.kind, reach.name), reach)
-        return sorted(self._all.values(), key=lambda it: not it.missed)
+            written.setdefault((reach.kind, reach.name), reach)
+        found += [it for key, it in written.items() if key not in self._all]
+        return sorted(found, key=lambda it: not it.missed)
 
 
 def _written(own: str | None, met: set[str]) -> Iterable[Reach]:

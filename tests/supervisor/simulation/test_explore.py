@@ -38,7 +38,9 @@ from supervisor.simulation import (
 from supervisor.simulation._search import explore as explore_module
 from supervisor.simulation._search.again import parting, replay_line
 from supervisor.simulation._search.explore import Search, Tally, Tried, tries
+from supervisor.simulation._search.reached import Reached
 from supervisor.simulation._search.swarm import drawn, is_meant, kind_of, read_kinds
+from supervisor.simulation._steering.probes import Met
 from supervisor.simulation._steering.run import LIMIT
 from supervisor.simulation._steering.session import session
 from supervisor.simulation._steering.tape import Fault, Tape
@@ -209,14 +211,59 @@ def test_what_is_told_does_not_depend_on_who_is_first() -> None:
         Failure(seed, f"error {seed}", Tape(seed=seed), replay="") for seed in range(20)
     ]
     tried = [
-        Tried(it.seed, "", 1, 0.0, wrong="w", kind=f"kind {it.seed % 7}", failure=it)
+        Tried(
+            it.seed,
+            "",
+            1,
+            0.0,
+            wrong="w",
+            kind=f"kind {it.seed % 7}",
+            failure=it,
+            notes=(f"note {it.seed % 3}",),
+            probes=(
+                Met("sometimes", f"probe {it.seed % 5}", "f.py:1 f", 1, it.seed // 9),
+            ),
+        )
         for it in failures
     ]
+    told: set[str] = set()
     for number in range(50):
-        tally = Tally(leaking)
+        tally = Tally(leaking, reached=Reached())
         for it in Random(number).sample(tried, len(tried)):
             tally.add(it)
         assert tally.campaign().failures == failures[:5]
+        told.add(str(tally.campaign()))
+    assert len(told) == 1
+    assert "'probe 3' at f.py:1 f: 3 of 4 times, in 4 runs, first under seed 13" in str(
+        told
+    )
+
+
+async def seldom(sim: Sim) -> None:
+    """Has a target under seeds 5, 10 and 11 of the first dozen."""
+
+    async def rare() -> None:
+        await trio.sleep(1)
+
+    async with trio.open_nursery() as nursery:
+        if sim.random.random() < 0.25:
+            nursery.start_soon(rare)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_who_is_seldom_there_is_struck_by_any_number_of_processes(
+    tmp_path: Path,
+) -> None:
+    options: dict[str, Any] = {"faults": "cancel", "targets": "rare"}
+    reports = [explore(seldom, seeds=12, jobs=it, **options) for it in (1, 2)]
+    assert reports[0] == reports[1]
+    assert reports[0].runs == 12 + 3
+    log = tmp_path / "seldom.jsonl"
+    for _ in range(2):  # The second time all is known from the log.
+        spent = campaign(seldom, seconds=60, runs=14, log=log, **options)
+        assert sum(spent.campaign.faults.values()) >= 2
+    with pytest.raises(NothingToStrike, match="there are rare"):
+        explore(seldom, seeds=12, jobs=2, faults="cancel", targets="never")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
