@@ -478,9 +478,9 @@ class Network(Backend):
 
     def add(self, stream: Stream) -> None:
         """Remember that somebody has got a stream."""
-        task = current_task()
+        task, where = sites.asked_by(current_task())
         by = task.name.rpartition(".")[2] if task is not None else "a timer"
-        stream.got_by = f"{by} at {sites.caller() or 'trio'}"
+        stream.got_by = f"{by} at {where or 'trio'}"
         self.open[stream] = None
 
     def drop(self, stream: Stream) -> None:

@@ -104,7 +104,7 @@ class Seams:
         self._calls[operation] += 1
         number = self._calls[operation]
         if self.counting:
-            site = sites.caller()
+            site = sites.asked_by(current_task())[1]
             for way in self.ways[operation]:
                 step = self._driver.steps
                 self.points.append(
@@ -116,9 +116,11 @@ class Seams:
             if way:
                 self._driver.note(BY_HAND, f"{operation} {way} {number}")
             return way
-        driver, site = self._driver, sites.caller()
-        by = driver.name(current_task())
-        place = sites.place_here()
+        driver, task = self._driver, current_task()
+        who, site = sites.asked_by(task)
+        by, place = driver.name(task), sites.place_here()
+        if not place and who is not None and who is not task:
+            place = sites.place(who)
         fault = attrs.evolve(
             fault,
             site=site,

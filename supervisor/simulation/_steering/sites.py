@@ -8,7 +8,7 @@ import linecache
 import os.path
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from inspect import currentframe
 from traceback import walk_stack, walk_tb
 from types import FrameType
@@ -93,7 +93,7 @@ def place_raised(error: BaseException) -> str:
 
 def place_here() -> str:
     """Return the `own_line` that runs now."""
-    lines = [(it.f_code.co_filename, at) for it, at in walk_stack(currentframe())]
+    lines = [(it.f_code.co_filename, at) for it, at in _here()]
     return own_line(reversed(lines))
 
 
@@ -117,12 +117,33 @@ def site(task: Task) -> str:
 
 def caller() -> str:
     """Return the innermost place that runs now."""
-    frame = currentframe()
-    while frame is not None:
+    for frame, line in _here():
         if shown(frame.f_code.co_filename) is not None:
-            return _site(frame, frame.f_lineno)
-        frame = frame.f_back
+            return _site(frame, line)
     return ""
+
+
+def _here() -> Iterator[tuple[FrameType, int]]:
+    """Yield the frames that run now and their lines, from the innermost one to that in
+    which the run of trio was begun: who has begun it is no part of it."""
+    for frame, line in walk_stack(currentframe()):
+        if frame.f_code is trio.run.__code__:
+            return
+        yield frame, line
+
+
+def asked_by(task: Task | None) -> tuple[Task | None, str]:
+    """Return who runs now, and the innermost place; of a task that is all trio's, who is
+    above it and where that is."""
+    where = caller()
+    while not where and task is not None:
+        nursery = task.parent_nursery
+        if nursery is None:
+            break
+        task = nursery.parent_task
+        found = site(task)
+        where = "" if found.startswith("trio ") else found
+    return task, where
 
 
 def nearest(frame: FrameType | None) -> str:

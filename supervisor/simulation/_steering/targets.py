@@ -90,7 +90,7 @@ class Targets:
             times = self._calls[name] = self._calls.get(name, 0) + 1
             full = name if times == 1 else f"{name}#{times}"
             holder = getattr(function_of(fn), "__self__", None)
-            held = (*args, *options.values(), holder)
+            held = (*args, *options.values(), *_held_by(fn), holder)
             call: Any = self._call(full, chosen, begun, held)
             # Whoever looks at the coroutine of a task sees the name of his own.
             call.__name__ = getattr(begun, "__name__", name)
@@ -154,6 +154,15 @@ def function_of(fn: Any) -> Any:
     while isinstance(fn, partial):
         fn = fn.func
     return fn
+
+
+def _held_by(fn: Any) -> list[Any]:
+    """Return the arguments that partials have: for a nursery the only way of keywords."""
+    held: list[Any] = []
+    while isinstance(fn, partial):
+        held += [*fn.args, *fn.keywords.values()]
+        fn = fn.func
+    return held
 
 
 def file_of(fn: Any) -> str | None:

@@ -106,7 +106,8 @@ class Watch:
         name = (
             self._driver.name(task) or f"system task {sites.ADDRESS.sub('', task.name)}"
         )
-        return f"{name}, which has ended; taken at {sites.caller()}"
+        where = sites.asked_by(current_task())[1]
+        return f"{name}, which has ended; taken at {where}"
 
     def _find(self, kind: str, text: str) -> None:
         self._driver.findings.append(Finding(kind, text))

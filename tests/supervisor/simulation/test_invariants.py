@@ -35,7 +35,9 @@ class Owner:
     nursery: trio.Nursery
 
 
-async def leaves(sim: Sim, *, mended: bool, wrap: Callable[[Any], Any]) -> None:
+async def leaves(
+    sim: Sim, *, mended: bool, wrap: Callable[[Any], Any], keyword: bool = False
+) -> None:
     async def keep(scope: trio.CancelScope) -> None:
         with scope:
             await beat()
@@ -52,7 +54,10 @@ async def leaves(sim: Sim, *, mended: bool, wrap: Callable[[Any], Any]) -> None:
             raise
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(sim.target(connect), wrap(nursery))
+        if keyword:
+            nursery.start_soon(sim.target(partial(connect, owner=wrap(nursery))))
+        else:
+            nursery.start_soon(sim.target(connect), wrap(nursery))
 
 
 async def holds_a_lock(sim: Sim, *, mended: bool) -> None:
@@ -220,11 +225,16 @@ CASES: dict[str, tuple[str, Bug, str]] = {
         partial(leaves, wrap=Owner),
         "connect has ended and left keep in a nursery it was given; it is at",
     ),
+    "left, a keyword": (
+        "left",
+        partial(leaves, wrap=itself, keyword=True),
+        "connect has ended and left keep in a nursery it was given; it is at",
+    ),
     "a lock": ("held", holds_a_lock, "a Lock is held by hold, which has ended"),
     "a token": ("held", holds_a_token, "a CapacityLimiter is held by hold, which has"),
     "a slot": ("held", holds_a_slot, "a slot of a Semaphore is held by hold#2, which"),
     "a stream": ("streams", leaves_a_stream, "closed by nobody; it was got by talk at"),
-    "a socket": ("streams", leaves_a_socket, "closed by nobody; it was got by "),
+    "a socket": ("streams", leaves_a_socket, "closed by nobody; it was got by talk at"),
     "a cancel": ("swallowed", swallows, "work was cancelled and returned"),
     "a generator": (
         "generators",
@@ -398,3 +408,32 @@ def test_a_plain_run_that_breaks_an_invariant_is_not_swept() -> None:
 
     with pytest.raises(ProgramFailed, match="a Lock is held by acquire"):
         cancel_everywhere(program)
+
+
+def test_what_a_task_of_trio_does_is_told_of_who_is_above_it() -> None:
+    """Not of who has called the simulator: that is no part of the program."""
+
+    async def takes(sim: Sim) -> None:
+        lock = trio.Lock()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lock.acquire)
+
+    (found,) = simulate(takes).findings
+    assert found.text.startswith("a Lock is held by acquire, which has ended; taken at")
+    assert found.text.endswith(" takes")
+
+    async def connects(sim: Sim) -> None:
+        sim.network(patch=True)
+        with pytest.raises(OSError, match="connect"):
+            await trio.open_tcp_stream("localhost", 7)
+
+    async def served(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            sim.network(patch=True)
+            await nursery.start(trio.serve_tcp, trio.sleep, 7)
+            await connects(sim)
+            nursery.cancel_scope.cancel()
+
+    (fault,) = simulate(served, tape="fault network.connect refused 1").faults
+    assert fault.site.endswith(" connects")
+    assert fault.line == 'await trio.open_tcp_stream("localhost", 7)'
