@@ -173,6 +173,22 @@ async def test_the_call_that_was_named_goes_wrong_and_no_other(
     assert plan.waiting == ["processes.spawn ENOMEM 9"]
 
 
+@pytest.mark.parametrize(("call", "left"), [(1, b"old\n"), (2, b"new\n")])
+async def test_a_durable_replacement_tells_of_each_sync_that_fails(
+    call: int, left: bytes
+) -> None:
+    """Of what is new before it is in its place, and of its name when it is."""
+    plan = FaultPlan()
+    plan.set("files.sync", "EIO", call=call)
+    async with fake_env({}, faults=plan) as world:
+        world.files.make_directory(WHERE.parent)
+        world.files.append_lines(WHERE, b"old\n")
+        with pytest.raises(OSError, match="Input/output error"):
+            world.files.replace(WHERE, b"new\n", durable=True)
+        assert world.files.contents(WHERE) == left
+    assert plan.fired == [f"files.sync EIO {call}"]
+
+
 @pytest.mark.parametrize(
     ("operation", "way", "call", "told"),
     [

@@ -322,6 +322,24 @@ def test_github_is_told_of_the_users_line(
     assert "::error" in told.err
 
 
+def test_github_is_told_of_a_tape_that_was_kept(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    search = [
+        "sim",
+        "explore",
+        f"{file}:program",
+        "--faults",
+        "cancel",
+        "--save",
+        "kept",
+    ]
+    for title in ("seed ", "the tape kept/"):
+        assert command(search) == 1
+        assert f",title={title}" in capsys.readouterr().out
+
+
 def test_the_doctor_says_what_was_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["sim", "doctor"]) == 0
     shown = capsys.readouterr().out

@@ -420,6 +420,10 @@ def test_a_run_that_fails_is_told_beside_one_that_passes() -> None:
     assert marked[0].startswith(f"{deviation.step} *")
     assert "at its start" in marked[0]
     assert "test_explore.py:" in found.table(before=0, after=99)
+    for wrong in ({"before": -1}, {"after": 0}):
+        (name,) = wrong
+        with pytest.raises(ValueError, match=f"^{name} must"):
+            found.table(**wrong)
     assert simulate(race, tape=found.tape).error is None
 
 

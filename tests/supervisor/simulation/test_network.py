@@ -125,7 +125,7 @@ def test_a_connection_that_nobody_accepts_is_closed_with_its_listener() -> None:
 
 
 def test_an_address_of_this_machine_is_localhost() -> None:
-    """Served by one name and reached, refused and cut off by the others."""
+    """Served by one name and reached, refused, cut off and healed by the others."""
 
     async def program(sim: Sim) -> None:
         network = sim.network()
@@ -138,7 +138,7 @@ def test_an_address_of_this_machine_is_localhost() -> None:
                 for port in (7, 8):
                     async with await network.open_tcp_stream(host, port) as stream:
                         network.partition("127.0.0.1")
-                        sim.at(3, network.heal)
+                        sim.at(3, partial(network.heal, "0.0.0.0"))
                         await stream.send_all(b"x")
                         with trio.move_on_after(2) as apart:
                             await stream.receive_some()

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import actors
+import supervisor.simulation
+import supervisor.tree
 from supervisor.simulation import NothingToStrike, cancel_everywhere
+from supervisor.simulation._steering.sites import is_own, own_files
 
 CORE = """
 import trio
@@ -35,6 +39,16 @@ async def alone(sim):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(use, trio.Lock())
 """
+
+
+def test_our_own_files_are_those_of_no_program() -> None:
+    """Also of one that stands in our project: who strikes ours names a target."""
+    ours = own_files(__file__)
+    assert is_own(__file__, ours)
+    assert is_own(str(Path(__file__).with_name("scenes.py")), ours)
+    for module in (actors, supervisor.tree, supervisor.simulation):
+        assert module.__file__ is not None and module.__file__.startswith(ours[1])
+        assert not is_own(module.__file__, ours)
 
 
 @pytest.mark.parametrize("marker", ["pyproject.toml", "setup.cfg", ".git", ""])

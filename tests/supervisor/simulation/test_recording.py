@@ -17,7 +17,13 @@ import supervisor
 from actors import TaskStatus
 from actors.shell import Shell
 from actors.testing import Program
-from supervisor.runtime import Limits, Runtime, TaskHandle, open_runtime
+from supervisor.runtime import (
+    Limits,
+    Notifications,
+    Runtime,
+    TaskHandle,
+    open_runtime,
+)
 from supervisor.simulation import Sim, simulate
 from supervisor.simulation.log import Kept
 from supervisor.simulation.promises import watched
@@ -422,6 +428,17 @@ def test_what_is_left_can_be_read_when_there_is_no_trio(tmp_path: Path) -> None:
 
     (note,) = trio.run(main).notifications.drain()
     assert note.status is TaskStatus.COMPLETED
+
+
+def test_a_runtime_that_was_recorded_has_its_own_reader_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        with Kept() as log:
+            block = log.recording(open_runtime(tmp_path / "tasks"))
+            async with block as runtime:
+                reader = runtime.notifications
+        assert type(reader) is not type(runtime.notifications) is Notifications
+
+    trio.run(main)
 
 
 @pytest.mark.parametrize("block", [a_static_one, a_dynamic_one])

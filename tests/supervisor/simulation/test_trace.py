@@ -258,8 +258,10 @@ def test_a_real_run_is_measured() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_each_step_of_trio_has_one_wake_up(seed: int) -> None:
-    tasks = traced(program, seed=seed)[1].tasks()
+    trace = traced(program, seed=seed)[1]
+    tasks, row = trace.tasks(), trace.row()
     assert [it.wakes for it in tasks] == [it.steps for it in tasks]
+    assert row["wakes"] == row["steps"] > 0
 
 
 def test_at_the_edges_of_a_trace_wake_ups_are_counted_and_not_steps() -> None:
