@@ -180,9 +180,11 @@ def test_what_is_found_is_told_where_the_working_directory_is_gone(
     gone = tmp_path / "gone"
     gone.mkdir()
     line = ["cancel", f"{failing}:program", "--max-points=9", "--save=tapes"]
-    with _command(*line, cwd=gone, preexec_fn=gone.rmdir) as sweep:
+    env = {**os.environ, "GITHUB_ACTIONS": "true"}
+    with _command(*line, cwd=gone, preexec_fn=gone.rmdir, env=env) as sweep:
         out, err = sweep.communicate(timeout=30)
     assert sweep.returncode == 1
+    assert f"::error file={failing}," in out
     assert f"replay: trio-supervisor sim replay {failing}:program '" in out
     assert err.startswith("no tape is kept in tapes: ")
 

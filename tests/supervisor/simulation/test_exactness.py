@@ -25,8 +25,9 @@ from supervisor.simulation import (
 )
 from supervisor.simulation._search.losses import left, ways
 from supervisor.simulation._search.shrink import shrink
-from supervisor.simulation._search.swarm import drawn
+from supervisor.simulation._search.swarm import ERRORS, INTERRUPT, drawn, with_errors
 from supervisor.simulation._steering.run import HELD
+from supervisor.simulation._steering.tape import CHECKPOINT
 from supervisor.simulation.campaign import Spent
 from supervisor.simulation.log import Entry, Log
 from supervisor.simulation.network import ALONE
@@ -372,6 +373,31 @@ def test_a_disk_is_synced_when_its_names_and_contents_are() -> None:
     assert [*disk.image().unsynced()] == []
     disk.create(B)
     assert disk.image().unpowered(names=True).image().is_synced()
+
+
+def test_a_loss_of_power_has_three_names_where_only_a_name_is_not_synced() -> None:
+    """So a tape that has one of them goes on to mean something."""
+    disk = FakeDisk()
+    inode = disk.create(A)
+    disk.write(A, inode, b"x")
+    disk.sync(A, inode)
+    image = disk.image()
+    names = [*ways(image, None, ("power",))]
+    assert names == ["power", "power-names", "power-data"]
+    assert [left(image, None, it).file(A) is None for it in names] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_only_a_ctrl_c_is_drawn_at_a_checkpoint() -> None:
+    points = [Fault("raise", "it", way, 1) for way in ("blocked", CHECKPOINT)]
+    drawn_there = {(it.arrival, it.error) for it in with_errors(points)}
+    assert drawn_there == {
+        *(("blocked", error) for error in ERRORS),
+        (CHECKPOINT, INTERRUPT),
+    }
 
 
 def test_a_loss_of_power_may_lose_or_keep_one_of_two_files() -> None:

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import shlex
+import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -402,6 +403,16 @@ def test_what_a_process_raises_is_raised() -> None:
 
 
 # ---- What is told of it ------------------------------------------------------------------
+
+
+def test_a_worker_blocks_no_signal_that_its_starter_does_not() -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    async def program(sim: Sim) -> None:
+        await trio.lowlevel.checkpoint()
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+    assert explore(program, seeds=4, jobs=2).runs == 4
 
 
 def test_a_run_that_fails_is_told_beside_one_that_passes() -> None:

@@ -248,6 +248,23 @@ def test_what_a_tape_names_wrongly_is_told_with_what_there_is(
         simulate(program, tape=tape)
 
 
+def test_who_began_before_a_target_was_named_is_none() -> None:
+    async def early() -> None:
+        await trio.sleep(1)
+
+    async def late() -> None:
+        await trio.sleep(1)
+
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(early)
+            await trio.sleep(0.5)
+            nursery.start_soon(sim.target(late))
+
+    with pytest.raises(TapeDoesNotFit, match=r": targets are late$"):
+        simulate(program, tape="cancel early blocked 9")
+
+
 def test_a_tape_of_another_program_is_told() -> None:
     async def alone(sim: Sim) -> None:
         await trio.sleep(1)
