@@ -55,6 +55,9 @@ M = TypeVar("M")
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
+START_CANCELLED = "its start was cancelled"
+"""Why a child is terminated whose starter was cancelled."""
+
 Intent: TypeAlias = Literal["terminate", "group"]
 
 Watcher: TypeAlias = Callable[[ActorRef[Any], Exit[object]], None]
@@ -415,7 +418,7 @@ class Children:
                 raise
             with trio.CancelScope(shield=True):
                 with contextlib.suppress(StillRunning):
-                    await self.terminate(child, "its start was cancelled")
+                    await self.terminate(child, START_CANCELLED)
             if is_new and not child.is_live:
                 self.forget(child)
             raise

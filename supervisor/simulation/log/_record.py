@@ -200,6 +200,8 @@ class Log:
 
     # Writing
 
+    # Or the line in which an interrupt comes would be lost.
+    @enable_ki_protection
     def add(
         self, kind: type[Event], *fields: object, time: float | None = None
     ) -> None:
@@ -209,6 +211,7 @@ class Log:
             now = trio.current_time() if time is None else time
             self.write(kind, self._seq, now, fields)
 
+    @enable_ki_protection
     def write(
         self, kind: type[Event], seq: int, time: float, fields: tuple[object, ...]
     ) -> None:
@@ -427,6 +430,7 @@ class _Ear(Subscription):
         # Of each supervisor: the children that the log knows, maybe more.
         self._told = {it: set(it.by_key.values()) for it in supervisors.values()}
 
+    @enable_ki_protection
     def offer(self, event: tuple[type[Event], int, float, tuple[Any, ...]]) -> None:
         kind, seq, time, fields = event
         if kind is AgentSaid:

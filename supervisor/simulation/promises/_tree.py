@@ -18,6 +18,7 @@ from ...tree import (
     Straggler,
     SupervisorEnded,
 )
+from ...tree._children import START_CANCELLED
 from ...tree._supervision import SIBLING_RESTARTED
 from ..log import (
     Called,
@@ -148,6 +149,13 @@ class Supervisors:
         """What is known of a supervisor. It is asked for at each event."""
         # The tasks that are to stop: each that restarts has a supervisor of its own.
         self._stopping: dict[str, int] = {}
+        self._calls: dict[int, Called] = {}
+        self._top = ""  # The one whose calls are recorded.
+
+    def is_called(self, child: str) -> bool:
+        """Whether somebody has called for a change of the child."""
+        calls = self._calls.values()
+        return any(not call.tasks or child in call.tasks for call in calls)
 
     def told(self, path: str) -> int | None:
         """Return the line since which a supervisor restarts nobody, if it does not."""
@@ -159,6 +167,9 @@ class Supervisors:
         return {
             TaskStopRequested: self._task_stop_requested,
             TaskEnded: self._task_ended,
+            Called: self._called,
+            Returned: self._returned,
+            Raised: self._returned,
             Supervised: self._supervised,
             Specified: self._specified,
             ChildStarted: self._started,
@@ -169,9 +180,23 @@ class Supervisors:
             SupervisorEnded: self._ended,
         }
 
+    def _called(self, event: Called, at: Entry) -> None:
+        if not event.what.endswith("_child"):
+            return
+        self._calls[event.call] = event
+        if event.what == "terminate_child":
+            # It may have been asked before, by its ref.
+            top = self.of(self._top)
+            top.terminated.update(top.live.keys() & set(event.tasks))
+
+    def _returned(self, event: Returned | Raised, at: Entry) -> None:
+        self._calls.pop(event.call, None)
+
     def _supervised(self, event: Supervised, at: Entry) -> None:
         found = self.known[event.supervisor] = _Supervisor(flags=event)
         above, _, name = event.supervisor.rpartition("/")
+        if self.of(above).flags is None:
+            self._top = event.supervisor
         if self.of(above).asked.get(name):
             found.told = at.number
 
@@ -242,6 +267,8 @@ class Order(Checker):
         found = self._supervisors.of(event.supervisor)
         if not found.is_static or found.closing is None or event.by == "stop":
             return
+        if event.reason == START_CANCELLED or self._supervisors.is_called(event.child):
+            return  # Whoever has called for it does not wait for its turn.
         self.judged += 1
         child = event.child
         place = found.places.get(child, 0)
@@ -268,7 +295,6 @@ class Restarts(Checker):
     def __init__(self, broken: Broken, supervisors: Supervisors) -> None:
         super().__init__(broken)
         self._supervisors = supervisors
-        self._calls: dict[int, Called] = {}
         # The child that has just ended and has to come back.
         self._next: tuple[str, str, int] | None = None
 
@@ -280,18 +306,11 @@ class Restarts(Checker):
             RestartScheduled: self._scheduled,
             GaveUp: self._gave_up,
             Called: self._called,
-            Returned: self._returned,
-            Raised: self._returned,
             LogEnded: self._log_ended,
         }
 
     def _called(self, event: Called, at: Entry) -> None:
         self._must_follow(at)
-        if event.what.endswith("_child"):
-            self._calls[event.call] = event
-
-    def _returned(self, event: Returned, at: Entry) -> None:
-        self._calls.pop(event.call, None)
 
     def _log_ended(self, event: LogEnded, at: Entry) -> None:
         self._must_follow(at)
@@ -374,7 +393,7 @@ class Restarts(Checker):
             self.judged += 1
             told = self._supervisors.told(path)
             is_exact = child not in found.waits  # or it may have begun before
-            if told is not None and is_exact and not self._is_called(child):
+            if told is not None and is_exact and not self._supervisors.is_called(child):
                 text = "it was started again, and its supervisor is to stop"
                 self.breaks(owner, text, told, at.number)
             if child in found.live:
@@ -408,11 +427,6 @@ class Restarts(Checker):
         is_top = above.flags is None
         if found.closing is None and flags.strategy == "one_for_one" and is_top:
             self.judged += 1
-            if not self._is_called(child):
+            if not self._supervisors.is_called(child):
                 owner = f"{event.supervisor}/{child}"
                 self.breaks(owner, "nobody has asked for its stop", at.number)
-
-    def _is_called(self, child: str) -> bool:
-        """Whether somebody has called for a change of the child."""
-        calls = self._calls.values()
-        return any(not call.tasks or child in call.tasks for call in calls)

@@ -210,12 +210,27 @@ async def starts_two_at_once(tree: Any) -> None:
 
 async def restarts_a_group_while_one_is_terminated(tree: Any) -> None:
     """Whoever is terminated is no member."""
-    await tree.start_child(child("slow", cleans_up))
+    slow = await tree.start_child(child("slow", cleans_up))
     brittle = await tree.start_child(child("brittle", dies))
     async with trio.open_nursery() as nursery:
+        slow.stop()  # so the call asks it no more
         nursery.start_soon(tree.terminate_child, "slow")
         await trio.sleep(0.1)
         brittle.tell("die")
+
+
+async def cancels_a_start_as_it_gives_up(tree: Any) -> None:
+    """Whoever is started does not wait until it is its turn to stop."""
+    async with trio.open_nursery() as nursery:
+        for name in ("one", "two"):
+            spec = child(name, stays, wait_started=True)
+            nursery.start_soon(tree.start_child, spec)
+            await trio.sleep(0.1)
+        brittle = await tree.start_child(child("brittle", dies))
+        await tree.start_child(child("last", cleans_up))
+        for _ in range(2):
+            brittle.tell("die")
+            await trio.sleep(0.1)
 
 
 async def terminates_one_below(tree: Any) -> None:
@@ -246,6 +261,7 @@ TREES: dict[Any, Callable[[], Any]] = {
     restarts_a_group_while_one_is_terminated: partial(
         open_supervisor, strategy="one_for_all"
     ),
+    cancels_a_start_as_it_gives_up: open_supervisor,
     terminates_one_below: partial(
         open_supervisor,
         [child("a", open_supervisor, [child("one", stays)], kind="supervisor")],

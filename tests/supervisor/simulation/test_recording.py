@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import re
+import signal
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -25,8 +26,8 @@ from supervisor.runtime import (
     open_runtime,
 )
 from supervisor.simulation import Sim, simulate
-from supervisor.simulation.log import Kept
-from supervisor.simulation.promises import watched
+from supervisor.simulation.log import Entry, Kept
+from supervisor.simulation.promises import check, watched
 from supervisor.tree import (
     DynamicSupervisor,
     child,
@@ -460,3 +461,28 @@ def test_a_supervisor_that_was_recorded_does_not_keep_the_log(
         assert [it() for it in made] == [None, None]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("kind", ["Specified", "Called", "TaskStarted", "Returned"])
+def test_an_interrupt_loses_no_line(kind: str, tmp_path: Path) -> None:
+    logs: list[Kept] = []
+
+    async def main() -> None:
+        with Kept() as log:
+            logs.append(log)
+            keep = log._hear
+
+            def hear(entry: Entry) -> None:
+                if type(entry.event).__name__ == kind:
+                    log._hear = keep
+                    signal.raise_signal(signal.SIGINT)
+                keep(entry)
+
+            log._hear = hear
+            async with log.recording(open_runtime(tmp_path / "tasks")) as runtime:
+                await (await runtime.launch(Shell("true"))).wait()
+
+    with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)):
+        trio.run(main)
+    found, _ = check(logs[0].entries)
+    assert not found
