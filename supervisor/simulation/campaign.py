@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 
+from ._errors import TapeDoesNotFit
 from ._public import publish as _publish
 from ._search.explore import Search, Tally, Tried, tries
 from ._search.jobs import PATIENCE, can_fork
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Interrupted", "Spent", "campaign"]
 
-SCHEMA = 1
+SCHEMA = 2
 """Of the log; its first line has it."""
 
 FIRST = 50
@@ -288,7 +289,7 @@ def _read(file: FileIO, head: dict[str, Any], tally: Tally) -> Sequence[Tried]:
                 raise ValueError("it is there twice")
             if number > 1:
                 rows[line] = _tried(found)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except _UNREAD as error:
             raise ValueError(
                 f"{_name(file)}, line {number}: it is no line of a campaign: {error}; mend "
                 "it, or name a new file"
@@ -320,11 +321,14 @@ def _line(tried: Tried) -> dict[str, Any]:
     if tried.kind:
         data |= {"wrong": tried.wrong, "kind": tried.kind, "lost": tried.lost}
     if found := tried.failure:
-        tape = str(found.tape)
+        tape = found.tape.to_json()
         more = {"replay": found.replay, "parts": found.parts, "place": found.place}
         data["failure"] = {"tape": tape, **more}
     return data
 
+
+_UNREAD = ValueError, TypeError, KeyError, RecursionError, TapeDoesNotFit
+"""What a line raises that is none of a campaign."""
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "seed": (int,),
@@ -352,10 +356,12 @@ def _tried(data: dict[str, Any]) -> Tried:
             raise ValueError(f"{name} {value!r} is less than 0")
     failure: Failure | None = None
     if it := data.get("failure"):
-        if wrong := [name for name in it if not isinstance(it[name], str)]:
-            raise TypeError(f"{wrong[0]} {it[wrong[0]]!r}")
-        tape = Tape.parse(it["tape"])
         told = {name: it[name] for name in it if name != "tape"}
+        if wrong := [name for name in told if not isinstance(told[name], str)]:
+            raise TypeError(f"{wrong[0]} {it[wrong[0]]!r}")
+        if not isinstance(it["tape"], dict):
+            raise TypeError(f"tape {it['tape']!r}")
+        tape = Tape.from_json(it["tape"])
         failure = Failure(data["seed"], data["wrong"], tape, **told)
     probes: tuple[Any, ...] = ()
     if data.get("probes"):

@@ -240,6 +240,15 @@ def test_what_is_told_does_not_depend_on_who_is_first() -> None:
     )
 
 
+def test_a_campaign_tells_from_its_log_what_it_has_told_before(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"faults": None, "log": tmp_path / "race.jsonl"}
+    first, again = (
+        campaign(race, seconds=60, runs=12, **options).campaign for _ in range(2)
+    )
+    assert str(again) == str(first)
+    assert [it.task for it in again.failures[0].tape.deviations] != [""]
+
+
 async def seldom(sim: Sim) -> None:
     """Has a target under seeds 5, 10 and 11 of the first dozen."""
 
