@@ -130,6 +130,10 @@ class _Supervisor:
     restarts: deque[float] = attrs.Factory(deque[float])
     group: str | None = None
     """The child of which a group restart has begun and started nobody yet."""
+    group_since: int = 0
+    """The line in which its members were decided."""
+    unstarted: set[str] = attrs.Factory(set[str])
+    """Those that ended before it was told that they had begun."""
     over: dict[str, int] = attrs.Factory(dict[str, int])
     """Children that have ended and must not come back by themselves."""
 
@@ -230,7 +234,8 @@ class Supervisors:
 
     def _exited(self, event: ChildExited, at: Entry) -> None:
         found = self.of(event.supervisor)
-        found.live.pop(event.child, None)
+        was_live = found.live.pop(event.child, None) is not None
+        (found.unstarted.discard if was_live else found.unstarted.add)(event.child)
         found.terminated.discard(event.child)
         if found.asked.get(event.child, 0) > 0:
             found.asked[event.child] -= 1
@@ -368,6 +373,9 @@ class Restarts(Checker):
             text = f"{len(found.restarts)} restarts in {flags.period:g} s"
             self.breaks(owner, f"{text}: {flags.intensity} are allowed", at.number)
         if flags.strategy != "one_for_one":
+            # The next attempt at a group is one at the same group.
+            if found.group is None and child not in found.unstarted:
+                found.group_since = at.number
             found.group = child
 
     def _gave_up(self, event: GaveUp, at: Entry) -> None:
@@ -408,7 +416,7 @@ class Restarts(Checker):
             return
         place = found.places.get(failed, 0)
         for other, since in found.live.items():
-            if other in found.terminated:
+            if other in found.terminated or since > found.group_since:
                 continue
             is_later = found.places.get(other, 0) >= place
             if found.flags.strategy == "one_for_all" or is_later:

@@ -25,6 +25,7 @@ from supervisor.simulation import Sim, simulate
 from supervisor.simulation.log import KINDS, Kept, LogError, read, record, to_line
 from supervisor.simulation.promises import Checkers, Violation, check, watched
 from supervisor.tree import (
+    Backoff,
     RestartIntensityExceeded,
     child,
     open_dynamic_supervisor,
@@ -219,6 +220,24 @@ async def restarts_a_group_while_one_is_terminated(tree: Any) -> None:
         brittle.tell("die")
 
 
+async def fails_at_second(ctx: Context[object]) -> None:
+    if ctx.ref.incarnation.number == 2:
+        raise LookupError("at second")
+    ctx.started()
+    await dies(ctx)
+
+
+async def restarts_a_group_twice(tree: Any) -> None:
+    """Whoever is started meanwhile is no member."""
+    backoff = Backoff(1, 1)
+    spec = child("brittle", fails_at_second, backoff=backoff, wait_started=True)
+    brittle = await tree.start_child(spec)
+    brittle.tell("die")
+    await trio.sleep(0.5)
+    await tree.start_child(child("new", stays))
+    await trio.sleep(5)
+
+
 async def cancels_a_start_as_it_gives_up(tree: Any) -> None:
     """Whoever is started does not wait until it is its turn to stop."""
     async with trio.open_nursery() as nursery:
@@ -260,6 +279,9 @@ TREES: dict[Any, Callable[[], Any]] = {
     starts_two_at_once: open_supervisor,
     restarts_a_group_while_one_is_terminated: partial(
         open_supervisor, strategy="one_for_all"
+    ),
+    restarts_a_group_twice: partial(
+        open_supervisor, strategy="one_for_all", intensity=9
     ),
     cancels_a_start_as_it_gives_up: open_supervisor,
     terminates_one_below: partial(
