@@ -62,6 +62,20 @@ def test_a_ctrl_c_is_raised_though_nurseries_put_it_into_groups(call: Any) -> No
         call(interrupted, **options)
 
 
+def test_an_interrupt_of_the_program_itself_is_raised_out_of_groups() -> None:
+    """Nobody knows whether somebody has pressed it."""
+
+    async def raises() -> None:
+        raise KeyboardInterrupt
+
+    async def program(sim: Sim) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(raises)
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(program)
+
+
 def test_a_ctrl_c_ends_a_sweep_of_keyboard_interrupts() -> None:
     """Though one that was put in has come out of the run before, and though the program
     keeps the real one to itself."""
