@@ -53,6 +53,7 @@ from ...tree import (
 from ...tree._events import EventStream, Subscription
 from ...tree._supervisor import _Supervisor
 from .._steering.sim import Sim, driver_of
+from . import _handed
 from . import _kinds as kinds  # pyright: ignore[reportPrivateUsage]
 from ._format import Entry, to_line
 from ._world import seen_through
@@ -244,17 +245,17 @@ class Log:
         for name in _RUNTIME_CALLS:
             self._wrap(runtime, name)
         notifications = runtime.notifications
-        runtime.notifications = _Reader(self, notifications)
+        runtime.notifications = _handed.Reader(self, notifications)
         self._on_exit.append(partial(setattr, runtime, "notifications", notifications))
         handle, reader = runtime.handle, runtime.notifications_for
 
         @wraps(handle)
         def handle_of(*args: Any, **options: Any) -> TaskHandle:
-            return _Handle(self, handle(*args, **options))
+            return _handed.Handle(self, handle(*args, **options))
 
         @wraps(reader)
         def reader_of(*args: Any, **options: Any) -> Notifications:
-            return _Reader(self, reader(*args, **options))
+            return _handed.Reader(self, reader(*args, **options))
 
         self._replace(runtime, "handle", handle_of)
         self._replace(runtime, "notifications_for", reader_of)
@@ -281,7 +282,7 @@ class Log:
             if name == "run":
                 status = said.get("task_status", trio.TASK_STATUS_IGNORED)
                 began = partial(self._tell_began, number, said)
-                said["task_status"] = _Told(self, status, began)
+                said["task_status"] = _handed.Told(self, status, began)
 
             async def call() -> Any:
                 result = await method(*given.args, **given.kwargs)
@@ -289,7 +290,7 @@ class Log:
                     return result
                 if name == "launch":
                     self._tell_began(number, said, result)
-                return _Handle(self, result)
+                return _handed.Handle(self, result)
 
             return await self.call(name, (), call, number=number)
 
@@ -466,75 +467,6 @@ class _Ear(Subscription):
         told.update(new)
         if len(told) > 2 * len(there):  # some were forgotten
             told.intersection_update(there)
-
-
-class _Handle(TaskHandle):
-    """A handle of which each call is recorded."""
-
-    __slots__ = ("_log",)
-
-    def __init__(self, log: Log, handle: TaskHandle) -> None:
-        super().__init__(handle._life, handle._task)
-        self._log = log
-
-    async def wait(self, *args: Any, **options: Any) -> Any:
-        call = partial(super().wait, *args, **options)
-        return await self._log.call("wait", (self.id,), call)
-
-    async def stop(self, *args: Any, **options: Any) -> Any:
-        call = partial(super().stop, *args, **options)
-        return await self._log.call("stop", (self.id,), call)
-
-
-class _Told:
-    """The status of a start, which says so first."""
-
-    def __init__(
-        self, log: Log, status: Any, began: Callable[[TaskHandle], None]
-    ) -> None:
-        self._log = log
-        self._status = status
-        self._began = began
-
-    @property
-    def started(self) -> Callable[[TaskHandle], None]:
-        started = self._status.started
-
-        def tell(handle: TaskHandle) -> None:
-            self._began(handle)
-            started(_Handle(self._log, handle))
-
-        return tell
-
-
-class _Reader(Notifications):
-    """A reader of notifications that says what it was handed."""
-
-    def __init__(self, log: Log, inner: Notifications) -> None:
-        super().__init__(inner._outbox, inner._owner, inner._everyone)
-        self._log = log
-
-    # What was taken must reach the reader, interrupt or not.
-    @enable_ki_protection
-    async def __anext__(self) -> Notification:
-        note = await self._log.call("next", (), super().__anext__)
-        self._log.handed([note])
-        return note
-
-    @enable_ki_protection
-    async def receive_batch(self, *args: Any, **options: Any) -> list[Notification]:
-        call = partial(super().receive_batch, *args, **options)
-        notes = await self._log.call("receive_batch", (), call)
-        self._log.handed(notes)
-        return notes
-
-    @enable_ki_protection
-    def drain(self) -> list[Notification]:
-        notes = super().drain()
-        self._log.handed(notes)
-        if self._outbox.closed and self._everyone:
-            self._log.add(kinds.Drained)
-        return notes
 
 
 def record(path: str | Path) -> Recorder:

@@ -288,9 +288,10 @@ async def made(calls: Calls) -> list[object]:
         else:
             text = repr(result)
         # But for where it lies, and the class of what stands for it.
-        text = re.sub("0x[0-9a-f]+", "0x..", text).replace("_Reader", "Notifications")
+        text = re.sub("0x[0-9a-f]+", "0x..", text)
+        text = re.sub(r"\bReader\b", "Notifications", text)
         text = re.sub("<[a-z._]+[.]Notifications", "<Notifications", text)
-        text = text.replace("_Handle", "TaskHandle")
+        text = re.sub(r"\bHandle\b", "TaskHandle", text)
         found.append((text, trio.current_time()))
     return found
 
