@@ -187,6 +187,19 @@ def test_a_partition_holds_everything_back_until_it_heals() -> None:
     assert run(program).value == [False, True, 10, b"y", b"x", b""]
 
 
+def test_a_link_of_this_machine_is_lost_by_its_address() -> None:
+    async def program(sim: Sim) -> None:
+        network = sim.network()
+        (listener,) = await network.open_tcp_listeners(1)
+        async with await network.open_tcp_stream("localhost", 1) as one:
+            async with await listener.accept():
+                network.lose("127.0.0.1")
+                with pytest.raises(trio.BrokenResourceError):
+                    await one.receive_some()
+
+    run(program)
+
+
 def test_a_lost_link_breaks_its_connections_only() -> None:
     async def program(sim: Sim) -> None:
         network = sim.network()
