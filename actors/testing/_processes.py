@@ -32,12 +32,12 @@ SEAMS: Mapping[str, Ways] = {
     "processes.spawn": {
         **errors("ENOENT", "EACCES", "EAGAIN", "ENOMEM", "EMFILE"),
         "slow": "it takes a virtual second",
-        "reused": "it has the process id of one that has ended",
         "code": "it will end with 1 in place of 0, or with 0 in place of another code",
         "signal": "it will end by SIGSEGV",
         "flood": "first of all it prints more than a pipe holds",
         "orphan": "what it has started holds its output ten seconds longer than itself",
     },
+    "processes.pid": {"reused": "it is that of a process that has ended"},
     **PROCESS,
 }
 """What can go wrong by itself with each operation."""
@@ -154,7 +154,10 @@ class FakeProcesses(Processes):
             nice=nice,
             rlimits=dict(rlimits or {}),
         )
-        pid = self._pid_of_ended() if way == "reused" else None
+        pid = self._pid_of_ended()
+        # Asked only where there is one, or it would strike without any effect.
+        if pid is not None and not goes_wrong(self.faults, "processes.pid", argv[0]):
+            pid = None
         script = tree.going_wrong(as_script(answer), way)
         tree.leader = tree.start(script, prints=True, pid=pid)
         self.started.append(tree)

@@ -334,9 +334,10 @@ async def test_a_process_id_may_come_again(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     plan = FaultPlan()
-    plan.set("processes.spawn", "reused", call=2)
+    plan.set("processes.pid", "reused")
     _, seen = await play(plan)
     assert seen[1] == seen[8]
+    assert plan.waiting == []
 
 
 async def test_a_kill_may_take_its_time(autojump_clock: trio.testing.MockClock) -> None:

@@ -42,9 +42,31 @@ async def reads(sim: Sim) -> None:
 
 def test_each_start_of_a_process_may_fail_with_each_error_that_it_may_raise() -> None:
     report = fault_everywhere(spawns, seams="processes.spawn", schedules=1)
-    assert report.points == 2 * 11
+    assert report.points == 2 * 10
     ends = {"code", "signal", "flood", "orphan"}
-    assert set(report.arrivals) == {*ERRORS, "slow", "reused", *ends}
+    assert set(report.arrivals) == {*ERRORS, "slow", *ends}
+
+
+def test_a_process_id_comes_again_only_where_one_has_ended() -> None:
+    """Elsewhere that would be a fault without an effect."""
+
+    async def program(sim: Sim) -> int:
+        env = sim.env({"x": "out"})
+        pids: list[int] = []
+        for _ in range(3):
+            tree = await env.processes.spawn(["x"], cwd=None, env={}, marker="M")
+            while await tree.receive():
+                pass
+            await tree.wait_exit()
+            await tree.wait_gone()
+            pids.append(tree.pid)
+        return len({*pids})
+
+    report = fault_everywhere(program, seams="processes.pid", schedules=1)
+    assert report.points == 2
+    for call in 1, 2:
+        assert simulate(program, tape=f"fault processes.pid reused {call}").value == 2
+    assert simulate(program).value == 3
 
 
 def test_a_sweep_of_nothing_says_what_there_is() -> None:
@@ -97,7 +119,7 @@ def test_a_program_lets_one_call_go_wrong_in_every_run() -> None:
 
 def test_a_sweep_adds_its_faults_to_those_that_are_set_by_hand() -> None:
     report = fault_everywhere(by_hand, seams="processes.spawn", schedules=1)
-    assert report.points == 3 * 11
+    assert report.points == 3 * 10
     assert report.never_fired == []
 
 
