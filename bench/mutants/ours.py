@@ -592,7 +592,7 @@ async def _end(""",
         before="""\
             with trio.CancelScope(shield=True):
                 with contextlib.suppress(StillRunning):
-                    await self.terminate(child, "its start was cancelled")
+                    await self.terminate(child, START_CANCELLED)
 """,
         after="""\
             await trio.lowlevel.cancel_shielded_checkpoint()
