@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import trio
 
+from actors import TaskStatus
 from actors.agent import Agent, AgentContext, AgentEvent, FinalResult, Note
 from supervisor.runtime import Runtime, open_runtime
 
@@ -70,9 +71,9 @@ async def main(directory: str) -> None:
             nursery.start_soon(move_soon, runtime)
         async with runtime.turn():
             task = await runtime.run(Agent(count, "Count to 5."))
-        if task.status.is_terminal:
+        if task.status is TaskStatus.COMPLETED:
             print(f"in the foreground: {task.result}")
-        else:
+        elif not task.status.is_terminal:
             print("The host is free for other things.", flush=True)
             async for note in runtime.notifications:
                 print(f"in the background: {runtime.get(note.task_id).result}")
