@@ -11,7 +11,7 @@ a test holds the rest of the project to that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
@@ -249,6 +249,18 @@ class Processes(Protocol):
         """
         ...
 
+    def program(self) -> str:
+        """Return what this program is known by, also to a later one: no other on this
+        machine has it. It is empty where nobody can tell."""
+        ...
+
+    async def end_orphans(self, program: str, prefixes: Collection[str]) -> int:
+        """End what still lives of trees whose markers begin with one of these, if the
+        `program` that has started them is dead. Return how many processes that were. A
+        process is known by its marker variable, never by its pid. Nothing is ended
+        where nobody can tell."""
+        ...
+
     async def aclose(self) -> None:
         """End every process left and give back every resource. It may be called in a
         cancelled scope, and more than once."""
@@ -305,6 +317,50 @@ class OutputFile(Protocol):
         Raises:
             OSError: if data could not be kept.
         """
+        ...
+
+
+@attrs.frozen
+class FileEntry:
+    """A regular file or a link in a directory."""
+
+    name: str
+    size: int
+    """In bytes. A link has none."""
+    modified: float
+    """When it was last written to, in seconds since 1970."""
+
+
+class LogFile(Protocol):
+    """A file to which one caller appends whole lines, from `Files.open_log` to `close`.
+    Any thread may call it, one at a time."""
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        """Append whole lines, all of them or none, with one write where the system
+        takes them at once. With ``durable`` it returns only when they are on the disk.
+
+        Raises:
+            FileNotFoundError: if its path leads to it no more, since it was removed or
+                replaced. Nothing is written.
+            OSError: with the path as its filename. The file is as long as before.
+        """
+        ...
+
+    def read(self) -> bytes:
+        """Return all that is in the file, wherever its path leads by now.
+
+        Raises:
+            OSError: if it cannot be read.
+        """
+        ...
+
+    def size(self) -> int:
+        """Return how many bytes were in it when it was opened and were appended
+        since."""
+        ...
+
+    def close(self) -> None:
+        """Close it. Idempotent."""
         ...
 
 
@@ -425,6 +481,15 @@ class Files(Protocol):
         """
         ...
 
+    def entries(self, directory: Path) -> list[FileEntry]:
+        """Return the regular files and the links in a directory, sorted by name. What
+        goes meanwhile may be left out. If the directory is not there, return none.
+
+        Raises:
+            OSError: if it cannot be read.
+        """
+        ...
+
     def append_lines(self, path: Path, lines: bytes, *, durable: bool = False) -> None:
         """Append whole lines to the regular file at ``path``, all of them or none.
 
@@ -433,6 +498,16 @@ class Files(Protocol):
         newline is written first. After an error the file is as long as before. With
         ``durable`` it returns only when the lines, and the entry of a new file, are on
         the disk. One caller at a time may append to a file. Any thread may call this.
+
+        Raises:
+            OSError: with ``path`` as its filename.
+        """
+        ...
+
+    def open_log(self, path: Path) -> LogFile:
+        """Open the regular file at ``path`` for appending whole lines, following no
+        link. A file that is missing is created (mode 0600). `append_lines` is for a
+        file to which one appends now and then; this is for one that is always open.
 
         Raises:
             OSError: with ``path`` as its filename.

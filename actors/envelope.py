@@ -6,7 +6,7 @@ the elements below, each at most once and in this order; so nothing that a task
 says can pass for the envelope of another, or for the end of its own::
 
     notification-id task-id run-id tool-use-id? task-type status summary
-    exit-code? signal? result? error? output-tail? output-file?
+    exit-code? signal? ended-by? result? error? output-tail? output-file?
     usage?(total-tokens? tool-uses? duration-ms?) remaining all-terminal note
 
 Every text is cleaned (`clean_text`), then cut to its limit, then escaped.
@@ -81,6 +81,8 @@ class Envelope:
     tool_use_id: str | None = None
     exit_code: int | None = None
     signal: int | None = None
+    ended_by: str | None = None
+    """Who or what has ended it, in a word of `supervisor.runtime.EndedBy`."""
     result: str | None = None
     error: str | None = None
     output_tail: str | None = None
@@ -134,6 +136,8 @@ def render(envelope: Envelope) -> str:
         body += f"<exit-code>{_number(e.exit_code)}</exit-code>\n"
     if e.signal is not None:
         body += f"<signal>{_number(e.signal)}</signal>\n"
+    if e.ended_by is not None:
+        body += f"<ended-by>{_identifier(e.ended_by)}</ended-by>\n"
     if e.result is not None:
         body += f"<result>{result}</result>\n"
     if e.error is not None:

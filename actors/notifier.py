@@ -25,6 +25,10 @@ _AT_ONCE = 64
 class Unsent(Protocol):
     """The records that have no envelope yet, oldest first."""
 
+    async def settle(self) -> None:
+        """Wait until the records are where they survive the death of the program."""
+        ...
+
     def next_unsent(self) -> Envelope | None:
         """Return the oldest record, which stays the oldest until published."""
         ...
@@ -41,14 +45,14 @@ class Unsent(Protocol):
 # An interrupt is for the host, and must not end the tree through this actor.
 @enable_ki_protection
 async def notifier(
-    ctx: Context[Progressed | Ended],
+    ctx: Context[Progressed | Ended | None],
     outbox: Unsent,
     tell_progress: Callable[[Progressed | None], None],
 ) -> None:
     """Write the envelope of every record in ``outbox``, in order.
 
     What a message is about is there before it, so what a crash takes with it is
-    found again by the next incarnation.
+    found again by the next incarnation. None is about records that came in another way.
 
     Args:
         tell_progress: called with each `Progressed`, and first with None: for what an
@@ -73,6 +77,7 @@ async def notifier(
 
 
 async def _write_all(outbox: Unsent) -> None:
+    await outbox.settle()
     done = write_envelopes(outbox, _AT_ONCE)
     while done == _AT_ONCE:
         await trio.lowlevel.checkpoint()

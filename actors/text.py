@@ -101,6 +101,20 @@ def first_line(text: str, limit: int = 200, mark: str = "") -> str:
     return cut(line, limit, mark).rstrip()
 
 
+def duration_words(milliseconds: int) -> str:
+    """Return a duration for people, such as ``3m 2s``. Below a second it is in
+    milliseconds and below ten in tenths of a second. What is left of that is cut."""
+    if milliseconds < 1000:
+        return f"{milliseconds} ms"
+    if milliseconds < 10_000:
+        return f"{milliseconds // 100 / 10:g}s"
+    minutes, seconds = divmod(milliseconds // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h {minutes}m {seconds}s"
+    return f"{minutes}m {seconds}s" if minutes else f"{seconds}s"
+
+
 def cut(text: str, limit: int, mark: str = "…") -> str:
     """Return ``text``, cut to ``limit`` characters if it is longer. A text that was
     cut ends with ``mark``."""

@@ -8,6 +8,7 @@ this in as it learns things. What it says there outlives a cancellation.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -158,8 +159,7 @@ class Report(Guard):
     - ``task_id``, ``run_id``: the ids of the task and of this run.
     - ``env``: the seam to the world, for files, processes, time and names.
     - ``output_file``: the path of its output. It is None if it writes none.
-    - ``disk``: the quota that all tasks of the directory share, for the log. It is
-      None if there is none.
+    - ``disk``: the quota of the directory, for the log. It is None if there is none.
     - ``hurry``: whether a stop grants no time for cleaning up. `wait_hurry` waits for
       that.
 
@@ -225,6 +225,12 @@ class Report(Guard):
     # Whether a stop, now or later, is to grant no time for cleaning up.
     hurry = Rare[bool](False)
     progress_told_at = Rare[float](-PROGRESS_EVERY)
+    # On trio's clock: when it last had progress. Of a task that has ended: how many
+    # seconds before its end that was.
+    said_at = Rare[float | None](None)
+    quiet_for = Rare[float | None](None)
+    # That moment, and the same as a date, once somebody has asked for it.
+    active_at = Rare[tuple[float, datetime] | None](None)
     # While a run takes input: what to write to.
     input = _RareInput(None)
     # The model's call that has launched it.
@@ -238,6 +244,10 @@ class Report(Guard):
     last_parent = Rare[str | None](None)
     # Why it was to stop, if it was.
     stop_reason = Rare[str | None](None)
+    # Who or what has cut it short, if anything did, and who has ended it in the end: see
+    # `supervisor._tasks.endings`.
+    cut_by = Rare[str | None](None)
+    ended_by = Rare[str | None](None)
     # How many of its calls wait. While one does, its place is lent to others.
     waits = Rare[int](0)
     _hurried = Rare[trio.Event | None](None)
@@ -273,7 +283,7 @@ class Report(Guard):
             self.on_progress()
             return
         self.progress = progress
-        now = trio.current_time()
+        self.said_at = now = trio.current_time()
         if now - self.progress_told_at >= PROGRESS_EVERY:
             self.progress_told_at = now
             self.on_progress()
@@ -313,7 +323,7 @@ class Report(Guard):
             self.warn(f"the output could not be removed: {error}")
             return
         if self.disk is not None:
-            self.disk.give_back(self.output_bytes - self.output_dropped)
+            self.disk.freed(self.output_bytes - self.output_dropped)
         self.output_file = None
 
     def report_prompt(self, line: str) -> None:

@@ -38,11 +38,11 @@ async def listened_pool() -> AsyncGenerator[DynamicSupervisor, None]:
 
 
 @asynccontextmanager
-async def listened_runtime() -> AsyncGenerator[Runtime, None]:
-    """Open a runtime with default options, in a directory of its own."""
+async def listened_runtime(*, journal: bool = True) -> AsyncGenerator[Runtime, None]:
+    """Open a runtime in a directory of its own."""
     with tempfile.TemporaryDirectory() as directory:
         async with trio.open_nursery() as nursery:
-            async with open_runtime(directory) as runtime:
+            async with open_runtime(directory, journal=journal) as runtime:
                 _start_reading(nursery, runtime)
                 await trio.lowlevel.checkpoint()
                 yield runtime

@@ -21,7 +21,7 @@ import attrs
 
 from actors import Progress
 from actors.house import publish as _publish
-from actors.text import escaped_line
+from actors.text import duration_words, escaped_line
 
 from ._life.progress_notes import furthest, progress_line
 from ._tasks.snapshot import TaskSnapshot
@@ -75,6 +75,14 @@ class InvokedSkill:
 def reminder(runtime: Runtime, owner: str | None) -> str | None:
     """Return a reminder of the background tasks of ``owner`` that have not ended, in
     the order of launch. Return None if there are none."""
+    listed = listing(runtime, owner)
+    if listed is None:
+        return None
+    return f"<system-reminder>\n{listed}\n</system-reminder>"
+
+
+def listing(runtime: Runtime, owner: str | None) -> str | None:
+    """Return the text of `reminder` alone, escaped."""
     tasks = _unfinished(runtime, owner)
     if not tasks:
         return None
@@ -84,22 +92,26 @@ def reminder(runtime: Runtime, owner: str | None) -> str | None:
             f"- [{task.id}] {task.type} ({task.status.value}): "
             f"{escaped_line(task.description)}"
         )
+        if task.started_at is not None and task.usage.duration_ms is not None:
+            begun = task.started_at.strftime("%Y-%m-%d %H:%M:%S UTC")
+            lasts = duration_words(task.usage.duration_ms)
+            lines.append(f"  started at {begun}, {lasts} ago")
         if task.waiting is not None:
             lines.append(f"  {_WAITS_FOR[task.waiting]}")
+        if task.pause is not None:
+            lines.append(f"  {escaped_line(str(task.pause))}")
         if task.progress is not None and task.progress.activities:
             latest = "; ".join(task.progress.activities)
             lines.append(f"  latest activities: {escaped_line(latest, _LATEST_SHOWN)}")
-        if task.prompt is not None:
+        if task.prompt is not None and task.depth is None:
             lines.append(
                 f"  seems to wait for an answer to: {escaped_line(task.prompt)}"
             )
     listed = "\n".join(lines + _more(tasks))
     return (
-        "<system-reminder>\n"
         f"Background tasks:\n{listed}\n\n"
         "Use TaskOutput to check task results. Use TaskStop to terminate running "
-        "tasks.\n"
-        "</system-reminder>"
+        "tasks."
     )
 
 
@@ -157,6 +169,8 @@ def _running_line(task: TaskSnapshot) -> str:
     what = task.type
     if task.waiting is not None:
         what += f", {_WAITS_FOR[task.waiting]}"
+    if task.pause is not None:
+        what += f", {escaped_line(str(task.pause))}"
     return f"- {task.id}: {escaped_line(task.description)} ({what})"
 
 

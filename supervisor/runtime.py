@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from datetime import UTC, tzinfo
 from pathlib import Path
 from types import TracebackType
@@ -15,49 +17,67 @@ from typing import TYPE_CHECKING
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors.agent import Agent, UserMessage
+from actors.agent import Agent, Message, UserMessage
 from actors.env import Env, real_env
-from actors.hosting import Share
 from actors.house import check_one_of, check_type, require_trio
 from actors.house import publish as _publish
 from actors.transcript import TranscriptStore
 from actors.work import Work
 
-from ._delivery.display import DisplayItem, DisplayQueue
+from ._delivery.display import DisplayItem, DisplayQueue, Toast
 from ._delivery.outbox import NOTIFY, Notification, Notify
 from ._delivery.readers import Notifications
 from ._delivery.turns import Parents, Turn
-from ._delivery.wakes import Wake, Wakes, as_reminder
+from ._delivery.wakes import Wake, Wakes, as_message, as_reminder
 from ._life.foreground import run_in_foreground
 from ._life.handles import TaskHandle, known, member, unknown
+from ._life.keys import check_key, what_of
+from ._life.leftovers import remove_outdated
 from ._life.life import Life
+from ._life.monitors import (
+    Monitor,
+    Monitors,
+    TooManyMonitors,
+    check_pattern,
+    check_watched,
+)
 from ._life.opening import RuntimeTree
 from ._life.progress_notes import ProgressNotes
+from ._life.recovery import begin, recover, told_of
 from ._life.stops import StopResult, stop
 from ._life.waiting import TaskSet, wait_all, wait_any
+from ._tasks.endings import STOPPED_BY, EndedBy, StoppedBy
 from ._tasks.errors import (
     AgentRunsElsewhere,
     BacklogFull,
     DepthExceeded,
     InputClosed,
+    KeyTaken,
     MessageRefused,
     ResumeRefused,
     RuntimeStopping,
     UnknownTask,
 )
+from ._tasks.journal.records import NewerJournal
 from ._tasks.json import from_json, to_json
+from ._tasks.limits import Limits
 from ._tasks.orders import as_text, check_order, check_policy
-from ._tasks.places import Limits
+from ._tasks.reading import output_end
 from ._tasks.record import Task
-from ._tasks.snapshot import OutputEnded, TaskError, TaskSnapshot, Usage
+from ._tasks.snapshot import OutputEnded, Pause, TaskError, TaskSnapshot, Usage
 from ._tasks.task_events import (
     Acked,
     AgentSaid,
     ApprovalAnswered,
     ApprovalRequested,
+    JournalWritten,
+    MonitorEnded,
+    MonitorStarted,
     Notified,
     TaskBackgrounded,
+    TaskContinued,
     TaskEnded,
+    TaskPaused,
     TaskProgress,
     TaskPrompted,
     TaskRestarted,
@@ -99,22 +119,33 @@ __all__ = [
     "DepthExceeded",
     "DisplayItem",
     "DisplayQueue",
+    "EndedBy",
     "InputClosed",
+    "JournalWritten",
+    "KeyTaken",
     "Limits",
     "MessageRefused",
+    "Monitor",
+    "MonitorEnded",
+    "MonitorStarted",
+    "NewerJournal",
     "Notification",
     "Notifications",
     "Notified",
     "OutputEnded",
+    "Pause",
     "ResumeRefused",
     "Runtime",
     "RuntimeStopping",
     "Sent",
     "StopResult",
+    "StoppedBy",
     "TaskBackgrounded",
+    "TaskContinued",
     "TaskEnded",
     "TaskError",
     "TaskHandle",
+    "TaskPaused",
     "TaskProgress",
     "TaskPrompted",
     "TaskRestartScheduled",
@@ -124,12 +155,15 @@ __all__ = [
     "TaskSnapshot",
     "TaskStarted",
     "TaskStopRequested",
+    "Toast",
+    "TooManyMonitors",
     "Turn",
     "UnknownTask",
     "Usage",
     "Wake",
     "Wakes",
     "Warned",
+    "as_message",
     "as_reminder",
     "from_json",
     "open_runtime",
@@ -140,7 +174,8 @@ _CHECKPOINT_EVERY = 32
 
 _SHARED = (
     "another runtime has the directory {} open: agents that run in it are neither "
-    "listed here as unfinished nor resumed"
+    "listed here as unfinished nor resumed; it writes the journal, which has the tasks "
+    "of this one only from its end on"
 )
 
 
@@ -150,8 +185,8 @@ class Runtime:
     Attributes:
         directory: the directory of the output files and of the agents' transcripts.
         events: what happens, in order. ``runtime.events.subscribe()`` returns an
-            iterator of it. With ``agents=True`` the iterator also gives what agents
-            say.
+            iterator of it. The first one also has the warnings of the opening. With
+            ``agents=True`` the iterator also gives what agents say.
         notifications: the ends of all background tasks, for any owner. They can be read
             after the block, too. ``async for note in runtime.notifications`` waits for
             them. The end of an agent's own task is not among them, because the agent
@@ -166,21 +201,28 @@ class Runtime:
         limits: Limits,
         events: EventStream,
         policy: AgentPolicy,
+        *,
+        journal: bool,
+        durable: bool,
     ) -> None:
         self.directory = directory
         self.events = events
         self._env = env
-        self._life = Life(directory, env, limits, events)
-        agents = Agents(self._life, policy, self._tools_of)
+        self._life = Life(
+            directory, env, limits, events, journal=journal, durable=durable
+        )
+        agents = Agents(self._life, policy, self._tools_of, self._reminder_of)
         self._life.agents = self._agents = agents
         self.notifications = Notifications(
             self._life.delivery.outbox, None, everyone=True
         )
         self._resumes = Resumes(self._life, agents)
+        self._life.enter_paused = self._resumes.enter_paused
         self._messages = Messages(self._life, agents, self._resumes)
         self._launches = 0
         self._parents = Parents(self._life.delivery.outbox)
         self._progress_notes = ProgressNotes(self._life.table, self._life.delivery)
+        self._monitors = Monitors(self._life, self._parents)
         self.root: Supervisor
         # Of the tools, once they were read from the environment.
         self._settings: Settings | None = None
@@ -212,6 +254,12 @@ class Runtime:
 
         return [*self.tools_for(agent_id), *more_tools(self, agent_id)]
 
+    def _reminder_of(self, agent_id: str) -> str | None:
+        """Return what runs of an agent's own, as its model is to read it."""
+        from .attachments import listing
+
+        return listing(self, agent_id)
+
     # Starting tasks
 
     async def launch(
@@ -226,6 +274,7 @@ class Runtime:
         intensity: int = 1,
         period: float = 5.0,
         backoff: Backoff | None = None,
+        key: str | None = None,
     ) -> TaskHandle:
         """Start ``work`` as a background task and return at once.
 
@@ -256,8 +305,15 @@ class Runtime:
             tool_use_id: the id of the model's tool call. The notification repeats it.
             notify: ``wake``, ``defer`` or ``silent``.
             restart, intensity, period, backoff: as in `supervisor.tree`.
+            key: what makes the launch happen once. A second launch of the same owner
+                with the same key starts nothing: it returns the handle of the task that
+                the first has started, also if that has ended. The journal keeps the key
+                until 24 hours after that end, so it also holds in the next runtime on
+                the directory. Another one that has it open meanwhile knows nothing of
+                the key.
 
         Raises:
+            KeyTaken: if the key has started something else. It names both.
             RuntimeStopping: if the runtime is stopping or has ended, or if the task
                 would belong to an agent that is stopping.
             DepthExceeded: if it is an agent too deep below others.
@@ -275,8 +331,16 @@ class Runtime:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.checkpoint_if_cancelled()
-            self._life.check_open()
-            return TaskHandle(self._life, self._life.enter(order, background=True))
+            task = None
+            if key is not None:
+                order.key, order.what = check_key(key), what_of(work)
+                task = self._life.begun_with(order)
+            if task is None:
+                self._life.check_open()
+                task = self._life.enter(order, background=True)
+            # The caller knows of it from here on.
+            await self._life.journal.settle()
+            return TaskHandle(self._life, task)
         except Exception:
             # As in `fair`, which would cost each launch a frame.
             await trio.lowlevel.checkpoint()  # noqa: ASYNC120
@@ -365,8 +429,9 @@ class Runtime:
         run_id: str | None = None,
     ) -> Sent:
         """Send a message to an agent, by its handle or id, and return where it went. An
-        agent that has not ended gets it in its inbox. An agent that has completed gets
-        a new run with it. If the agent is just ending, the call waits for that.
+        agent that has not ended gets it in its inbox, and goes on with it if it is
+        paused. An agent that has completed gets a new run with it. If the agent is just
+        ending, the call waits for that.
 
         Messages are read in the order of the calls, each once. If a failed or stopped
         agent is resumed, it first reads what it had not read. A cancelled call has sent
@@ -391,7 +456,9 @@ class Runtime:
         text = check_message(text)
         run_id = as_text("run_id", run_id)
         sender = as_text("sender", sender) or self._life.calling_agent()
-        return await self._messages.send(agent_id, text, sender=sender, run_id=run_id)
+        sent = await self._messages.send(agent_id, text, sender=sender, run_id=run_id)
+        await self._life.journal.settle()
+        return sent
 
     @fair
     async def resume(
@@ -402,7 +469,7 @@ class Runtime:
         agent: Agent | None = None,
         cwd: str | os.PathLike[str] | None = None,
     ) -> TaskHandle:
-        """Let an ended agent go on, by its handle or id, in a new run under the same
+        """Let an ended or paused agent go on, by its handle or id, in a new run under the same
         id. The run gets the conversation so far, then the messages that the agent had
         not read, and then ``message``, or else the request to continue. The agent keeps
         its prompt, restrictions, model, session and depth, and what is left of its
@@ -411,7 +478,8 @@ class Runtime:
 
         An agent that only the directory knows is resumed from that, with the loop of
         ``agent`` or of `AgentPolicy.run`. An agent that runs, because somebody else has
-        resumed it, gets the message in its inbox. Calls at the same time make one run.
+        resumed it, gets the message in its inbox. A paused one goes on before its time.
+        Calls at the same time make one run.
 
         Anybody may have written to the directory, so an agent gains nothing by what
         stands there. Its tools, mode, depth and rounds are no more than those of its
@@ -446,6 +514,7 @@ class Runtime:
             raise TypeError(f"cwd must be a path or None, not {cwd!r}")
         place = None if cwd is None else as_text("cwd", os.fspath(cwd))
         resumed = await self._messages.resume(agent_id, said, agent, place)
+        await self._life.journal.settle()
         return TaskHandle(self._life, resumed)
 
     def _id_of(self, task: TaskHandle | str) -> str:
@@ -534,6 +603,9 @@ class Runtime:
         owner: str | None,
         settings: Settings | None = None,
         permissions: Permissions | None = None,
+        *,
+        history: Callable[[], Iterable[Message]] | None = None,
+        system: str | None = None,
     ) -> list[Tool]:
         """Return the tools with which the model of ``owner`` runs, reads and
         stops tasks: see `supervisor.tools`.
@@ -550,6 +622,13 @@ class Runtime:
         rule or a function of `Permissions.ask` instead. The policy judges the agents
         that the model starts, and its hooks are called for them.
 
+        With ``history``, a function that returns the conversation of the host's own
+        model as `actors.agent.Message` objects, that model may start forks, which begin
+        with it, and agents whose definition says ``fork-context``. It is called when
+        one is started. Calls in it that have no answer yet are left out. ``system`` is
+        the system prompt of the forks, which should be that of the model. An agent
+        needs neither: its conversation is known.
+
         Raises:
             TypeError: for a bad argument.
             ValueError: for a bad variable. It names the variable.
@@ -563,7 +642,7 @@ class Runtime:
                 environ = self._env.processes.environment()
                 self._settings = read_settings(environ)
             settings = self._settings
-        return tools_for(self, owner, settings, permissions)
+        return tools_for(self, owner, settings, permissions, history, system)
 
     # Waiting
 
@@ -608,6 +687,23 @@ class Runtime:
         if isinstance(tasks, str | TaskHandle):
             raise TypeError(f"tasks must be several handles or ids, not {tasks!r}")
         return [member(self._life, task) for task in tasks]
+
+    @fair
+    async def synced(self) -> None:
+        """Wait until everything that has happened so far is in the journal; with
+        ``durable``, on the disk. After it an acknowledgement is certain.
+
+        Raises:
+            OSError: if the journal cannot be written at the moment, or another runtime
+                writes it. It is tried again.
+        """
+        journal = self._life.journal
+        await journal.settle()
+        if journal.failure is not None:
+            raise journal.failure
+        if journal.other is not None:
+            what = f"the journal is kept by {journal.other}"
+            raise OSError(errno.EBUSY, what, str(self.directory))
 
     async def wait_idle(self) -> None:
         """Wait until all tasks have ended.
@@ -698,6 +794,96 @@ class Runtime:
         return found is not None and self._progress_notes.tell(found, notify)
 
     @fair
+    async def monitor(
+        self,
+        command: Work | TaskHandle | str,
+        pattern: str | re.Pattern[str] | None = None,
+        *,
+        description: str | None = None,
+        owner: str | None = None,
+        tool_use_id: str | None = None,
+    ) -> Monitor:
+        r"""Tell the owner of a command what it prints, line by line, while it runs::
+
+            monitor = await runtime.monitor(Shell("tail -f log"), "ERROR", owner="main")
+
+        The command is begun in the background, as by `launch`, or it runs there
+        already and is given by its handle or id. Of one that runs, only the lines that
+        it completes from now on are told.
+
+        The lines come in notifications of the kind ``monitor``, in one order with the
+        ends of tasks. There is at most one a second, of at most 4,000 characters and
+        200 lines; the others are counted in it. While one waits for its reader, new
+        lines are added to it. The last lines come before the end of the command is
+        told, also within the same second.
+
+        A monitor stops by itself after 10 notes in a row that woke nobody: the turns
+        that took them had not `Turn.progressed`, or nobody was there to take them. Who
+        is busy says so by a `turn`, by a reader that waits, or by a notification that
+        is taken and not acknowledged, and is waited for. A monitor that has begun its
+        command itself stops that, too. One that watches a command tells nothing more of
+        it.
+
+        An owner has at most 16 monitors at a time. A cancelled call has started
+        nothing.
+
+        Args:
+            command: what to run, or the task to watch.
+            pattern: text that a line must hold, as it stands, or a compiled regular
+                expression that is searched for in its first 4,096 characters. None is
+                for all lines. An expression of yours runs in the event loop: let it be
+                quick with every line.
+            description, owner, tool_use_id: as in `launch`, for a command that is begun.
+
+        Raises:
+            UnknownTask: for an unknown id. It lists the running tasks.
+            ValueError: if the task is no command, or runs in the foreground; or for a
+                bad argument.
+            TooManyMonitors: if the owner has 16 monitors.
+            RuntimeStopping, BacklogFull, TypeError: as `launch`.
+        """
+        expression = check_pattern(pattern)
+        self._life.check_open()
+        if isinstance(command, str | TaskHandle):
+            if (description, owner, tool_use_id) != (None, None, None):
+                raise ValueError(
+                    "description, owner and tool_use_id are for a command that is begun"
+                    f" here, not for {command!r}"
+                )
+            task = self._find(command)
+            check_watched(task)
+            watch = await self._monitors.start(
+                self.root, task.owner, expression, began=False
+            )
+            # It may have ended meanwhile, and then there are no more lines.
+            watch.attach(task, output_end(task))
+            return watch.monitor
+        order = check_order(command, description, owner, tool_use_id, None, "wake")
+        if order.has_tasks or not order.writes_output:
+            raise ValueError(f"command must be one that prints lines, not {command!r}")
+        to = order.owner or self._life.calling_agent()
+        watch = await self._monitors.start(self.root, to, expression, began=True)
+        try:
+            begun = await self.launch(
+                command, description=description, owner=owner, tool_use_id=tool_use_id
+            )
+        except BaseException:
+            watch.end("nothing was begun")
+            raise
+        watch.attach(member(self._life, begun), 0)
+        return watch.monitor
+
+    def monitors(self, owner: str | None = None) -> list[Monitor]:
+        """Return the monitors of ``owner`` that have not ended or, with None, those of
+        everybody, in the order of their beginnings."""
+        owner = as_text("owner", owner)
+        return [
+            watch.monitor
+            for watch in self._monitors.live.values()
+            if owner is None or watch.owner == owner
+        ]
+
+    @fair
     async def schedule(
         self,
         expression: str,
@@ -744,6 +930,7 @@ class Runtime:
         task: TaskHandle | str,
         reason: str | None = None,
         *,
+        by: StoppedBy | None = None,
         now: bool = False,
         notify: Notify | None = None,
     ) -> StopResult:
@@ -756,17 +943,22 @@ class Runtime:
         cleaning up, even if it is being stopped already. ``notify`` replaces that of
         `launch`. ``silent`` is for a caller that reports the end itself.
 
+        ``by`` is who wants it: ``user``, ``model`` or ``host``. The snapshot, the
+        event and the notification of the end tell it, as ``ended_by``. None means the
+        model, if an agent calls, and else the host.
+
         Raises:
             UnknownTask: for an unknown id. It lists the running tasks.
             WouldDeadlock: if the task itself calls, or one below it.
             TypeError, ValueError: for bad arguments.
         """
         reason = as_text("reason", reason)
+        _check_by(by)
         check_type("now", now, bool)
         if notify is not None:
             check_one_of("notify", notify, NOTIFY)
         found = self._find(task)
-        (result,) = await stop(self._life, [found], reason, now=now, notify=notify)
+        (result,) = await stop(self._life, [found], reason, by, now=now, notify=notify)
         return result
 
     @fair
@@ -775,10 +967,12 @@ class Runtime:
         owner: str | None = None,
         reason: str | None = None,
         *,
+        by: StoppedBy | None = None,
         now: bool = False,
     ) -> list[StopResult]:
         """Stop all unfinished tasks of ``owner`` together or, with None, those of
         everybody. There is a result for each task that is not below another of them.
+        ``by`` is as for `stop`.
 
         Raises:
             WouldDeadlock: if one of them calls.
@@ -786,9 +980,10 @@ class Runtime:
         """
         owner = as_text("owner", owner)
         reason = as_text("reason", reason)
+        _check_by(by)
         check_type("now", now, bool)
         tasks = self._life.table.unfinished(owner)
-        return await stop(self._life, tasks, reason, now=now)
+        return await stop(self._life, tasks, reason, by, now=now)
 
     @fair
     async def stop_foreground(self, owner: str | None = None) -> list[StopResult]:
@@ -800,6 +995,11 @@ class Runtime:
         """
         tasks = self._life.table.foreground(as_text("owner", owner))
         return await stop(self._life, tasks, "the foreground was cleared")
+
+
+def _check_by(by: StoppedBy | None) -> None:
+    if by is not None:
+        check_one_of("by", by, STOPPED_BY)
 
 
 class open_runtime:
@@ -821,6 +1021,21 @@ class open_runtime:
             with the runtime.
         agents: what holds for all agents. The default denies what no rule allows, also
             Bash: see `supervisor.agents.AgentPolicy`.
+        journal: whether the directory remembers the tasks and their notifications, so
+            that none is lost if the program dies, in whatever way: see below.
+        durable: whether they survive the death of the machine, too. `launch` and `send`
+            then wait for the disk.
+
+    What the journal has is written before anybody sees it: before `launch` or `send`
+    returns, before `run` or a wait returns an end, before a reader gets a notification,
+    and before `Notification.ack` returns. Events and snapshots may be ahead of it.
+    The next runtime on the directory ends each shell that had not ended, as ``failed``
+    because its program has died, and keeps its output. The notification of an end that was
+    not acknowledged comes again, under its id; one that was never comes again. One `Warned`
+    event, and the log, tell what was found. If the disk cannot be written, everything
+    goes on, and a `Warned` event tells that a crash would lose it: see `synced`. A
+    second runtime on the directory keeps its records in memory until the first has
+    ended, and takes over then: if both die before, they are lost.
 
     Another runtime may have the same directory open, also in another process. The
     second one warns of that in the log. No agent runs in both. If an agent runs in the
@@ -843,6 +1058,8 @@ class open_runtime:
         limits: Limits | None = None,
         env: Env | None = None,
         agents: AgentPolicy | None = None,
+        journal: bool = True,
+        durable: bool = False,
     ) -> None:
         if not isinstance(directory, str | os.PathLike):
             raise TypeError(f"directory must be a path, not {directory!r}")
@@ -854,12 +1071,18 @@ class open_runtime:
         check_type("limits", limits, Limits | None)
         check_type("env", env, Env | None)
         check_type("agents", agents, AgentPolicy | None)
+        check_type("journal", journal, bool)
+        check_type("durable", durable, bool)
+        if durable and not journal:
+            raise ValueError("durable=True needs the journal, and journal is False")
+        self._journal = journal
+        self._durable = durable
         self._directory = Path(directory)
         self._limits = limits or Limits()
         self._env = env
         self._policy = agents or AgentPolicy()
         self._tree: RuntimeTree | None = None
-        self._share: Share
+        self._close_directory: Callable[[], None]
 
     @enable_ki_protection
     async def __aenter__(self) -> Runtime:
@@ -869,17 +1092,36 @@ class open_runtime:
         env = self._env or real_env()
         directory = env.files.make_directory(self._directory)
         events = EventStream()
-        runtime = Runtime(directory, env, self._limits, events, self._policy)
+        runtime = Runtime(
+            directory,
+            env,
+            self._limits,
+            events,
+            self._policy,
+            journal=self._journal,
+            durable=self._durable,
+        )
         life = runtime._life  # pyright: ignore[reportPrivateUsage]
         self._tree = RuntimeTree(life)
-        self._share = life.share
+        self._close_directory = life.close_directory
         try:
+            there = begin(life)
+            await remove_outdated(life, told_of(there))
             runtime.root = await self._tree.start()
+            try:
+                await recover(life, there)
+            except BaseException as error:
+                end = self._tree.stop(type(error), error, error.__traceback__)
+                await end  # noqa: ASYNC102 - shields
+                raise
         except BaseException:
-            self._share.close()
+            self._close_directory()
             raise
-        if not self._share.is_alone():
+        if not life.share.is_alone():
             life.delivery.warn(None, _SHARED.format(directory))
+        if life.disk is not None:
+            # Or it would be found full only by the first that writes.
+            life.disk.look()
         return runtime
 
     @enable_ki_protection
@@ -893,7 +1135,7 @@ class open_runtime:
         try:
             await self._tree.stop(exc_type, exc, traceback)  # noqa: ASYNC102 - shields
         finally:
-            self._share.close()
+            self._close_directory()
 
 
 _publish(globals())

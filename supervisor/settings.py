@@ -18,7 +18,7 @@ from actors.house import check_type, check_whole
 from actors.house import publish as _publish
 from actors.text import cut
 
-from ._tasks.places import Limits
+from ._tasks.limits import Limits
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
@@ -100,7 +100,8 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
 def read_limits(environ: Mapping[str, str], limits: Limits | None = None) -> Limits:
     """Return ``limits``, but with the limits in ``environ`` in place of theirs.
 
-    The number of tasks, shells and agents is a plain positive decimal integer. The caps
+    The number of tasks, shells and agents is a plain positive decimal integer. So are
+    the bytes of the directory, and the days and tasks that are kept. The caps
     of models and providers are such numbers by name, as in
     ``anthropic/opus=2,haiku=8``. They replace all caps that there were. An empty
     variable sets nothing. A bad value is an error, and names are checked as by
@@ -177,6 +178,9 @@ _LIMITS: Final[Mapping[str, tuple[str, _Reader]]] = {
     "TRIO_SUPERVISOR_MAX_TASKS": ("total", _cap),
     "TRIO_SUPERVISOR_MAX_SHELLS": ("shells", _cap),
     "TRIO_SUPERVISOR_MAX_AGENTS": ("agents", _cap),
+    "TRIO_SUPERVISOR_MAX_DISK": ("disk", _number(1, 2**60)),
+    "TRIO_SUPERVISOR_KEEP_DAYS": ("keep_days", _number(1, 100_000)),
+    "TRIO_SUPERVISOR_KEEP_TASKS": ("keep_tasks", _cap),
     "TRIO_SUPERVISOR_MODEL_LIMITS": ("models", _caps),
     "TRIO_SUPERVISOR_PROVIDER_LIMITS": ("providers", _caps),
 }

@@ -43,6 +43,16 @@ def test_the_embedding_example_shows_each_end_once(tmp_path: Path) -> None:
     assert shown.count("<task-notification>") == 2
 
 
+def test_the_recovery_example_finds_again_what_its_killed_program_ran(
+    tmp_path: Path,
+) -> None:
+    shown = run(ROOT / "examples" / "recovery.py", tmp_path)
+    assert 'told: Command "test" completed' in shown
+    assert 'Command "build"' not in shown
+    assert "which was not begun again: failed" in shown
+    assert "the agent: I know of my call: interrupted: the host died" in shown
+
+
 def test_the_strategies_example_restarts_one_the_rest_or_all(tmp_path: Path) -> None:
     assert run(ROOT / "examples" / "strategies.py", tmp_path).splitlines() == [
         "one_for_one   first 5, second 0, third 5",
@@ -55,6 +65,14 @@ def test_the_notifications_example_hears_of_each_task(tmp_path: Path) -> None:
     shown = run(ROOT / "examples" / "notifications.py", tmp_path)
     assert shown.count("the parent is told") == 3
     assert '"a closer look" completed' in shown
+
+
+def test_the_long_agent_plans_forks_and_goes_on_from_a_summary(tmp_path: Path) -> None:
+    shown = run(ROOT / "examples" / "long_agent.py", tmp_path).splitlines()
+    assert "tool: 42 degrees, as 6 messages say." in shown
+    assert "is reminded of its plan" in shown
+    assert "goes on from a summary, with 2 messages as they were" in shown
+    assert shown[-1] == "answer: It had 42 degrees."
 
 
 def test_the_example_of_a_work_shows_its_result_and_its_output(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pydoc
 import re
 import traceback
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from inspect import formatannotation
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
@@ -130,6 +131,7 @@ SAMPLES: Mapping[str, object] = {
     "tuple[tuple[str, str], ...]": (("a", "b"),),
     "tuple[tuple[int | None, str], ...]": ((None, "no head"),),
     "tuple[Problem, ...]": (),
+    "datetime | None": datetime(2026, 5, 1, tzinfo=UTC),
 }
 """One of each type that an exception may hold; of any other a text will do."""
 

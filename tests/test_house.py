@@ -169,6 +169,7 @@ EXEMPT = {
     "actors/_system/process.py": "a real process tree, which `actors._system.posix` starts",
     "actors/_system/process_input.py": "its standard input",
     "actors/_system/process_output.py": "its output",
+    "actors/_system/orphans.py": "what is left of one whose program has died",
     "supervisor/cli/": "the command line: a program, not the runtime",
     "supervisor/simulation/_steering/loop.py": "takes the place of trio's own scheduler",
     "supervisor/simulation/_steering/policies.py": "chance that a seed decides",

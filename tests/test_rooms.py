@@ -45,6 +45,11 @@ CLIMBS = {
     ("actors.env", "actors._system.posix", "lazy"): "likewise",
     ("supervisor.runtime", "supervisor.tools._set", "lazy"): "`Runtime.tools_for` does",
     ("supervisor.runtime", "supervisor.tools", "types"): "and it returns Tools",
+    (
+        "supervisor.runtime",
+        "supervisor.attachments",
+        "lazy",
+    ): "agents are reminded of what runs",
     ("supervisor.agents", "supervisor.runtime", "types"): "`MoreTools` names Runtime",
     ("supervisor.agents", "supervisor.tools", "types"): "and Tool",
 }

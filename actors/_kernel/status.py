@@ -10,10 +10,15 @@ from trio.lowlevel import enable_ki_protection
 
 
 class TaskStatus(enum.Enum):
-    """Where a background task is in its life. Three of the states are final."""
+    """Where a background task is in its life. Three of the states are final.
+
+    ``paused`` is not one of these: an agent waits until what stopped it has passed, or
+    until somebody lets it go on.
+    """
 
     PENDING = "pending"
     RUNNING = "running"
+    PAUSED = "paused"
     COMPLETED = "completed"
     FAILED = "failed"
     KILLED = "killed"
@@ -31,7 +36,16 @@ LEGAL_TRANSITIONS: dict[TaskStatus, frozenset[TaskStatus]] = {
         {TaskStatus.RUNNING, TaskStatus.FAILED, TaskStatus.KILLED}
     ),
     TaskStatus.RUNNING: frozenset(
-        {TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.KILLED}
+        {
+            TaskStatus.PAUSED,
+            TaskStatus.COMPLETED,
+            TaskStatus.FAILED,
+            TaskStatus.KILLED,
+        }
+    ),
+    # Nothing of it runs, so it cannot complete.
+    TaskStatus.PAUSED: frozenset(
+        {TaskStatus.RUNNING, TaskStatus.FAILED, TaskStatus.KILLED}
     ),
     TaskStatus.COMPLETED: frozenset(),
     TaskStatus.FAILED: frozenset(),
@@ -79,7 +93,7 @@ class Ended:
 
 
 class Guard:
-    """One task's status, changed only by a legal transition, each at most once.
+    """One task's status, changed only by a legal transition.
 
     The first terminal state is the only one: every later attempt returns False
     and changes nothing. There is no await in it, and an interrupt cannot split

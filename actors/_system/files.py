@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import trio
 
-from ..env import Files, OutputFile
+from ..env import FileEntry, Files, LogFile, OutputFile
 from ..text import whole_characters
 from .opening import COMMON, create
 from .share import SharedDirectory
@@ -117,6 +117,23 @@ class PosixFiles(Files):
         except FileNotFoundError:
             return []
 
+    def entries(self, directory: Path) -> list[FileEntry]:
+        found: list[FileEntry] = []
+        try:
+            with os.scandir(directory) as there:
+                for entry in there:
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:  # It has just gone.
+                        continue
+                    kind = stat.S_IFMT(status.st_mode)
+                    if kind in (stat.S_IFREG, stat.S_IFLNK):
+                        size = status.st_size if kind == stat.S_IFREG else 0
+                        found.append(FileEntry(entry.name, size, status.st_mtime))
+        except FileNotFoundError:
+            return []
+        return sorted(found, key=_name)
+
     def append_lines(self, path: Path, lines: bytes, *, durable: bool = False) -> None:
         try:
             fd = create(path, _LINES)
@@ -134,6 +151,21 @@ class PosixFiles(Files):
                     self._named[path] = file
             finally:
                 os.close(fd)
+        except OSError as error:
+            error.filename = str(path)
+            raise
+
+    def open_log(self, path: Path) -> PosixLog:
+        try:
+            fd = create(path, _LINES)
+            try:
+                status = os.fstat(fd)
+                if not stat.S_ISREG(status.st_mode):
+                    raise _error(errno.EINVAL, path)
+                return PosixLog(path, fd, status)
+            except BaseException:
+                os.close(fd)
+                raise
         except OSError as error:
             error.filename = str(path)
             raise
@@ -184,6 +216,63 @@ class PosixFiles(Files):
         with trio.CancelScope(shield=True):
             results.append(await _in_thread(partial(fn, *args), self._threads))
         return results[0]
+
+
+class PosixLog(LogFile):
+    """A `LogFile` on a descriptor, which it owns."""
+
+    __slots__ = ("_fd", "_is_named", "_path", "_size")
+
+    def __init__(self, path: Path, fd: int, status: os.stat_result) -> None:
+        self._path = path
+        self._fd = fd
+        self._size = status.st_size
+        # Whether the entry of the file is on the disk for sure.
+        self._is_named = False
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        try:
+            # Half of what it costs to look where the path leads.
+            there = os.fstat(self._fd)
+            if there.st_nlink == 0:
+                raise _error(errno.ENOENT, self._path)
+            if there.st_size != self._size:
+                lines = self._after(there.st_size, lines)
+            written = os.write(self._fd, lines)
+            if written < len(lines):
+                _write(self._fd, lines[written:], self._path)
+            if durable:
+                _sync(self._fd)
+                if not self._is_named:
+                    _sync_directory(self._path.parent)
+                    self._is_named = True
+        except OSError as error:
+            # A full disk may have taken a part, which the next attempt must not find.
+            with suppress(OSError):
+                os.ftruncate(self._fd, self._size)
+            error.filename = str(self._path)
+            raise
+        self._size += len(lines)
+
+    def _after(self, size: int, lines: bytes) -> bytes:
+        """Return the lines as they must follow what is in the file, of which somebody
+        else has written or cut the end; or of which a part is ours that could not be
+        cut after an error."""
+        self._size = size
+        if size and _read(self._fd, size - 1, 1) != b"\n":
+            return b"\n" + lines
+        return lines
+
+    def read(self) -> bytes:
+        return _read(self._fd, 0, os.fstat(self._fd).st_size)
+
+    def size(self) -> int:
+        return self._size
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class AppendedFile(OutputFile):
@@ -324,6 +413,10 @@ async def _in_thread(
         if has_begun:
             raise
     return fn()
+
+
+def _name(entry: FileEntry) -> str:
+    return entry.name
 
 
 def _write(fd: int, data: bytes, path: Path) -> None:

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -30,6 +30,7 @@ from .._kernel.checks import check_spawn
 from ..env import Clock, Ids, Processes, Terminal
 from .guardian.proc import is_frozen, look_at, send_signal
 from .guardian.requests import encode_environment, encode_request
+from .orphans import end_orphans, program
 from .process import GUARDIAN_DIED, PATIENCE, Guardian, PosixProcess, wait_process_end
 from .process_output import OutputTurns
 
@@ -165,6 +166,13 @@ class PosixProcesses(Processes):
             # The guardian has died before it read the request.
             tree.discard()
         raise OSError(errno.EPIPE, GUARDIAN_DIED, argv[0])
+
+    def program(self) -> str:
+        return program()
+
+    async def end_orphans(self, program: str, prefixes: Collection[str]) -> int:
+        wanted = tuple(map(os.fsencode, prefixes))
+        return await trio.to_thread.run_sync(end_orphans, program, wanted)
 
     async def aclose(self) -> None:
         with trio.move_on_after(5 * PATIENCE, shield=True):

@@ -30,17 +30,18 @@ uses tools. `actors.models` has one for real models.
 # runtime (_alone: what it has without one).
 # _running is one run of the task: it calls the agent's `run` again and again, through
 # _loop, which steps and closes it; _next decides what follows (pure), _account adds
-# up the events and detects a stall.
+# up the events and detects a stall, _activity keeps what it does at the moment.
 # _inbox, _budget, _breaker and _conversation (pure) are used by the host as well;
 # _fork makes agents that begin with the conversation of another.
 
 from __future__ import annotations
 
 from .._kernel.public import publish as _publish
+from ._activity import Activity
 from ._agent import Agent, Run
 from ._budget import Budget
 from ._context import AgentContext
-from ._errors import AgentFailed, ForkRefused
+from ._errors import AgentFailed, ForkRefused, TransientError
 from ._events import (
     AgentEvent,
     ApprovalRequested,
@@ -49,6 +50,7 @@ from ._events import (
     FinalResult,
     Message,
     Note,
+    Retrying,
     Terminate,
     TextDelta,
     TodoItem,
@@ -65,6 +67,7 @@ from ._json import from_json, to_json
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
+    "Activity",
     "Agent",
     "AgentContext",
     "AgentEvent",
@@ -78,6 +81,7 @@ __all__ = [
     "ForkRefused",
     "Message",
     "Note",
+    "Retrying",
     "Run",
     "Terminate",
     "TextDelta",
@@ -88,6 +92,7 @@ __all__ = [
     "ToolCompleted",
     "ToolStarted",
     "ToolUse",
+    "TransientError",
     "UserMessage",
     "from_json",
     "to_json",

@@ -12,14 +12,16 @@ import trio
 
 from .._kernel.status import Progress
 from ..text import first_line
+from ._activity import Activity, Draft, Outcome, shortened
 from ._budget import Budget
+from ._errors import AgentFailed
 from ._events import (
     ApprovalRequested,
     AssistantMessage,
     CompactBoundary,
     Message,
     Note,
-    Terminate,
+    Retrying,
     TextDelta,
     TodoList,
     TokensUsed,
@@ -29,6 +31,7 @@ from ._events import (
     UserMessage,
 )
 from ._host import AgentHost
+from ._plan import PlanReader, how_far
 from ._report import AgentReport
 
 if TYPE_CHECKING:
@@ -36,8 +39,6 @@ if TYPE_CHECKING:
 
 _ACTIVITIES = 5
 """Activities that are kept."""
-_DRAFT = 65_536
-"""Characters kept of a message that is not whole yet."""
 
 # How long a suspension of the host may go unnoticed: nothing tells of one, only
 # that the watch wakes later than it asked for.
@@ -64,8 +65,11 @@ class Account:
         self.history: list[Message] = []
         self.answer: str | None = None
         # Why it must not go on.
-        self.over: tuple[Terminate, str] | None = None
+        self.over: Exception | None = None
         self.plan_changes = 0
+        self._plan = PlanReader()
+        # What a message has made the plan, until that is told.
+        self._written: TodoList | None = None
         # The calls that were made since the run last said something, by id, with
         # the names of their tools; and whether a loss of them was told.
         self._made: dict[str, str] = {}
@@ -74,15 +78,19 @@ class Account:
         self._said: list[str] = []
         self._turns = 0
         self._tool_uses = 0
-        self._tokens = 0
+        # Those that were read, written, and of those read the cached ones.
+        self._tokens = (0, 0, 0, 0)
         self._activities: tuple[str, ...] = ()
-        self._draft: list[str] = []
-        self._draft_size = 0
-        self._on: dict[type, Callable[..., None]] = {
+        self._draft = Draft()
+        report.draft = self._draft
+        report.pulse = self.pulse
+        report.spent = None
+        self._on: dict[type, Callable[..., object]] = {
             ApprovalRequested: self._approval,
             AssistantMessage: self._assistant,
             CompactBoundary: self._boundary,
             Note: self._note,
+            Retrying: self._retrying,
             TextDelta: self._delta,
             TodoList: self._todo,
             TokensUsed: self._used,
@@ -97,11 +105,19 @@ class Account:
         if take is None:
             return False
         pulse = self.pulse
-        pulse.last = trio.current_time()
+        pulse.last = pulse.said = trio.current_time()
         pulse.awaits_answer = False
         take(event)
         self._report.on_agent_event(event)
+        if self._written is not None:
+            written, self._written = self._written, None
+            self._report.on_agent_event(written)
         return True
+
+    @property
+    def plan(self) -> TodoList | None:
+        """The plan as it is now."""
+        return self._report.todos
 
     def keep(self, message: Message) -> None:
         """Take in a message that the run was given, not one that it has yielded."""
@@ -110,8 +126,17 @@ class Account:
 
     def remember(self, message: Message) -> None:
         """Put a message into the history and the transcript."""
+        self.begin_with(message)
+        written = self._plan.read(message)
+        if written is not None and self._todo(written):
+            self._written = written
+
+    def begin_with(self, message: Message) -> None:
+        """Likewise, with one of somebody else's conversation, whose plan is theirs."""
         self.history.append(message)
-        self._host.record(message)
+        why = self._host.record(message)
+        if why is not None:
+            self.over = why
 
     def called(self, uses: Iterable[ToolUse]) -> None:
         """These calls were made, and the run has their answers in hand."""
@@ -140,11 +165,11 @@ class Account:
     def say_answer(self, text: str) -> None:
         """The run has an answer. An empty one does not count: what was said before
         stands. It is in the conversation, also if no message has said it."""
-        self.pulse.last = trio.current_time()
+        self.pulse.last = self.pulse.said = trio.current_time()
         self.check_yielded()
         answer = text.strip()
         if answer:
-            self._drop_draft()
+            self._draft.clear()
             self.answer = self._report.result = text
             if all(said.strip() != answer for said in self._said):
                 self.remember(AssistantMessage(text))
@@ -152,8 +177,8 @@ class Account:
 
     def keep_draft(self) -> None:
         """No more will come: what there is of a message is the last that was said."""
-        draft = "".join(self._draft)
-        self._drop_draft()
+        draft = self._draft.text()
+        self._draft.clear()
         if draft.strip():
             self._report.result = draft
 
@@ -164,7 +189,7 @@ class Account:
         if self._made and not any(use.id in self._made for use in message.tool_uses):
             self.check_yielded()
         self.remember(message)
-        self._drop_draft()
+        self._draft.clear()
         if message.text.strip():
             self._said.append(message.text)
             self.answer = self._report.result = message.text
@@ -173,7 +198,8 @@ class Account:
             self._turns += 1
             limit = self._agent.max_turns
             if limit is not None and self._turns > limit:
-                self.over = "max_turns", f"it wanted more than {limit} rounds of tools"
+                why = f"it wanted more than {limit} rounds of tools"
+                self.over = AgentFailed("max_turns", why)
 
     def _user(self, message: UserMessage) -> None:
         # One from the inbox is kept when it is taken, whoever yields it then.
@@ -183,50 +209,92 @@ class Account:
             self.remember(message)
 
     def _boundary(self, boundary: CompactBoundary) -> None:
+        if boundary.plan is None and self._report.todos is not None:
+            boundary = attrs.evolve(boundary, plan=self._report.todos)
         self.history.clear()
         self._made = {}
-        self._said = []
+        self._said = [
+            it.text for it in boundary.kept if isinstance(it, AssistantMessage)
+        ]
         self.remember(boundary)
 
     def _delta(self, delta: TextDelta) -> None:
-        if self._draft_size < _DRAFT:
-            self._draft.append(delta.text)
-            self._draft_size += len(delta.text)
+        self._draft.add(delta.text)
 
     def _note(self, note: Note) -> None:
         self._say(note.text)
 
+    def _retrying(self, event: Retrying) -> None:
+        self._say(
+            f"Trying again in {event.wait:.3g} s, after try {event.attempt}: "
+            f"{event.reason}"
+        )
+
     def _started(self, call: ToolStarted) -> None:
         self._tool_uses += 1
-        self._say(call.name)
+        self._say(call.name, call)
 
     def _completed(self, call: ToolCompleted) -> None:
-        """Its start has told of it."""
+        outcome: Outcome = "failed" if call.is_error else "completed"
+        self._keep_recent(
+            attrs.evolve(it, outcome=outcome, error=call.error)
+            if it.outcome == "running" and it.tool_use_id == call.id
+            else it
+            for it in self._report.recent
+        )
 
     def _used(self, used: TokensUsed) -> None:
         tokens = used.input_tokens + used.output_tokens
-        self._tokens += tokens
+        read, written, cached, kept = self._tokens
+        self._report.spent = self._tokens = (
+            read + used.input_tokens,
+            written + used.output_tokens,
+            cached + used.cache_read_tokens,
+            kept + used.cache_write_tokens,
+        )
         self._report.say(self._progress())
         if self._budget is not None:
             self._budget.charge(tokens, used.cost)
             exceeded = self._budget.exceeded
             if exceeded is not None:
-                self.over = "budget", exceeded
+                self.over = AgentFailed("budget", exceeded)
 
-    def _todo(self, plan: TodoList) -> None:
-        if plan != self._report.todos:
-            self._report.todos = plan
-            self.plan_changes += 1
+    def _todo(self, plan: TodoList) -> bool:
+        """Take in the plan; say whether it is another one."""
+        if plan == self._report.todos:
+            return False
+        self._report.todos = plan
+        self.plan_changes += 1
+        self._say(how_far(plan))
+        return True
 
     def _approval(self, request: ApprovalRequested) -> None:
         self.pulse.awaits_answer = True
 
     # What is shown
 
-    def _say(self, text: str) -> None:
-        line = first_line(text)
+    def _say(self, text: str, call: ToolStarted | None = None) -> None:
+        line, report = first_line(text), self._report
         self._activities = (*self._activities[1 - _ACTIVITIES :], line)
-        self._report.say(self._progress())
+        now = report.env.clock.now()
+        if call is None:
+            activity = Activity(text=line, at=now)
+        else:
+            activity = Activity(
+                text=line,
+                at=now,
+                tool=call.name,
+                tool_use_id=call.id,
+                input=shortened(call.input),
+                outcome="running",
+            )
+        self._keep_recent((*report.recent[1 - _ACTIVITIES :], activity))
+        report.say(self._progress())
+
+    def _keep_recent(self, recent: Iterable[Activity]) -> None:
+        # What an earlier run says late is dropped, as its progress is.
+        if not self._report.status.is_terminal:
+            self._report.recent = tuple(recent)
 
     def _progress(self) -> Progress:
         activities = self._activities
@@ -234,14 +302,9 @@ class Account:
             activities[-1] if activities else "",
             0,
             self._tool_uses,
-            self._tokens,
+            self._tokens[0] + self._tokens[1],
             activities,
         )
-
-    def _drop_draft(self) -> None:
-        if self._draft:
-            self._draft = []
-            self._draft_size = 0
 
 
 def _loss(calls: Mapping[str, str], answers: Mapping[str, str]) -> str:
@@ -269,6 +332,8 @@ class Pulse:
     _pauses: int = 0
     awaits_answer: bool = False
     """Until the next event."""
+    said: float | None = None
+    """When it last said something, which the end of a wait is not."""
 
     @property
     def is_paused(self) -> bool:

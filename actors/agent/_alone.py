@@ -24,6 +24,7 @@ class Alone:
     permission_mode = "default"
     history: Sequence[Message] = ()
     tools: Sequence[AgentTool] = ()
+    todo_aware = True
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -47,6 +48,9 @@ class Alone:
 
     async def run(self, work: Work, *, description: str | None = None) -> Any:
         _refuse()
+
+    def reminder(self) -> str | None:
+        return None
 
     def own_tasks(self) -> int:
         return 0

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import attrs
 from trio.lowlevel import ParkingLot, enable_ki_protection
 
 from .._kernel.checks import check_number, check_type, check_whole
 
+_MARKS: Final = (0.8, 0.5)
+"""The parts of a budget of which somebody is told when they are used."""
+
 
 @attrs.define(eq=False, repr=False)
 class Budget:
     """The tokens and the money that an agent may use, and has used.
+
+    An agent is warned when 50 and when 80 % of what it may use are used, and so is its
+    host, each once in the whole conversation.
 
     What is charged to a budget is charged to all above it in the same step. A budget is
     exceeded as soon as one above it is. So the sum of all below a budget can pass its
@@ -63,13 +71,14 @@ class Budget:
         check_whole("tokens", tokens)
         check_number("cost", cost)
         budget: Budget | None = self
-        over = False
+        is_news = False
         while budget is not None:
+            before = budget._own_mark()
             budget.used_tokens += tokens
             budget.used_cost += cost
-            over = over or budget._own_excess() is not None
+            is_news = is_news or budget._own_mark() != before
             budget = budget._above
-        if over:
+        if is_news:
             self._lot.unpark_all()
 
     @property
@@ -88,6 +97,22 @@ class Budget:
         while (excess := self.exceeded) is None:
             await self._lot.park()
         return excess
+
+    @property
+    def mark(self) -> float:
+        """The part that is used, here or above, whichever is more: 0.5 and 0.8 as soon
+        as it is so much, 1.0 once it is exceeded, and 0.0 before."""
+        most, budget = self._own_mark(), self._above
+        while budget is not None:
+            most = max(most, budget._own_mark())
+            budget = budget._above
+        return most
+
+    async def wait_mark(self, above: float) -> float:
+        """Wait until `mark` is more than ``above``, and return it. It never falls."""
+        while (mark := self.mark) <= above:
+            await self._lot.park()
+        return mark
 
     @property
     def used(self) -> tuple[int, float]:
@@ -110,9 +135,28 @@ class Budget:
             budget = budget._above
         return tokens, cost
 
+    def is_part_of(self, other: Budget) -> bool:
+        """Whether what is charged here is charged to ``other`` too."""
+        budget: Budget | None = self
+        while budget is not None:
+            if budget is other:
+                return True
+            budget = budget._above
+        return False
+
     def child(self, tokens: int | None = None, cost: float | None = None) -> Budget:
         """Return a budget that is a part of this one."""
         return Budget(tokens, cost, parent=self)
+
+    def _own_mark(self) -> float:
+        if self._own_excess() is not None:
+            return 1.0
+        for mark in _MARKS:
+            if self.tokens is not None and self.used_tokens >= mark * self.tokens:
+                return mark
+            if self.cost is not None and self.used_cost >= mark * self.cost:
+                return mark
+        return 0.0
 
     def _own_excess(self) -> str | None:
         if self.tokens is not None and self.used_tokens >= self.tokens:

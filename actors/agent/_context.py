@@ -18,6 +18,7 @@ from ._errors import AgentFailed
 from ._events import (
     Message,
     Note,
+    TodoList,
     ToolAnswer,
     ToolCompleted,
     ToolStarted,
@@ -143,6 +144,11 @@ class AgentContext:
         yields."""
         return self._host.budget
 
+    @property
+    def plan(self) -> TodoList | None:
+        """The plan as it was written last. None means that there was none."""
+        return self._account.plan
+
     def say(self, text: str) -> None:
         """Tell people what it is doing. This has the same effect as to yield a
         `Note`."""
@@ -224,6 +230,15 @@ class AgentContext:
         """The number of its own tasks that have not ended. The ends of the others are
         in the inbox, or were taken from it."""
         return self._host.own_tasks()
+
+    def reminder(self) -> str | None:
+        """Return what its model may have forgotten, or cannot know: its background
+        tasks that have not ended, each with its state and its latest activities. None
+        means that there are none.
+
+        A loop puts it, as a message with the origin ``reminder``, behind the
+        conversation of each request, and does not keep it there."""
+        return self._host.reminder()
 
     async def wait_own_tasks(self) -> None:
         """Wait until all its own tasks have ended. The time does not count as idle."""

@@ -7,12 +7,20 @@ crash may strike between the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 import attrs
 
-from ._events import AssistantMessage, Message, ToolAnswer, ToolUse, UserMessage
+from ._events import (
+    AssistantMessage,
+    CompactBoundary,
+    Message,
+    ToolAnswer,
+    ToolUse,
+    UserMessage,
+)
+from ._plan import in_lines
 
 
 def mend(messages: Sequence[Message]) -> tuple[list[Message], int]:
@@ -50,6 +58,44 @@ def mend(messages: Sequence[Message]) -> tuple[list[Message], int]:
     return mended, needed
 
 
+def unanswered(messages: Sequence[Message], text: str) -> UserMessage | None:
+    """Return answers with this text, as errors, to the calls at the end of a
+    conversation that have none; None if all have one."""
+    answered: set[str] = set()
+    for message in reversed(messages):
+        if isinstance(message, UserMessage):
+            answered.update(each.tool_use_id for each in message.tool_answers)
+            continue
+        if not isinstance(message, AssistantMessage):
+            return None
+        open_calls = [use.id for use in message.tool_uses if use.id not in answered]
+        answers = [ToolAnswer(each, text, is_error=True) for each in open_calls]
+        return UserMessage(tool_answers=answers, origin="tools") if answers else None
+    return None
+
+
+def opened(boundary: CompactBoundary) -> Iterator[AssistantMessage | UserMessage]:
+    """Yield what a conversation begins with after this compaction."""
+    text = boundary.summary
+    if boundary.plan is not None and boundary.plan.items:
+        text += f"\n\nThe plan as it was written last:\n{in_lines(boundary.plan)}"
+    yield UserMessage(text, origin="summary")
+    yield from boundary.kept
+
+
+def since_compaction(
+    messages: Iterable[Message],
+) -> list[AssistantMessage | UserMessage]:
+    """Return the conversation from the last compaction on, as a model is to see it."""
+    said: list[AssistantMessage | UserMessage] = []
+    for message in messages:
+        if isinstance(message, CompactBoundary):
+            said = [*opened(message)]
+        else:
+            said.append(message)
+    return said
+
+
 def settled(messages: Iterable[Message]) -> list[Message]:
     """Return what a new run can begin with: the messages that a model accepts, with
     adjacent messages to the model made one if they come from the same source.
@@ -74,8 +120,10 @@ def _joined(messages: Sequence[Message]) -> Message:
     if len(messages) == 1:
         return messages[0]
     said = [message for message in messages if isinstance(message, UserMessage)]
+    shown = [message.display for message in said if message.display is not None]
     return attrs.evolve(
         said[0],
+        display="\n".join(shown) if shown else None,
         text="\n\n".join(message.text for message in said if message.text),
         tool_answers=tuple(each for message in said for each in message.tool_answers),
     )

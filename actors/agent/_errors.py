@@ -2,6 +2,7 @@
 
 WorkFailed
 +- AgentFailed
++- TransientError
 AgentError
 +- InboxClosed
 +- InboxFull
@@ -10,10 +11,12 @@ AgentError
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 import attrs
 
+from .._kernel.checks import check_text, check_type
 from ..work import WorkFailed
 from ._events import Terminate
 
@@ -33,8 +36,44 @@ class AgentFailed(WorkFailed):
         return self.message
 
 
+@attrs.define(slots=False, repr=False)
+class TransientError(WorkFailed):
+    """Raised by the loop of an agent that cannot go on now, through nobody's mistake,
+    and could later: its API is overloaded, or a limit is reached that will be reset.
+
+    What the agent has said and done is kept. A loop raises this only when trying again
+    at once is of no use. Under a runtime the agent is to pause and go on from its
+    transcript at ``resume_at``. Without one it fails, as by an `AgentFailed`. A loop
+    does not raise it for what stays wrong however often it is tried, such as a bad
+    request or a refused key. It may come out of a nursery of the loop, in a group, but
+    with another error beside it, it is a failure.
+
+    Args:
+        reason: what passes, in words for people.
+        resume_at: when it is over, with a time zone, if that is known.
+
+    Raises:
+        TypeError, ValueError: for a bad argument. The error names it and its value.
+    """
+
+    reason: str
+    resume_at: datetime | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_text("reason", self.reason)
+        check_type("resume_at", self.resume_at, datetime | None)
+        if self.resume_at is not None and self.resume_at.utcoffset() is None:
+            raise ValueError(
+                f"resume_at must have a time zone, and {self.resume_at!r} has none"
+            )
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class AgentError(Exception):
-    """The root of what `actors.agent` raises by itself, `AgentFailed` apart."""
+    """The root of what `actors.agent` raises by itself, `AgentFailed` and
+    `TransientError` apart."""
 
 
 @attrs.define(slots=False, repr=False)

@@ -12,7 +12,15 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 import attrs
 
-from .._kernel.checks import by, check_all, check_number, check_one_of, check_whole, of
+from .._kernel.checks import (
+    by,
+    check_all,
+    check_number,
+    check_one_of,
+    check_type,
+    check_whole,
+    of,
+)
 
 Terminate: TypeAlias = Literal[
     "goal", "error", "max_turns", "timeout", "stalled", "budget", "cancelled"
@@ -52,6 +60,14 @@ def _as_items(items: Sequence[TodoItem]) -> tuple[TodoItem, ...]:
     if isinstance(items, list):
         return tuple(items)
     return cast("tuple[TodoItem, ...]", items)
+
+
+def _as_kept(
+    messages: Sequence[AssistantMessage | UserMessage],
+) -> tuple[AssistantMessage | UserMessage, ...]:
+    if isinstance(messages, list):
+        return tuple(messages)
+    return cast("tuple[AssistantMessage | UserMessage, ...]", messages)
 
 
 def _as_input(arguments: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -119,13 +135,14 @@ class UserMessage:
         default=None, kw_only=True, validator=of(str | None)
     )
     """Who sent a ``message``."""
+    display: str | None = attrs.field(
+        default=None, kw_only=True, validator=of(str | None)
+    )
+    """What people are shown in place of `text`, in a few short lines: for instance of a
+    ``notification``. The transcript keeps it. A model never gets it."""
 
 
-@attrs.frozen
-class CompactBoundary:
-    """The conversation up to here is replaced by a summary of it."""
-
-    summary: str = attrs.field(validator=of(str))
+_SAID: Final = AssistantMessage | UserMessage
 
 
 @attrs.frozen
@@ -165,14 +182,40 @@ class TokensUsed:
     """What one request to a model has used. It is added to what came before."""
 
     input_tokens: int = 0
+    """The tokens that the model has read, from a cache or not."""
     output_tokens: int = 0
+    cache_read_tokens: int = 0
+    """How many of ``input_tokens`` came from the provider's cache."""
+    cache_write_tokens: int = 0
+    """How many of ``input_tokens`` went into the provider's cache."""
     cost: float = 0.0
     """The cost in the unit of the budget, for instance dollars."""
 
     def __attrs_post_init__(self) -> None:
         check_whole("TokensUsed.input_tokens", self.input_tokens)
         check_whole("TokensUsed.output_tokens", self.output_tokens)
+        check_whole("TokensUsed.cache_read_tokens", self.cache_read_tokens)
+        check_whole("TokensUsed.cache_write_tokens", self.cache_write_tokens)
         check_number("TokensUsed.cost", self.cost)
+
+
+@attrs.frozen(kw_only=True)
+class Retrying:
+    """A request to the model has failed with an error that may pass, and is made again
+    after a wait. It is not kept. When that does not help, the run ends with a
+    `TransientError`."""
+
+    attempt: int
+    """Which try has failed, counted from 1 for each message of the model."""
+    reason: str
+    """Why it has failed, in words for people."""
+    wait: float
+    """The seconds until the next try, from this event on."""
+
+    def __attrs_post_init__(self) -> None:
+        check_whole("Retrying.attempt", self.attempt, 1)
+        check_type("Retrying.reason", self.reason, str)
+        check_number("Retrying.wait", self.wait, "seconds")
 
 
 @attrs.frozen
@@ -195,11 +238,36 @@ class TodoItem:
 @attrs.frozen
 class TodoList:
     """The agent's plan as it is now. It replaces an earlier one. The task does not
-    complete while an item is neither completed nor cancelled."""
+    complete while an item is neither completed nor cancelled, unless
+    ``AgentPolicy(todo_aware=False)`` says so.
+
+    A run yields it if its plan comes from elsewhere. A plan that a model writes by
+    calls of the tool TodoWrite is known from the conversation, and is told in the same
+    way."""
 
     items: tuple[TodoItem, ...] = attrs.field(
         default=(), converter=_as_items, validator=by(check_all, TodoItem)
     )
+
+
+@attrs.frozen
+class CompactBoundary:
+    """The conversation up to here is replaced by a summary of it, and by the last
+    messages, which stay as they are. A run yields it; what it yields after it follows
+    these messages.
+
+    All of it is one record of the transcript, so a crash leaves all of it or nothing.
+    """
+
+    summary: str = attrs.field(validator=of(str))
+    kept: tuple[AssistantMessage | UserMessage, ...] = attrs.field(
+        default=(), converter=_as_kept, validator=by(check_all, _SAID), kw_only=True
+    )
+    """The messages that stay. A tool call among them has its answer there, too."""
+    plan: TodoList | None = attrs.field(
+        default=None, validator=of(TodoList | None), kw_only=True
+    )
+    """The plan as it is now. None means the plan that the agent has."""
 
 
 @attrs.frozen
@@ -240,6 +308,7 @@ AgentEvent: TypeAlias = (
     | ToolStarted
     | ToolCompleted
     | TokensUsed
+    | Retrying
     | Note
     | TodoList
     | ApprovalRequested

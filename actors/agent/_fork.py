@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ._conversation import mend
+from ._conversation import mend, since_compaction
 from ._errors import ForkRefused
 from ._events import Message
 
@@ -37,11 +37,20 @@ def fork(
         ForkRefused: inside a fork.
         TypeError, ValueError: for a bad argument, as `Agent`.
     """
+    own = {"history": handed_down(history), "forked": True, "description": None}
+    return attrs.evolve(agent, prompt=prompt, **{**own, **changes})
+
+
+def handed_down(history: Iterable[Message]) -> list[Message]:
+    """Return what of a conversation another agent can begin with.
+
+    Raises:
+        ForkRefused: inside a fork.
+    """
     if in_fork():
         raise ForkRefused
-    whole, _ = mend(list(history))
-    own = {"history": whole, "forked": True, "description": None}
-    return attrs.evolve(agent, prompt=prompt, **{**own, **changes})
+    whole, _ = mend(since_compaction(history))
+    return whole
 
 
 def in_fork() -> bool:

@@ -83,6 +83,11 @@ class AgentHost(Protocol):
         """What it may use; charged by the agent with what it has used."""
         ...
 
+    @property
+    def todo_aware(self) -> bool:
+        """Whether it goes on while its plan is not done."""
+        ...
+
     async def use_tool(self, use: ToolUse) -> ToolAnswer:
         """Judge one tool call and, if it is allowed, make it. A refusal, an
         unknown tool and a failure are answers; cancellation stops the call."""
@@ -102,6 +107,11 @@ class AgentHost(Protocol):
         """Run a task of the agent's own and return it when it has ended."""
         ...
 
+    def reminder(self) -> str | None:
+        """Return a list of its background tasks that have not ended; None if there
+        are none."""
+        ...
+
     def own_tasks(self) -> int:
         """Return how many tasks of the agent's own have not ended."""
         ...
@@ -110,8 +120,10 @@ class AgentHost(Protocol):
         """Wait until `own_tasks` is 0."""
         ...
 
-    def record(self, message: Message) -> None:
-        """Put a message into the transcript. It never waits and never fails."""
+    def record(self, message: Message) -> Exception | None:
+        """Put a message into the transcript. It never waits and never fails. Return
+        None, or the error with which the agent is to fail because nothing more can be
+        put there."""
         ...
 
     async def flush(self) -> None:

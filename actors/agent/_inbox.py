@@ -59,6 +59,8 @@ class Inbox:
     takes: int = attrs.field(default=0, init=False)
     """How often `take` was called."""
     _entries: deque[_Entry] = attrs.field(factory=deque[_Entry], init=False)
+    # For the next take, whenever that is: nothing waits for it, or because of it.
+    _aside: UserMessage | None = attrs.field(default=None, init=False)
     _arrival: trio.Event | None = attrs.field(default=None, init=False)
     # Of the run that reads it: what keeps the messages, and what says that it
     # is not idle but waits, and how it waits.
@@ -124,6 +126,11 @@ class Inbox:
         """For the run that reads it: add a message, whatever the limit."""
         self._add(_Entry(message, None, None))
 
+    def say_aside(self, message: UserMessage) -> None:
+        """For the run that reads it: hand ``message`` out behind what is taken next,
+        in the place of an earlier one. It does not count as waiting."""
+        self._aside = message
+
     def waiting(self) -> list[UserMessage]:
         """Return all messages that wait, and leave them there."""
         return [entry.message for entry in self._entries]
@@ -142,6 +149,11 @@ class Inbox:
             if self._record is not None:
                 self._record(entry.message)
         self._size = 0
+        if self._aside is not None:
+            message, self._aside = self._aside, None
+            messages.append(message)
+            if self._record is not None:
+                self._record(message)
         if any(message.origin == "message" for message in messages):
             self._tell_change()
         return messages

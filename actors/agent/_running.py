@@ -20,12 +20,13 @@ from .._kernel.exit import Stopped
 from ._account import Account, watch
 from ._alone import Alone
 from ._context import AgentContext
-from ._errors import AgentFailed
+from ._errors import AgentFailed, TransientError
 from ._events import CompactBoundary, FinalResult, Terminate, UserMessage
 from ._fork import enter_fork
 from ._inbox import Inbox
 from ._loop import END, Loop, told_of_its_wait
 from ._next import Standing, decide
+from ._plan import open_items
 from ._report import AgentReport
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ class _Running:
         self._inbox = Inbox(messages=agent.takes_messages) if inbox is None else inbox
         self._account = Account(agent, report, self._host, self._budget)
         self._ends_at = (
-            math.inf if agent.deadline is None else trio.current_time() + agent.deadline
+            math.inf
+            if agent.deadline is None
+            else trio.current_time() + max(0.0, agent.deadline - report.time_used)
         )
         self._context = AgentContext(
             agent,
@@ -82,9 +85,11 @@ class _Running:
         self._attempts = 0
         self._reminded = 0
         self._plan_changes = 0
+        # The part of its budget of which it was warned.
+        self._warned = 0.0
+        report.conversation = self._account.history
         report.terminate = None
         report.waiting = None
-        report.todos = None
         report.ends_by = None
 
     # From the first pass to the last
@@ -110,6 +115,8 @@ class _Running:
             report.terminate = _mode_of(error)
             await self._flush()  # noqa: ASYNC102 - it shields itself, with a deadline
             raise
+        finally:
+            report.conversation = None
         report.ends_by = None
         if self._was_cancelled:
             return report.result or ""
@@ -122,12 +129,15 @@ class _Running:
         if self._budget is not None and self._budget.exceeded is not None:
             raise AgentFailed("budget", self._budget.exceeded)
         account, earlier = self._account, self._host.history
+        if earlier and self._budget is not None:
+            # The runs before have told of it.
+            self._warned = self._budget.mark
         added = await self._host.starting()
         compacted = [n for n, it in enumerate(earlier) if type(it) is CompactBoundary]
         account.history += earlier[compacted[-1] if compacted else 0 :]
         if not earlier:
             for message in self._agent.history:
-                account.remember(message)
+                account.begin_with(message)
         if added:
             account.keep(UserMessage(added, origin="hook"))
         if not earlier:
@@ -209,7 +219,7 @@ class _Running:
         if self._verdict is not None and not isinstance(failure, AgentFailed):
             raise self._verdict from failure
         if failure is not None:
-            raise failure
+            raise _alone(failure)
         assert self._done is not None
         return self._done
 
@@ -253,7 +263,7 @@ class _Running:
             try:
                 if account.tell(event):
                     if account.over is not None:
-                        raise AgentFailed(*account.over)
+                        raise account.over
                     in_a_row += 1
                     if in_a_row == _EVENTS_IN_A_ROW:
                         in_a_row = 0
@@ -363,7 +373,7 @@ class _Running:
         if account.plan_changes > self._plan_changes:
             self._plan_changes = account.plan_changes
             self._reminded = 0
-        plan_open = bool(self._open_items())
+        plan_open = host.todo_aware and bool(open_items(self._report.todos))
         # Before the inbox is looked at, for it may put something into that.
         own_tasks = host.own_tasks()
         return Standing(
@@ -379,21 +389,13 @@ class _Running:
             judged=judged,
         )
 
-    def _open_items(self) -> list[str]:
-        plan = self._report.todos
-        return [
-            item.text
-            for item in (() if plan is None else plan.items)
-            if item.status not in ("completed", "cancelled")
-        ]
-
     def _open_plan(self) -> str:
-        items = self._open_items()
+        items = open_items(self._report.todos)
         return f"ended with {len(items)} step(s) of its plan not done: {items[0]}"
 
     def _remind(self) -> None:
         self._reminded += 1
-        steps = "\n".join(f"- {item}" for item in self._open_items())
+        steps = "\n".join(f"- {item}" for item in open_items(self._report.todos))
         self._inbox.add_own(
             UserMessage(
                 f"These steps of your plan are not done yet:\n{steps}\n"
@@ -496,8 +498,22 @@ class _Running:
 
     @enable_ki_protection
     async def _watch_budget(self) -> None:
-        assert self._budget is not None
-        self._stop("budget", await self._budget.wait_exceeded())
+        budget = self._budget
+        assert budget is not None
+        while (mark := await budget.wait_mark(self._warned)) < 1.0:
+            self._warned = mark
+            left = _left_in_words(*budget.left())
+            self._report.warn(f"{mark:.0%} of its budget is used: {left}")
+            # It is no reason to go on for one who is done.
+            self._inbox.say_aside(
+                UserMessage(
+                    f"{mark:.0%} of your budget is used, with what your own tasks use: "
+                    f"{left}. When nothing is left, you are ended in the middle of "
+                    "your work.",
+                    origin="reminder",
+                )
+            )
+        self._stop("budget", await budget.wait_exceeded())
 
     def _stop(self, mode: Terminate, why: str) -> None:
         # What is done is only being closed, for which it has a time of its own.
@@ -507,12 +523,31 @@ class _Running:
             scope.cancel(reason=why)
 
 
+def _left_in_words(tokens: int | None, cost: float | None) -> str:
+    """Say what is left of a budget."""
+    parts = [] if tokens is None else [f"{tokens:,} tokens"]
+    parts += [] if cost is None else [f"{cost:.6g} in cost"]
+    return f"{' and '.join(parts)} left"
+
+
 def _is_cancellation(error: BaseException) -> bool:
     """Whether it is nothing but a cancellation."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return group.split(trio.Cancelled)[1] is None
     return isinstance(error, trio.Cancelled)
+
+
+def _alone(failure: Exception) -> Exception:
+    """Return a `TransientError` that has come through the nurseries of the run, and
+    everything else as it is: with another error beside it, it does not pass."""
+    if not isinstance(failure, ExceptionGroup):
+        return failure
+    group = cast("ExceptionGroup[Exception]", failure)
+    if group.split(TransientError)[1] is not None:
+        return group
+    first = group.exceptions[0]
+    return _alone(first)
 
 
 def _mode_of(error: BaseException) -> Terminate:

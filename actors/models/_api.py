@@ -19,9 +19,10 @@ from .._kernel.checks import check_text, check_whole
 from ..agent import AgentTool, Message
 from ..env import Env, real_env
 from ..text import encodable_data
-from ._asking import PartialReply, ask
+from ._asking import ErrorEvent, PartialReply, ask
 from ._model import Model, ModelFailed, Told
-from ._retry import is_temporary, retry_after, retrying
+from ._outlook import NEVER, SOON, Outlook, is_too_long, of_error, of_response
+from ._retry import retrying
 
 _CLOSE: Final = 2.0
 """Seconds for closing a client. The SDKs want to be closed: left to the garbage
@@ -46,6 +47,8 @@ class Api:
     """A reply that has not begun."""
     told: Callable[[Any], str]
     """What the body of an error says; empty if it says nothing."""
+    context_tokens: int | None = None
+    """What the context of its models holds, if they all have the same at least."""
 
 
 @attrs.frozen
@@ -56,6 +59,11 @@ class _ApiModel:
     more: dict[str, Any]
     retries: int
     env: Env
+
+    @property
+    def context_tokens(self) -> int | None:
+        """What its context holds; None if nobody knows."""
+        return self.api.context_tokens
 
     def reply(
         self,
@@ -77,22 +85,41 @@ class _ApiModel:
         import httpx2
 
         sdk, root, _ = self.api.sdk()
+        now = self.env.clock.now()
+        if isinstance(error, ErrorEvent):
+            told = self.api.told(error.body) or f"an error: {error.body!r:.200}"
+            return _failed(told, of_error(error.body, now))
         if isinstance(error, sdk.APIStatusError):
-            status: Any = error
-            headers = status.response.headers
-            return ModelFailed(
-                f"HTTP {status.status_code}, {self.api.told(status.body) or status.message}",
-                # A quota that is used up is a 429, too, and waiting does not help.
-                temporary=getattr(status, "code", None) != "insufficient_quota"
-                and is_temporary(status.status_code, headers),
-                retry_after=retry_after(headers, self.env),
+            answer: Any = error
+            status, body = answer.status_code, answer.body
+            return _failed(
+                f"HTTP {status}, {self.api.told(body) or answer.message}",
+                of_response(status, answer.response.headers, body, now),
             )
         if isinstance(error, (sdk.APIConnectionError, httpx2.RequestError)):
             cause = error.__cause__ or error
-            return ModelFailed(f"no connection: {cause!r:.200}", temporary=True)
+            # A mistake in the address or in the request stays one.
+            stays = isinstance(
+                cause,
+                httpx2.UnsupportedProtocol
+                | httpx2.LocalProtocolError
+                | httpx2.TooManyRedirects
+                | httpx2.InvalidURL,
+            )
+            return _failed(f"no connection: {cause!r:.200}", NEVER if stays else SOON)
         if isinstance(error, (root, httpx2.StreamError)):
             return ModelFailed(f"{type(error).__name__}: {error}")
         return None
+
+
+def _failed(message: str, outlook: Outlook) -> ModelFailed:
+    return ModelFailed(
+        message,
+        temporary=outlook.passes,
+        resume_at=outlook.resume_at,
+        at_once=outlook.at_once,
+        too_long=not outlook.passes and is_too_long(message),
+    )
 
 
 def described(tools: Sequence[AgentTool], schema: str) -> list[dict[str, Any]]:

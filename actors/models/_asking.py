@@ -16,6 +16,17 @@ _ERROR_LIMIT = 8192
 """Characters of what an API says of an error."""
 
 
+class ErrorEvent(Exception):
+    """Raised by a `PartialReply` for an event that is an error.
+
+    ``body`` is what the API says of it, as the body of an error response has it.
+    """
+
+    def __init__(self, body: Any) -> None:
+        super().__init__(body)
+        self.body = body
+
+
 class Response(Protocol):
     """A response as an SDK has it."""
 
@@ -41,7 +52,7 @@ class PartialReply(Protocol):
         """Take the next event, and return what it adds to the text.
 
         Raises:
-            ModelFailed: if it is an error.
+            ErrorEvent: if it is an error.
             LookupError, TypeError, ValueError, AttributeError: if it is not an
                 event of the API.
         """
@@ -65,7 +76,8 @@ async def ask(
 ) -> AsyncGenerator[Told, None]:
     """Make a request and tell the reply.
 
-    ``explain`` says what an error of the SDK means, and returns None for others.
+    ``explain`` says what an `ErrorEvent` or an error of the SDK means, and returns None
+    for others.
 
     Raises:
         ModelFailed: if there is no whole message.
@@ -83,7 +95,7 @@ async def ask(
                 _check_calls(whole[0])
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 why = f"the API sent what cannot be read: {error!r:.200}"
-                raise ModelFailed(why, temporary=True) from error
+                raise ModelFailed(why, temporary=True, at_once=True) from error
     except ModelFailed as error:
         failure = error
     except Exception as error:  # Only the SDK's own go no further.

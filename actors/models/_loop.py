@@ -8,15 +8,19 @@ from typing import TypeAlias
 
 import attrs
 
+from .._kernel.checks import check_whole
 from ..agent import (
     AgentContext,
     AgentEvent,
     AssistantMessage,
+    CompactBoundary,
     FinalResult,
     Message,
     ToolAnswer,
+    TransientError,
     UserMessage,
 )
+from ._compaction import FittingModel
 from ._model import Model, ModelFailed
 
 ModelRun: TypeAlias = Callable[[AgentContext], AsyncGenerator[AgentEvent, None]]
@@ -26,7 +30,9 @@ _UNREADABLE = 3
 """So many replies in a row with a tool call that cannot be read end the run."""
 
 
-def loop(model: Model, *, system: str | None = None) -> ModelRun:
+def loop(
+    model: Model, *, system: str | None = None, context_tokens: int | None = None
+) -> ModelRun:
     """Return a ``run`` for `actors.agent.Agent` that lets ``model`` work.
 
     The model gets the conversation, its tools, and the system prompt of its agent. If
@@ -34,14 +40,32 @@ def loop(model: Model, *, system: str | None = None) -> ModelRun:
     time. The model is told the answers in the order of the calls. Messages that have
     come meanwhile follow the answers, just as they are. Nothing in them is a command to
     the program. A message without a call is the answer. The model is asked again if
-    there is more to do.
+    there is more to do. While tasks of the agent's own run, each request ends with a
+    list of them, which is not kept.
+
+    A conversation that nears the end of the model's context, or that the model refuses
+    for its length, is compacted. The model sums it up, and the agent goes on from a
+    `CompactBoundary` with the summary, the task word for word, the plan, and all that
+    the model has not answered yet, with its last calls. If that is too long by itself,
+    the answers of its tools are cut. While there is room, a summary that fails is tried
+    again later. When the model has refused the conversation, it fails the run.
+
+    ``context_tokens`` is what the model's context holds. None means what its attribute
+    ``context_tokens`` says, if it has one, as the models of `actors.models.anthropic`
+    have. Without either, only a refusal leads to a compaction.
 
     If the model fails, the run fails, with the text that the model has given. No error
-    passes for an answer, and no cut text for a whole one.
+    passes for an answer, and no cut text for a whole one. An error that passes is
+    raised as an `actors.agent.TransientError`, also in the middle of an answer: what
+    was said of it is kept, and the next run asks anew behind it.
     """
+
+    check_whole("context_tokens", context_tokens, 1, none=True)
+    limit = context_tokens or getattr(model, "context_tokens", None)
 
     async def run(context: AgentContext) -> AsyncGenerator[AgentEvent, None]:
         conversation: list[Message] = list(context.history)
+        fitting = FittingModel(model, limit)
         told = system if context.system is None else context.system
         said = ""
         unreadable = 0
@@ -50,7 +74,7 @@ def loop(model: Model, *, system: str | None = None) -> ModelRun:
             refused: list[ToolAnswer] = []
             try:
                 async with aclosing(
-                    model.reply(tuple(conversation), context.tools, told)
+                    fitting.reply(conversation, context, told)
                 ) as events:
                     async for event in events:
                         if isinstance(event, AssistantMessage):
@@ -58,12 +82,18 @@ def loop(model: Model, *, system: str | None = None) -> ModelRun:
                         elif isinstance(event, ToolAnswer):
                             refused.append(event)
                         else:
+                            if isinstance(event, CompactBoundary):
+                                conversation = [event]
                             yield event  # noqa: ASYNC119 - who reads closes
                 if reply is None:
                     raise ModelFailed("the model ended its reply without a message")
             except ModelFailed as error:
                 if error.partial:
                     yield AssistantMessage(error.partial)
+                if error.temporary:
+                    # It says it all: there is no mistake in any code to look for.
+                    why = error.message.strip() or "the model failed for a time"
+                    raise TransientError(why, error.resume_at) from None
                 yield FinalResult(error.partial or said, "error", error=error.message)
                 return
             yield reply

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
 from typing import Protocol, TypeAlias
 
 import attrs
@@ -12,12 +13,13 @@ from ..agent import (
     AgentTool,
     AssistantMessage,
     Message,
+    Retrying,
     TextDelta,
     TokensUsed,
     ToolAnswer,
 )
 
-Told: TypeAlias = TextDelta | TokensUsed | ToolAnswer | AssistantMessage
+Told: TypeAlias = TextDelta | TokensUsed | ToolAnswer | Retrying | AssistantMessage
 """What a model tells while it replies."""
 
 
@@ -32,10 +34,10 @@ class Model(Protocol):
     ) -> AsyncGenerator[Told, None]:
         """Tell the next message of the assistant, as it comes.
 
-        The last event is the whole `AssistantMessage`. A call in it that could not
-        be read has been answered before, by a `ToolAnswer` that says why, and must
-        not be made. Cancelling it, or closing the generator, breaks off the request
-        and leaves nothing behind.
+        A `Retrying` tells that its request is made again. The last event is the whole
+        `AssistantMessage`. A call in it that could not be read has been answered
+        before, by a `ToolAnswer` that says why, and must not be made. Cancelling it, or
+        closing the generator, breaks off the request and leaves nothing behind.
 
         Raises:
             ModelFailed: if there is no whole message. The model can be used again.
@@ -56,9 +58,15 @@ class ModelFailed(ActorError):
     partial: str = ""
     """The text that came before."""
     temporary: bool = False
-    """Whether the same request may succeed when it is made again."""
-    retry_after: float | None = None
-    """The seconds to wait first, if the API named them."""
+    """Whether the error passes, so the same request may succeed later. An agent under a
+    runtime is to pause for it."""
+    resume_at: datetime | None = None
+    """When it has passed, with a time zone, if the API named a time."""
+    at_once: bool = False
+    """Whether the same request may succeed within seconds. A model of this package has
+    tried that."""
+    too_long: bool = False
+    """Whether the conversation is longer than the model's context."""
 
     def __str__(self) -> str:
         return self.message

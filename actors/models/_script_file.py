@@ -128,6 +128,17 @@ class Item:
             self.fail(f"this must be seconds, 0 or more, not {self._shown()}")
         return float(value)
 
+    def times(self) -> int:
+        """Return how often something happens.
+
+        Raises:
+            ScriptError: if it is not a whole number, 1 or more.
+        """
+        value = self.value
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            self.fail(f"this must be a number of times, 1 or more, not {self._shown()}")
+        return value
+
     def flag(self) -> bool:
         """Return whether it is ``true``.
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 from xml.sax.saxutils import quoteattr
 
-from ..agent import CompactBoundary, Message, UserMessage
+from ..agent import UserMessage
 from ..text import clean_text, escape
 
 _ELEMENTS: Final = {
@@ -33,16 +32,3 @@ def wording(message: UserMessage) -> str:
     if message.sender is not None:
         sender = f" from={quoteattr(clean_text(message.sender))}"
     return f"<{element}{sender}>\n{escape(clean_text(message.text))}\n</{element}>"
-
-
-def since_compaction(
-    messages: Iterable[Message],
-) -> list[Message]:
-    """Return the messages with what a summary replaces replaced by it."""
-    kept: list[Message] = []
-    for message in messages:
-        if isinstance(message, CompactBoundary):
-            kept = [UserMessage(message.summary, origin="summary")]
-        else:
-            kept.append(message)
-    return kept

@@ -20,12 +20,14 @@ from ..agent import (
     ToolUse,
     UserMessage,
 )
+from ..agent.hosting import since_compaction
 from ..env import Env
 from ..text import encodable, encodable_data
 from ._api import Api, described, open_api
-from ._asking import read_arguments, unreadable
+from ._asking import ErrorEvent, read_arguments, unreadable
 from ._model import Model, ModelFailed
-from ._wording import since_compaction, wording
+from ._retry import RETRIES
+from ._wording import wording
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["open_model"]
 
 _MAX_TOKENS = 8192
-_TEMPORARY = {"api_error", "overloaded_error", "rate_limit_error", "timeout_error"}
-"""The errors inside a stream that may be over the next time."""
+_CONTEXT_TOKENS = 200_000
+"""Every Claude has so many, or more."""
 
 
 def open_model(
@@ -44,7 +46,7 @@ def open_model(
     client: AsyncAnthropic | None = None,
     base_url: str | None = None,
     request: Mapping[str, Any] | None = None,
-    retries: int = 4,
+    retries: int = RETRIES,
     env: Env | None = None,
 ) -> AbstractAsyncContextManager[Model]:
     """Open the model called ``name``, for any number of agents, until the block ends.
@@ -53,9 +55,12 @@ def open_model(
     else runs. The end of the block closes the connections, but not those of a
     ``client`` that was given.
 
-    A request that fails for a time (429, 5xx, a connection that breaks) is made again,
-    up to ``retries`` times, unless the reply has said anything. First it waits as long
-    as the API asks, for a minute at most, or else for 0.5, 1, 2, 4 and 8 seconds.
+    A request that fails with an error that passes (408, 409, 429, 5xx, an overloaded
+    API, a connection that breaks) is made again, up to ``retries`` times, unless the
+    reply has said anything. First it waits as long as the API asks, for a minute at
+    most, or else for 0.5, 1, 2, 4 and 8 seconds. Each wait is told as a
+    `actors.agent.Retrying`. When that does not help, or the API asks for more than a
+    minute, `actors.models.loop` ends the run with a `actors.agent.TransientError`.
 
     Args:
         name: the model's name in the API, for instance ``claude-sonnet-4-5``.
@@ -152,7 +157,8 @@ _PIECES = {
 }
 """What belongs to which field of a block."""
 
-_CUT = ("max_tokens", "model_context_window_exceeded")
+_FULL = "model_context_window_exceeded"
+_CUT = ("max_tokens", _FULL)
 _WITHOUT = ("end_turn", "stop_sequence")
 _WITH_CALLS = ("tool_use", *_WITHOUT, *_CUT)
 """Why a message may have ended that is whole, or of which a part can be used."""
@@ -186,11 +192,7 @@ class _PartialReply:
             case "message_stop":
                 self._is_whole = True
             case "error":
-                fields = event["error"]
-                raise ModelFailed(
-                    f"{fields['type']}: {fields['message']}",
-                    temporary=fields["type"] in _TEMPORARY,
-                )
+                raise ErrorEvent(event)
             case _:  # There may be new ones at any time.
                 pass
         return ""
@@ -225,11 +227,13 @@ class _PartialReply:
                 )
             ),
             output_tokens=self._usage.get("output_tokens", 0),
+            cache_read_tokens=self._usage.get("cache_read_input_tokens", 0),
+            cache_write_tokens=self._usage.get("cache_creation_input_tokens", 0),
         )
 
     def end(self) -> tuple[AssistantMessage, list[ToolAnswer]]:
         if not self._is_whole:
-            raise ModelFailed("the reply broke off", temporary=True)
+            raise ModelFailed("the reply broke off", temporary=True, at_once=True)
         is_cut = self._stop_reason in _CUT
         uses: list[ToolUse] = []
         refusals: list[ToolAnswer] = []
@@ -245,7 +249,7 @@ class _PartialReply:
             uses.append(ToolUse(block["id"], block["name"], arguments))
         if self._stop_reason not in (_WITH_CALLS if uses else _WITHOUT):
             why = f"the reply is not whole: it ended with {self._stop_reason}"
-            raise ModelFailed(why)
+            raise ModelFailed(why, too_long=self._stop_reason == _FULL)
         # It gives empty texts and takes none.
         raw = [block for block in self._blocks if block.get("text") != ""]
         message = AssistantMessage(self.text, tuple(uses), raw={"anthropic": raw})
@@ -259,6 +263,7 @@ _API = Api(
     lambda client: client.messages.with_streaming_response.create,
     _PartialReply,
     _told,
+    context_tokens=_CONTEXT_TOKENS,
 )
 
 _publish(globals())

@@ -23,21 +23,20 @@ from ..agent import (
     ToolUse,
     UserMessage,
 )
+from ..agent.hosting import since_compaction
 from ..env import Env
 from ..text import encodable_data
 from ._api import Api, described, open_api
-from ._asking import read_arguments, unreadable
+from ._asking import ErrorEvent, read_arguments, unreadable
 from ._model import Model, ModelFailed
-from ._wording import since_compaction, wording
+from ._retry import RETRIES
+from ._wording import wording
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = ["open_model"]
-
-_TEMPORARY = {"server_error", "rate_limit_exceeded", "overloaded_error"}
-"""The errors inside a stream that may be over the next time."""
 
 
 def open_model(
@@ -46,7 +45,7 @@ def open_model(
     client: AsyncOpenAI | None = None,
     base_url: str | None = None,
     request: Mapping[str, Any] | None = None,
-    retries: int = 4,
+    retries: int = RETRIES,
     env: Env | None = None,
 ) -> AbstractAsyncContextManager[Model]:
     """Open the model called ``name``, for any number of agents, until the block ends.
@@ -161,12 +160,14 @@ class _PartialReply:
 
     def add(self, event: Mapping[str, Any]) -> str:
         if error := event.get("error"):
-            kind = error.get("code") or error.get("type")
-            raise ModelFailed(_told(error), temporary=kind in _TEMPORARY)
+            raise ErrorEvent(error)
         if usage := event.get("usage"):
+            # Servers that speak this form leave it out, or say null.
+            details: Mapping[str, Any] = usage.get("prompt_tokens_details") or {}
             self.tokens = TokensUsed(
                 input_tokens=usage["prompt_tokens"],
                 output_tokens=usage["completion_tokens"],
+                cache_read_tokens=details.get("cached_tokens") or 0,
             )
         added = ""
         for choice in event["choices"]:
@@ -188,7 +189,7 @@ class _PartialReply:
 
     def end(self) -> tuple[AssistantMessage, list[ToolAnswer]]:
         if self._finish_reason is None:
-            raise ModelFailed("the reply broke off", temporary=True)
+            raise ModelFailed("the reply broke off", temporary=True, at_once=True)
         if self._refusal:
             raise ModelFailed(f"the model refused: {self._refusal}")
         is_cut = self._finish_reason == "length"

@@ -50,6 +50,10 @@ these:
   comes is in the conversation, and is shown, behind what the turn says, like all that
   comes while a model replies. The next turn follows at once and answers it.
 - ``fail``: the error with which it fails, after its ``text``.
+- ``passes``: that error passes. It is ``true``, or the seconds after which it has
+  passed, as an API names them. Before its first word the model is asked again, as it is
+  behind an API. When that does not help, the agent pauses. The next turn follows.
+- ``times``: how often it fails so before the next turn. It is 1 unless it is given.
 
 **host** lists the steps that the host of the agents takes, one after the other. Without
 it, the host runs the first agent. These are the steps:
@@ -70,8 +74,10 @@ which the extra ``agents`` brings.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
+from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 import attrs
@@ -89,8 +95,10 @@ from ..agent import (
     ToolUse,
     UserMessage,
 )
+from ..env import Env, real_env
 from ._loop import loop
 from ._model import ModelFailed, Told
+from ._retry import RETRIES, retrying
 from ._script_file import Item, ScriptError, read_file
 
 # For help(), which shows only what a module defines itself or lists here.
@@ -135,6 +143,10 @@ class Turn:
     think: float = 0.0
     wait: Awaited | None = None
     fail: str | None = None
+    passes: bool | float = False
+    """Whether the error passes, or after how many seconds it has."""
+    times: int = 1
+    """How often it fails."""
     place: str = attrs.field(default="", eq=False)
     """Where it stands, for people."""
 
@@ -176,6 +188,13 @@ class Script:
     source: str
     agents: Mapping[str, AgentScript]
     host: tuple[Step, ...]
+    env: Env = attrs.field(factory=real_env, repr=False, eq=False)
+    """The effects, for chance and the time."""
+    # How often a turn has failed that leaves nothing in the conversation, by the id of
+    # the agent and the place of the turn.
+    _failed: Counter[tuple[str, int]] = attrs.field(
+        factory=Counter[tuple[str, int]], init=False, repr=False, eq=False
+    )
 
     async def run(self, context: AgentContext) -> AsyncGenerator[AgentEvent, None]:
         """Do the work of an `actors.agent.Agent`, as its ``run``. Its model must be one
@@ -192,7 +211,7 @@ class Script:
                 f"{self.source}: it has no model {context.model!r}; its models are"
                 f" {models}"
             )
-        model = _ScriptedModel(self.source, agent, context)
+        model = _ScriptedModel(self, self._failed, agent, context)
         async with aclosing(loop(model)(context)) as events:
             async for event in events:
                 yield event  # noqa: ASYNC119 - who reads closes
@@ -200,42 +219,72 @@ class Script:
 
 @attrs.frozen
 class _ScriptedModel:
-    _source: str
+    _script: Script
+    _failed: Counter[tuple[str, int]]
     _agent: AgentScript
     _context: AgentContext
 
-    async def reply(
+    def reply(
         self,
         messages: Sequence[Message],
         tools: Sequence[AgentTool] = (),
         system: str | None = None,
     ) -> AsyncGenerator[Told, None]:
+        return retrying(lambda: self._reply(messages), RETRIES, self._script.env)
+
+    async def _reply(self, messages: Sequence[Message]) -> AsyncGenerator[Told, None]:
         turns = self._agent.turns
         taken = sum(isinstance(message, AssistantMessage) for message in messages)
-        turn = turns[min(taken, len(turns) - 1)]
-        if taken < len(turns):
-            await self._prepare(turn, taken, messages)
+        place = self._place(taken)
+        turn = turns[min(place, len(turns) - 1)]
+        if place < len(turns):
+            await self._prepare(turn, place, messages)
         elif turn.tools or turn.fail is not None:
             raise ModelFailed(
-                f"{self._source}: agent {self._agent.name!r} was asked for more than its"
+                f"{self._script.source}: agent {self._agent.name!r} was asked for more than its"
                 f" {len(turns)} turns: end them with one that has only a text"
             )
         text = _filled(turn.text, messages)
         if text:
             yield TextDelta(text)
         if turn.fail is not None:
-            raise ModelFailed(turn.fail, partial=text)
+            raise self._failure(turn, place, turn.fail, text)
         uses = tuple(
             ToolUse(f"{self._agent.name}-{taken + 1}-{place}", name, arguments)
             for place, (name, arguments) in enumerate(turn.tools, 1)
         )
         yield AssistantMessage(text, uses)
 
+    def _place(self, taken: int) -> int:
+        """Return which turn is the next, from how many messages the model has said."""
+        for place, turn in enumerate(self._agent.turns):
+            if not turn.passes:
+                left = 1
+            elif turn.text:  # Each failure leaves what was said before it.
+                left = turn.times
+            elif taken or self._failed[self._context.agent_id, place] >= turn.times:
+                continue
+            else:
+                return place
+            if taken < left:
+                return place
+            taken -= left
+        return len(self._agent.turns)
+
+    def _failure(self, turn: Turn, place: int, why: str, said: str) -> ModelFailed:
+        if not turn.passes:
+            return ModelFailed(why, said)
+        self._failed[self._context.agent_id, place] += 1
+        resume_at = None
+        if turn.passes is not True:
+            resume_at = self._script.env.clock.now() + timedelta(seconds=turn.passes)
+        return ModelFailed(why, said, temporary=True, resume_at=resume_at, at_once=True)
+
     async def _prepare(
-        self, turn: Turn, taken: int, messages: Sequence[Message]
+        self, turn: Turn, place: int, messages: Sequence[Message]
     ) -> None:
         if turn.wait is not None:
-            turns = self._agent.turns[: taken + 1]
+            turns = self._agent.turns[: place + 1]
             due = sum(before.wait == turn.wait for before in turns)
             origin = _ORIGINS[turn.wait]
             came = sum(
@@ -299,13 +348,18 @@ def _filled(text: str, messages: Sequence[Message]) -> str:
 
 
 def read_script(
-    text: str, source: str, *, tools: Collection[str] | None = None
+    text: str,
+    source: str,
+    *,
+    tools: Collection[str] | None = None,
+    env: Env | None = None,
 ) -> Script:
     """Return the script in ``text``, which comes from a file called ``source``.
 
     Args:
         tools: the names of the tools that there are. No other can be called. None means
             any.
+        env: the effects, for chance and the time. None makes a real one.
 
     Raises:
         ScriptError: if it is not a script. It names the place and says what to do.
@@ -331,7 +385,7 @@ def read_script(
             found[first].fail("the host runs it, so it needs a 'prompt'")
         prompt = agents[first].prompt
         steps = (Step(action="run", agent=first, text=prompt, place="host, step 1"),)
-    return Script(source=source, agents=agents, host=steps)
+    return Script(source=source, agents=agents, host=steps, env=env or real_env())
 
 
 def _agent(name: str, item: Item, known: Collection[str] | None) -> AgentScript:
@@ -376,11 +430,13 @@ def _said(item: Item) -> str:
 
 
 def _turn(item: Item, known: Collection[str] | None) -> Turn:
-    parts = item.fields("text", "tools", "think", "wait", "fail")
+    parts = item.fields("text", "tools", "think", "wait", "fail", "passes", "times")
     if not {"text", "tools", "fail"} & parts.keys():
         item.fail("it must say something ('text'), call 'tools', or 'fail'")
     if {"tools", "fail"} <= parts.keys():
         item.fail("it cannot call 'tools' and 'fail'")
+    if {"passes", "times"} & parts.keys() and not {"fail", "passes"} <= parts.keys():
+        item.fail("'passes' says of a 'fail' that it passes, and 'times' how often")
     wait: Awaited | None = None
     if "wait" in parts:
         wait = next((what for what in _ORIGINS if what == parts["wait"].value), None)
@@ -402,8 +458,17 @@ def _turn(item: Item, known: Collection[str] | None) -> Turn:
         think=parts["think"].seconds() if "think" in parts else 0.0,
         wait=wait,
         fail=parts["fail"].text() if "fail" in parts else None,
+        passes=_passes(parts["passes"]) if "passes" in parts else False,
+        times=parts["times"].times() if "times" in parts else 1,
         place=str(item.error("it")).removesuffix(": it"),
     )
+
+
+def _passes(item: Item) -> bool | float:
+    """Return whether an error passes, or after how many seconds."""
+    if isinstance(item.value, bool):
+        return item.flag()
+    return item.seconds() or True
 
 
 def _step(place: int, item: Item, agents: Mapping[str, AgentScript]) -> Step:

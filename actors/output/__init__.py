@@ -86,7 +86,7 @@ class OutputLog:
             there. Then output over the quota is not an error. Its beginning is dropped.
         on_rotate: It is called in the step of a rotation, with two sizes: of the file
             that became the older one, and of the file that it replaced.
-        disk: The quota that all tasks of the directory share.
+        disk: The quota of the directory.
         on_output: It is called after each write that was made.
 
     One task at a time may write.
@@ -314,12 +314,13 @@ class OutputLog:
         self.bytes_written += len(data)
         if self._disk is not None:
             self._reserved -= len(data)
+            self._disk.wrote(len(data))
 
     def _begin_file(self) -> None:
         self._file.rotate(older_file(self._file.path))
         dropped, self._older, self._size = self._older, self._size, 0
         if self._disk is not None:
-            self._disk.give_back(dropped)
+            self._disk.freed(dropped)
         if self._on_rotate is not None:
             self._on_rotate(self._older, dropped)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import attrs
 
 from .._kernel.checks import check_whole
+from ._ledger import Ledger
 
 
 @attrs.define(slots=False, repr=False)
@@ -27,65 +29,174 @@ class QuotaExceeded(Exception):
 
 
 class DirectoryQuotaExceeded(QuotaExceeded):
-    """Raised when all tasks together have more output than their directory may hold.
-    The task that wants to write more is the one that fails.
+    """Raised when a task wants to write more than its directory may hold. That task is
+    the one that fails.
 
-    That need not be the one that has written most. Remove old output, raise the
-    quota of the directory, or give each task a quota of its own.
+    It need not be the one that has written most, and what others have put into the
+    directory counts, too. Remove old files, raise the quota of the directory, or give
+    each task a quota of its own.
     """
 
     def __str__(self) -> str:
         return (
-            f"the output of all tasks reached the quota of {self.quota:,} bytes of the "
-            f"directory {self.path.parent}; what came before is in {self.path}"
+            f"the directory {self.path.parent} reached its quota of {self.quota:,} "
+            f"bytes; what came before is in {self.path}"
         )
 
 
+_SHARES: Final = 64
+"""A runtime takes so small a part of the quota at once for what it will write. Then it
+looks at the directory again."""
+
+
 class DiskQuota:
-    """The bytes of output that all tasks of one directory may keep together.
+    """The bytes that a directory may have.
+
+    With a ledger, everything counts that lies in the directory itself, whoever has
+    written it, and what all runtimes on it are about to write. What is taken is never
+    more than that leaves, with any number of runtimes. Each of them may keep up to a
+    64th of the quota to itself, so with several of them the directory can be full for
+    one when the others still have that much. What grows without asking here counts from
+    the next look on. There is a look whenever a 64th was taken.
+
+    Without a ledger, only what is taken here counts.
 
     Args:
         limit: how many.
         on_warning: called with a message at 80 % use, and again only after use has
-            fallen below 50 %.
+            fallen below 50 %. It is also called, once for each cause, when nobody can
+            look at the directory, or tell the others.
+        ledger: what lies in the directory.
 
     Raises:
         TypeError, ValueError: if ``limit`` is not a positive number of bytes.
     """
 
-    __slots__ = ("_on_warning", "_warned", "limit", "used")
+    __slots__ = (
+        "_granted",
+        "_ledger",
+        "_on_warning",
+        "_troubles",
+        "_unwritten",
+        "_warned",
+        "limit",
+        "used",
+    )
 
     used: int
-    """The bytes taken and not given back."""
+    """The bytes that were there at the last look, and those taken since and not given
+    back."""
 
     def __init__(
-        self, limit: int, on_warning: Callable[[str], None] | None = None
+        self,
+        limit: int,
+        on_warning: Callable[[str], None] | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         check_whole("limit", limit, 1)
         self.limit = limit
         self.used = 0
         self._on_warning = on_warning
+        self._ledger = ledger
         self._warned = False
+        # What was taken and is not in a file yet, and what may be taken besides before
+        # the next look. Both together are no more than the promise.
+        self._unwritten = 0
+        self._granted = 0
+        self._troubles: set[object] = set()
 
     def __repr__(self) -> str:
         return f"<DiskQuota {self.used:,} of {self.limit:,} bytes>"
 
     def take(self, wanted: int) -> int:
         """Take ``wanted`` bytes, or what is left of them, and return how many."""
-        granted = min(wanted, self.limit - self.used)
-        self.used += granted
-        if not self._warned and self.used >= self.limit - self.limit // 5:
-            self._warned = True
-            if self._on_warning is not None:
-                self._on_warning(
-                    f"the output of all tasks has used {self.used:,} of the "
-                    f"{self.limit:,} bytes of the quota of their directory"
-                )
-        return granted
+        room = self.limit - self.used
+        if self._ledger is not None:
+            if wanted > self._granted:
+                self.look(wanted)
+            room = self._granted
+        taken = max(0, min(wanted, room))
+        self.used += taken
+        self._unwritten += taken
+        self._granted -= taken
+        self._warn_if_full()
+        return taken
+
+    def wrote(self, number: int) -> None:
+        """So many of the bytes that were taken are in a file now."""
+        self._unwritten -= number
 
     def give_back(self, number: int) -> None:
-        """Give back bytes that are not on the disk (any more)."""
+        """Give back bytes that were taken and will not be written."""
+        self._unwritten -= number
+        self._granted += number
+        self._is_less(number)
+
+    def freed(self, number: int) -> None:
+        """So many bytes that were written are not on the disk any more."""
+        self._is_less(number)
+
+    def look(self, wanted: int = 0) -> None:
+        """See what lies in the directory now, and have room for ``wanted`` bytes, if
+        there is. It may warn. Without a ledger it does nothing."""
+        ledger = self._ledger
+        if ledger is None:
+            return
+        wanted += max(1, self.limit // _SHARES)
+        # In this order. Of two who look at once each sees the promise of the other,
+        # so both may have less than there is, and never more. What somebody writes
+        # between the last two steps counts twice.
+        try:
+            ledger.promise(self._unwritten + wanted)
+        except OSError as error:
+            self._warn_of_trouble(error)
+        try:
+            others = ledger.promised_by_others()
+            self.used = ledger.size() + others + self._unwritten
+        except OSError as error:
+            self._warn_of_trouble(error)
+        self._granted = max(0, min(wanted, self.limit - self.used))
+        if self._granted < wanted:
+            try:
+                ledger.promise(self._unwritten + self._granted)
+            except OSError as error:
+                self._warn_of_trouble(error)
+        self._warn_if_full()
+
+    def close(self) -> None:
+        """Nothing more will be taken. A second call does nothing."""
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def _is_less(self, number: int) -> None:
         self.used -= number
-        assert self.used >= 0
+        assert self.used >= 0 or self._ledger is not None
         if 2 * self.used < self.limit:
             self._warned = False
+
+    def _warn_if_full(self) -> None:
+        if 2 * self.used < self.limit:
+            self._warned = False
+        if self._warned or self.used < self.limit - self.limit // 5:
+            return
+        self._warned = True
+        self._warn(
+            f"{self._where()} has used {self.used:,} of the {self.limit:,} bytes of its"
+            " quota"
+        )
+
+    def _warn_of_trouble(self, error: OSError) -> None:
+        if error.errno not in self._troubles:
+            self._troubles.add(error.errno)
+            self._warn(
+                f"nobody can look at all that lies in {self._where()}, or tell others: "
+                f"only what was known and what this runtime writes counts: {error}"
+            )
+
+    def _where(self) -> str:
+        where = "" if self._ledger is None else f" {self._ledger.directory}"
+        return f"the directory{where}"
+
+    def _warn(self, text: str) -> None:
+        if self._on_warning is not None:
+            self._on_warning(text)

@@ -23,6 +23,8 @@ class Inode:
     """It only grows: an image has it with its length. What is cut is a new one."""
     synced: int = 0
     """So many bytes of it survive a loss of power for sure."""
+    modified: float = 0.0
+    """When it was last written to, in seconds since 1970, if anybody has said so."""
 
 
 Entry = Inode | str
@@ -168,7 +170,7 @@ class DiskImage:
         All that was written is there; of a ``write`` under way the first bytes.
         """
         copies = {
-            inode: Inode(data[:size], synced)
+            inode: Inode(data[:size], synced, inode.modified)
             for inode, (data, size, synced) in self.files.items()
         }
         disk = FakeDisk()
@@ -197,7 +199,7 @@ class DiskImage:
                 if entry not in copies:
                     data, written, synced = self.files[entry]
                     size = written if path in kept else synced
-                    copies[entry] = Inode(data[:size], size)
+                    copies[entry] = Inode(data[:size], size, entry.modified)
                 entry = copies[entry]
             disk.entries[path] = entry
         disk.synced = {**disk.entries}

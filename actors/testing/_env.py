@@ -53,6 +53,14 @@ class FakeClock(Clock):
             self._meet(self.faults)
         return EPOCH + timedelta(seconds=trio.current_time() + self.ahead)
 
+    def seconds(self) -> float:
+        """Return it in seconds since 1970, outside of trio as it was at the start. What
+        can go wrong with `now` does not concern this."""
+        try:
+            return EPOCH.timestamp() + trio.current_time() + self.ahead
+        except RuntimeError:
+            return EPOCH.timestamp() + self.ahead
+
     def _meet(self, faults: Faults) -> None:
         self.ahead += _JUMPS.get(goes_wrong(faults, "clock.now"), 0.0)
         if goes_wrong(faults, "clock.suspend"):
@@ -154,6 +162,7 @@ def fake_env(
         processes=FakeProcesses(commands, environment=environment),
         files=FakeFiles(),
     )
+    env.files.now = env.clock.seconds
     for part in (env.clock, env.ids, env.processes, env.files):
         part.faults = faults
     return env

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import TypeVar
 import attrs
 import trio
 
-from ..env import Files, OutputFile, Share
+from ..env import FileEntry, Files, LogFile, OutputFile, Share
 from ..text import whole_characters
-from ._disk import FakeDisk, Inode
+from ._disk import Entry, FakeDisk, Inode
 from ._faults import Faults, Ways, errors, goes_wrong
 
 T = TypeVar("T")
@@ -24,6 +25,7 @@ SEAMS: Mapping[str, Ways] = {
     "files.make": errors("EIO", "ENOSPC"),
     "files.open": errors("EIO", "EMFILE"),
     "files.read": errors("EIO"),
+    "files.entries": errors("EIO"),
     "files.remove": errors("EIO"),
     "files.append": {
         "EIO": "nothing is written",
@@ -65,6 +67,9 @@ class FakeFiles(Files):
         any number."""
         self.disk = disk or FakeDisk()
         """What is written, and what of that survives a loss of power."""
+        self.now: Callable[[], float] = _never
+        """What the time is, in seconds since 1970, for the times of files. `fake_env`
+        sets it to that of its clock. Without a clock no file is ever old."""
         self._named: dict[Path, Inode] = {}  # {path: whose name is there for sure}
         self._shares: list[Path] = []
         self._claims: dict[tuple[Path, str], FakeShare] = {}
@@ -98,6 +103,20 @@ class FakeFiles(Files):
             raise _error(errno.ENOTDIR, Path(directory))
         there = (*self.disk.entries, *self.disk.directories - {Path("/")})
         return sorted(path.name for path in there if path.parent == above)
+
+    def entries(self, directory: str | os.PathLike[str]) -> list[FileEntry]:
+        above = _absolute(directory)
+        if above in self.disk.directories:
+            self.ask("files.entries", directory)
+        if self.disk.file(above) is not None:
+            raise _error(errno.ENOTDIR, Path(directory))
+        return [
+            FileEntry(path.name, len(entry.data), entry.modified)
+            if isinstance(entry, Inode)
+            else FileEntry(path.name, 0, 0.0)
+            for path, entry in sorted(self.disk.entries.items(), key=_path)
+            if path.parent == above
+        ]
 
     def make_directory(self, path: Path) -> Path:
         self.ask("files.make", path)
@@ -162,9 +181,21 @@ class FakeFiles(Files):
                 self.disk.cut(where, inode, before)
             raise
 
+    def open_log(self, path: Path) -> FakeLog:
+        self.ask("files.open", path)
+        self._refuse_others(path)
+        inode = self.disk.file(_absolute(path)) or self._create(path)
+        return FakeLog(self, path, inode)
+
+    def append_to_log(self, log: FakeLog, lines: bytes, *, durable: bool) -> None:
+        """Append to a log that is open."""
+        if self.disk.file(_absolute(log.path)) is not log.inode:
+            raise _error(errno.ENOENT, log.path)
+        self.append_lines(log.path, lines, durable=durable)
+
     def replace(self, path: Path, contents: bytes, *, durable: bool = False) -> None:
         new = self._new(path)
-        inode = self.disk.create(new)
+        inode = self._made(new)
         try:
             self.write("files.replace", path, new, inode, contents)
             if durable:
@@ -233,7 +264,12 @@ class FakeFiles(Files):
             raise _error(errno.EEXIST, path)
         if where.parent not in self.disk.directories:
             raise _error(errno.ENOENT, path)
-        return self.disk.create(where)
+        return self._made(where)
+
+    def _made(self, where: Path) -> Inode:
+        inode = self.disk.create(where)
+        inode.modified = self.now()
+        return inode
 
     def _read(self, path: Path) -> bytes:
         inode = self._to_read(path)
@@ -301,6 +337,7 @@ class FakeFiles(Files):
             fits = data[: max(0, self.capacity - self.disk.used())]
         if fits:
             self.disk.write(where, inode, fits)
+            inode.modified = self.now()
         if len(fits) < len(data) or error is not None:
             raise error or _error(errno.ENOSPC, path)
         return way
@@ -365,6 +402,28 @@ class FakeShare(Share):
 
 
 @attrs.define(eq=False, repr=False, slots=False)
+class FakeLog(LogFile):
+    """A `LogFile` in memory."""
+
+    _files: FakeFiles
+    path: Path
+    inode: Inode
+
+    def append(self, lines: bytes, *, durable: bool = False) -> None:
+        self._files.append_to_log(self, lines, durable=durable)
+
+    def read(self) -> bytes:
+        self._files.ask("files.read", self.path)
+        return bytes(self.inode.data)
+
+    def size(self) -> int:
+        return len(self.inode.data)
+
+    def close(self) -> None:
+        pass
+
+
+@attrs.define(eq=False, repr=False, slots=False)
 class FakeFile(OutputFile):
     """An `OutputFile` in memory."""
 
@@ -425,6 +484,14 @@ class FakeFile(OutputFile):
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.normpath(Path("/", path)))
+
+
+def _path(item: tuple[Path, Entry]) -> Path:
+    return item[0]
+
+
+def _never() -> float:
+    return math.inf
 
 
 def _error(number: int, path: Path) -> OSError:

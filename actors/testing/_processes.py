@@ -6,7 +6,7 @@ import errno
 import itertools
 import os
 import shlex
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Self
 
@@ -154,7 +154,7 @@ class FakeProcesses(Processes):
             nice=nice,
             rlimits=dict(rlimits or {}),
         )
-        pid = self._pid_of_ended()
+        pid = None if self.faults is None else self._pid_of_ended()
         # Asked only where there is one, or it would strike without any effect.
         if pid is not None and not goes_wrong(self.faults, "processes.pid", argv[0]):
             pid = None
@@ -162,6 +162,15 @@ class FakeProcesses(Processes):
         tree.leader = tree.start(script, prints=True, pid=pid)
         self.started.append(tree)
         return tree
+
+    def program(self) -> str:
+        """Return nothing: there is only one."""
+        return ""
+
+    async def end_orphans(self, program: str, prefixes: Collection[str]) -> int:
+        """End nothing: here no tree outlives its world."""
+        await trio.lowlevel.checkpoint()
+        return 0
 
     async def aclose(self) -> None:
         """End every process left. It may be called in a cancelled scope, and more than
@@ -190,8 +199,8 @@ class FakeProcesses(Processes):
         return next(self._pids)
 
     def _pid_of_ended(self) -> int | None:
-        ended = [tree.pid for tree in self.started if not tree.has_living]
-        return ended[-1] if ended else None
+        trees = reversed(self.started)
+        return next((it.pid for it in trees if not it.has_living), None)
 
     def start_task(self, fn: Callable[..., Awaitable[None]], *, name: str) -> None:
         """Start a task that outlives the one that calls."""

@@ -29,13 +29,15 @@ from .._kernel.public import publish as _publish
 from .._kernel.ref import ActorRef
 from ..agent._events import Message
 from ..env import Env, Files
-from ._log import LogJob, TranscriptLog
+from ..output._quota import DiskQuota
+from ._log import LogJob, TranscriptLog, TranscriptQuotaExceeded
 from ._meta import META_LIMIT, AgentMeta, decode_meta, encode_meta
 from ._reading import Transcript, read_tail, read_transcript
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
     "AgentMeta",
+    "TranscriptQuotaExceeded",
     "TranscriptStore",
 ]
 
@@ -108,6 +110,9 @@ class TranscriptStore:
         on_kept: It is called with the id of an agent when its newest meta is written.
         durable: Whether what was written must survive a crash of the machine, too. Then
             each write waits for the disk.
+        quota: The most bytes that one transcript may have, over all runs of its agent.
+            None means any number. What does not fit is not recorded.
+        disk: The quota of the directory, which holds likewise.
     """
 
     directory: Path
@@ -117,6 +122,8 @@ class TranscriptStore:
         default=None, kw_only=True, alias="on_kept"
     )
     _durable: bool = attrs.field(default=False, kw_only=True, alias="durable")
+    quota: int | None = attrs.field(default=None, kw_only=True)
+    disk: DiskQuota | None = attrs.field(default=None, kw_only=True)
     # For the logs: the bytes that wait, and whether nobody will ever write.
     waiting: int = attrs.field(default=0, init=False)
     is_stopped: bool = attrs.field(default=False, init=False)
@@ -149,11 +156,13 @@ class TranscriptStore:
         *,
         cwd: str | None = None,
         session: str | None = None,
+        agent_name: str | None = None,
         after: Transcript | None = None,
         on_written: Callable[[], None] = _nobody,
     ) -> TranscriptLog:
-        """Return the log of an agent, to add to it. This does not touch the disk.
-        ``on_written`` is called when there is more in its file.
+        """Return the log of an agent, to add to it. The file is not read.
+        ``on_written`` is called when there is more in its file. Each record has the
+        directory, the session and the name of the agent's type, if they are given.
 
         If ``after`` is what `load` has returned, the next record follows the last one
         that `load` has found. Otherwise it follows the last one that was appended. In a
@@ -168,18 +177,30 @@ class TranscriptStore:
             path = self.transcript_file(agent_id)
             digits = self.env.ids.hex(20)
             name = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:]}"
-            log = TranscriptLog(self, path, agent_id, name)
+            log = TranscriptLog(self, path, agent_id, name, earlier=self._size(path))
             self._logs[agent_id] = log
-        log.reopen(cwd, session, after, on_written)
+        log.reopen(cwd, session, agent_name, after, on_written)
         return log
 
-    async def load(self, agent_id: str) -> Transcript | None:
+    def _size(self, path: Path) -> int:
+        """Return the bytes of a file that count for the quota, if there is one."""
+        if self.quota is None:
+            return 0
+        try:
+            return self.env.files.size(path) or 0
+        except OSError:
+            return 0  # What then fails as well is told.
+
+    async def load(
+        self, agent_id: str, *, interrupted: str | None = None
+    ) -> Transcript | None:
         """Read a conversation, to go on with it. Return None if there is none.
 
         The conversation is the chain from the newest record that no other follows back
         to the first, or to the last compaction. A compaction counts as its summary.
         What a model would not accept is mended. Messages that say nothing are cut, and
-        so are calls of tools that were never answered. Answers follow their calls at
+        so are calls of tools that were never answered. With ``interrupted`` those at
+        the end are not: this text is their answer. Answers follow their calls at
         once. Lines that cannot be read are skipped, and a warning says so. The file is
         read in a thread. If it has more than `READ_LIMIT` bytes, only so many are read.
         A cancelled call ends with the piece that it reads.
@@ -192,7 +213,7 @@ class TranscriptStore:
         """
         if agent_id in self._logs:
             await self._logs[agent_id].flush()
-        transcript = await self._read(read_transcript, agent_id)
+        transcript = await self._read(read_transcript, agent_id, interrupted)
         if transcript is not None and transcript.skipped:
             self.warn(
                 agent_id,

@@ -13,13 +13,36 @@ import trio
 
 from ..agent._events import Message, UserMessage
 from ..env import Files
+from ..output._quota import DirectoryQuotaExceeded, DiskQuota, QuotaExceeded
 from ._reading import LINE_LIMIT, Transcript, read_transcript
 from ._records import Unrecorded, dump, encode
 
 LOG_LIMIT: Final = 64 * 2**20
 """While so many bytes of one agent wait for the disk nothing is added to them."""
+_GAP: Final = 512
+"""A record that says how many messages are missing has no more bytes, beside what all
+records of its log end with."""
+_LINK: Final = len('"00000000-0000-0000-0000-000000000000"') - len("null")
+"""By so many bytes the first record grows when it is written behind others."""
+_LOST: Final = "{} messages at the end could not be recorded"
 STORE_LIMIT: Final = 256 * 2**20
 """While so many bytes of all agents wait for the disk nothing is added to them."""
+
+
+@attrs.define(slots=False, repr=False)
+class TranscriptQuotaExceeded(QuotaExceeded):
+    """Raised when an agent has said and was told more than its transcript may hold.
+
+    All that came before is in the file. Its agent fails, because it could not be
+    resumed from a conversation of which a part is missing. It can be resumed with a
+    higher quota, which is ``Limits(transcript=...)``.
+    """
+
+    def __str__(self) -> str:
+        return (
+            f"the transcript reached its quota of {self.quota:,} bytes; what came "
+            f"before is in {self.path}"
+        )
 
 
 class Queue(Protocol):
@@ -29,6 +52,10 @@ class Queue(Protocol):
     """The bytes of all logs that wait for the disk."""
     is_stopped: bool
     """Whether nobody will ever write."""
+    quota: int | None
+    """The most bytes that the file of one log may have."""
+    disk: DiskQuota | None
+    """The quota of the directory."""
 
     def time(self) -> str:
         """Return the time as records have it, to the millisecond or better."""
@@ -139,6 +166,8 @@ class TranscriptLog:
     agent_id: str
     # The first part of each record's id, and what is the same in all records.
     _name: str
+    # The bytes that were in the file before.
+    _earlier: int = attrs.field(default=0, alias="earlier", kw_only=True)
     _whose: str = attrs.field(init=False)
     _on_written: Callable[[], None] = attrs.field(init=False)
     _tail: bytes = attrs.field(default=b"}\n", init=False)
@@ -162,6 +191,8 @@ class TranscriptLog:
     _failed: int = attrs.field(default=0, init=False)
     _warned: set[object] = attrs.field(factory=set[object], init=False)
     _closed: bool = attrs.field(default=False, init=False)
+    # Why nothing more is put into the file.
+    _full: QuotaExceeded | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._whose = f'"agentId":"{self.agent_id}","isSidechain":true,'
@@ -174,26 +205,30 @@ class TranscriptLog:
         """The number of bytes that wait for the disk."""
         return self._bytes - self.written.bytes
 
-    def append(self, message: Message) -> None:
-        """Record ``message``, as it is now. It never waits and never fails.
+    def append(self, message: Message) -> QuotaExceeded | None:
+        """Record ``message``, as it is now. It never waits and never fails. Return
+        None, or the error of a quota that has no room for it.
 
         What is not part of a conversation, such as progress, is not recorded. Once
         `LOG_LIMIT` bytes wait for the disk, or too many of all agents, the messages
         of this one are dropped until the disk has what waits. A warning says so,
-        and a record in their place says how many they are.
+        and a record in their place says how many they are. From the first message on
+        for which a quota has no room, none is recorded until the next `reopen`.
         """
         if self._closed:
             self._warn("closed", "a message came after the end of its transcript")
-            return
+            return None
         try:
             rest = encode(message)
         except Exception as error:
             # Of a value that JSON has no form for, or of its own methods.
             self._warn("form", f"a message could not be recorded: {error}")
-            self._add(encode(Unrecorded(1)) or b"")
-            return
+            rest = encode(Unrecorded(1))
         if rest is None:
-            return
+            return None
+        if self._full is not None:
+            self._missing += 1
+            return self._full
         if len(rest) > LINE_LIMIT:
             self._warn("size", f"a message of {len(rest):,} bytes is not recorded")
             rest = encode(Unrecorded(1)) or b""
@@ -211,10 +246,14 @@ class TranscriptLog:
                 "messages are not recorded: the disk is too slow, or fails, and"
                 f" {self._store.waiting:,} bytes wait for it",
             )
-            return
-        self._add(rest)
+            return None
+        # What is missing afterwards can be told in any case.
+        if not self._add(rest, spare=len(self._tail) + _GAP):
+            self._missing += 1
+            return self._full
         if type(message) is UserMessage and message.origin == "message":
             self.heard = f"{self._name}-{self._appended:012x}"
+        return None
 
     async def flush(self) -> None:
         """Wait until all that was appended is in the file, or an attempt to put it
@@ -251,13 +290,17 @@ class TranscriptLog:
         self,
         cwd: str | None,
         session: str | None,
+        agent_name: str | None,
         after: Transcript | None,
         on_written: Callable[[], None],
     ) -> None:
         """Begin a run, whose records follow ``after``, or without it the last one."""
         self._closed = False
+        self._full = None
         self._on_written = on_written
-        self._tail = b',"cwd":%b,"session":%b}\n' % (_fact(cwd), _fact(session))
+        name = b"" if agent_name is None else b',"agentName":%b' % _fact(agent_name)
+        where = _fact(cwd), _fact(session), name
+        self._tail = b',"cwd":%b,"session":%b%b}\n' % where
         if after is not None:
             self.heard = after.last_heard
             self._parent = _fact(after.leaf).decode()
@@ -267,6 +310,8 @@ class TranscriptLog:
         """Apply the result of ``job``. Idempotent, even if an earlier call was
         interrupted."""
         if job.after is not None and job.after.count > self.written.count:
+            if self._store.disk is not None:
+                self._store.disk.wrote(job.after.bytes - self.written.bytes)
             self._advance(job.after)
             self._on_written()
         self._drop_written()
@@ -277,12 +322,15 @@ class TranscriptLog:
             self._warn(cause, f"the transcript could not be written: {job.error}")
             if self._closed:
                 self._give_up()
-        if self._missing and not self.lines:
+        # Of one that is full only its last record tells that.
+        if self._missing and not self.lines and (self._closed or not self._full):
             self._tell_missing()
         if self._closed and not self.lines:
             self._store.forget(self)
 
-    def _add(self, rest: bytes) -> None:
+    def _add(self, rest: bytes, *, spare: int) -> bool:
+        """Add a record, if the quotas have room for it and ``spare`` more bytes. Return
+        whether they have."""
         store = self._store
         time = store.time()
         if time < self._newest:
@@ -290,6 +338,9 @@ class TranscriptLog:
         if self._parent is None:
             self.follows_file = True
             self._parent = "null"
+        # Once the first is written it names the last record of the file.
+        is_first = self.follows_file and self._appended == 0
+        grows = _LINK if is_first and self._earlier else 0
         number = self._appended + 1
         uuid = f'"{self._name}-{number:012x}"'
         head = (
@@ -298,16 +349,41 @@ class TranscriptLog:
         )
         line = b"".join((head.encode(), rest, self._tail))
         size = len(line)
+        self._full = self._take(size, spare + grows)
+        if self._full is not None:
+            self._warn("full", f"{self._full}; nothing more is recorded")
+            return False
         self.lines.append(line)
         self._parent, self._newest = uuid, time
         self._appended = number
         self._bytes += size
+        self._earlier += grows
         store.waiting += size
         store.want(self)
+        return True
+
+    def _take(self, size: int, spare: int) -> QuotaExceeded | None:
+        """Take so many bytes from the quotas, or return which has no room."""
+        quota, disk = self._store.quota, self._store.disk
+        used = self._earlier + self._bytes + size
+        # Before what it warns of.
+        if quota is not None and used + spare >= quota - quota // 5:
+            self._warn(
+                "quota",
+                f"with its next record the transcript has {used:,} of the {quota:,} "
+                f"bytes of its quota ({self.path})",
+            )
+        if quota is not None and used + spare > quota:
+            return TranscriptQuotaExceeded(self.path, quota)
+        if disk is not None and (taken := disk.take(size)) < size:
+            disk.give_back(taken)
+            return DirectoryQuotaExceeded(self.path, disk.limit)
+        return None
 
     def _tell_missing(self) -> None:
         missing, self._missing = self._missing, 0
-        self._add(encode(Unrecorded(missing)) or b"")
+        if not self._add(encode(Unrecorded(missing)) or b"", spare=0):
+            self._warn("lost", _LOST.format(missing))
 
     def _drop_written(self) -> None:
         lines = self.lines
@@ -326,10 +402,12 @@ class TranscriptLog:
         lost = len(self.lines) + self._missing
         self._missing = 0
         self.lines.clear()
+        if self._store.disk is not None:
+            self._store.disk.give_back(self._bytes - self.written.bytes)
         self._advance(
             attrs.evolve(self.written, count=self._appended, bytes=self._bytes)
         )
-        self._warn("lost", f"{lost} messages at the end could not be recorded")
+        self._warn("lost", _LOST.format(lost))
 
     def _warn(self, cause: object, text: str) -> None:
         """Tell ``text``, once for each cause."""

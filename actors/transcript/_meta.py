@@ -84,6 +84,10 @@ class AgentMeta:
     limit."""
     cost_left: float | None = None
     """The money that is left likewise."""
+    tokens_used: int = 0
+    """The tokens that all its runs have used, with its own tasks."""
+    cost_used: float = 0.0
+    """The money that they have used likewise."""
     messages: tuple[tuple[str, str | None], ...] = ()
     """The messages that it has not read, each with its sender, in order."""
     heard: str | None = None
@@ -215,9 +219,16 @@ def _check(meta: AgentMeta) -> None:
         if len(names) > most:
             _refuse(name, names[:3], f"{most:,} names or fewer")
     _check_number("resumes", meta.resumes, MOST_RESUMES, whole=True)
-    for name in ("max_turns", "reminders", "tokens_left"):
+    for name in ("max_turns", "reminders", "tokens_left", "tokens_used"):
         _check_number(name, getattr(meta, name), whole=True)
-    for name in ("deadline", "stall_warning", "stall_limit", "shutdown", "cost_left"):
+    for name in (
+        "deadline",
+        "stall_warning",
+        "stall_limit",
+        "shutdown",
+        "cost_left",
+        "cost_used",
+    ):
         _check_number(name, getattr(meta, name))
     size = sum(len(text) + len(sender or "") for text, sender in meta.messages)
     if len(meta.messages) > _MESSAGES or size > _CHARACTERS:

@@ -20,8 +20,14 @@ from typing import Any, Final
 
 import attrs
 
-from ..agent._conversation import mend
-from ..agent._events import AssistantMessage, CompactBoundary, Message, UserMessage
+from ..agent._conversation import mend, opened, unanswered
+from ..agent._events import (
+    AssistantMessage,
+    CompactBoundary,
+    Message,
+    TodoList,
+    UserMessage,
+)
 from ..env import Files
 from ._records import (
     LONGEST_ID,
@@ -59,8 +65,8 @@ class Transcript:
     """A conversation as it was read."""
 
     messages: list[Message]
-    """From the last compaction on, which is then the first of them, as a summary.
-    They are such as a model accepts: see `TranscriptStore.load`."""
+    """From the last compaction on. Its summary is then the first of them, and what it
+    has kept follows. They are such as a model accepts: see `TranscriptStore.load`."""
     leaf: str | None
     """The id of the last record that takes part, which the next one is to follow;
     None if there is none."""
@@ -71,6 +77,11 @@ class Transcript:
     missing: int = 0
     """How many messages are known to be missing between the others. Each such
     place has a message that says so."""
+    plan: TodoList | None = None
+    """The plan of the agent at that compaction."""
+    answers: UserMessage | None = None
+    """The answers to the calls that were cut, if such were asked for. They are among
+    the messages, and in no record yet."""
     heard: Sequence[tuple[str, UserMessage]] = ()
     """The messages among them that somebody has sent, each with the id of its
     record."""
@@ -235,11 +246,16 @@ def _text(value: bytes) -> str:
 
 
 def read_transcript(
-    files: Files, path: Path, agent_id: str, go_on: Callable[[], None] = _go_on
+    files: Files,
+    path: Path,
+    agent_id: str,
+    interrupted: str | None = None,
+    go_on: Callable[[], None] = _go_on,
 ) -> Transcript | None:
     """Read a file; return None if it is not there or has nothing of this agent. It
     may take long: about a second for 100,000 messages. Again and again it calls
-    ``go_on``, and what that raises comes out.
+    ``go_on``, and what that raises comes out. With ``interrupted``, the calls at the
+    end that were never answered get this text as their answer.
 
     Raises:
         OSError: if it is there and cannot be read, also only in part.
@@ -250,7 +266,9 @@ def read_transcript(
     lines = _read_lines(files, path, start, go_on, least=size)
     with fewer_collections():
         try:
-            return _read_chain(lines, agent_id, is_cut=start > 0, go_on=go_on)
+            return _read_chain(
+                lines, agent_id, interrupted, is_cut=start > 0, go_on=go_on
+            )
         except _Cut:
             raise TranscriptTooLarge(
                 f"of its {size:,} bytes {READ_LIMIT:,} can be read, and all that was "
@@ -369,6 +387,7 @@ def _scan(lines: Sequence[bytes], agent_id: str, go_on: Callable[[], None]) -> _
 def _read_chain(
     lines: Sequence[bytes],
     agent_id: str,
+    interrupted: str | None = None,
     *,
     is_cut: bool = False,
     go_on: Callable[[], None] = _go_on,
@@ -385,13 +404,20 @@ def _read_chain(
             raise _Cut
         else:
             return None
-    messages, needed = mend(chain.said)
+    said: list[Message] = [*chain.said]
+    answers = None if interrupted is None else unanswered(said, interrupted)
+    if answers is not None:
+        said.append(answers)
+    messages, needed = mend(said)
+    needed = min(needed, len(chain.ids))
     return Transcript(
         messages=messages,
         leaf=chain.ids[needed - 1] if needed else None,
+        answers=answers,
         newest=chain.newest,
         skipped=chain.skipped,
         missing=chain.missing,
+        plan=chain.plan,
         heard=[
             (uuid, said)
             for uuid, said in zip(chain.ids, chain.said, strict=True)
@@ -405,6 +431,7 @@ def _walk(scan: _Scan, leaf: _Record, is_cut: bool, go_on: Callable[[], None]) -
     ids: list[bytes] = []
     said: list[AssistantMessage | UserMessage] = []
     missing = 0
+    plan: TodoList | None = None
     seen: set[bytes] = set()
     record: _Record | None = leaf
     while record is not None and record.uuid not in seen:
@@ -417,8 +444,10 @@ def _walk(scan: _Scan, leaf: _Record, is_cut: bool, go_on: Callable[[], None]) -
             scan.skipped += 1
             message = Unrecorded(1)
         if isinstance(message, CompactBoundary):
-            ids.append(record.uuid)
-            said.append(UserMessage(message.summary, origin="summary"))
+            kept = [*opened(message)]
+            ids += [record.uuid] * len(kept)
+            said += reversed(kept)
+            plan = message.plan
             break
         if isinstance(message, Unrecorded):
             missing += message.missing
@@ -436,9 +465,8 @@ def _walk(scan: _Scan, leaf: _Record, is_cut: bool, go_on: Callable[[], None]) -
             said.append(_gap_note(1))
         record = None if parent is None else scan.records.get(parent)
     newest = max(record.timestamp for record in scan.records.values() if record.ours)
-    return Chain(
-        said[::-1], [*map(_text, ids[::-1])], _text(newest), scan.skipped, missing
-    )
+    found = said[::-1], [*map(_text, ids[::-1])], _text(newest)
+    return Chain(*found, scan.skipped, missing, plan)
 
 
 def _gap_note(missing: int) -> UserMessage:

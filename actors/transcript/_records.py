@@ -1,7 +1,8 @@
 """The records of a transcript: one message of a conversation, one line of JSON.
 
 A record has the keys ``parentUuid``, ``uuid``, ``agentId``, ``isSidechain``,
-``timestamp``, ``type``, ``message``, ``cwd`` and ``session``. Its message is in
+``timestamp``, ``type``, ``message``, ``cwd`` and ``session``, and ``agentName``, the
+type of the agent, if that is known. Its message is in
 the form that the models' own interfaces have, a role and blocks of content. What
 JSON can hold comes back as it was, but for integers of more than 64 bits, which come
 back as floats.
@@ -17,15 +18,18 @@ from typing import Any, Final, TypeAlias, cast, get_args
 import attrs
 import orjson
 
+from ..agent._conversation import opened
 from ..agent._events import (
     AssistantMessage,
     CompactBoundary,
     Message,
     Origin,
+    TodoList,
     ToolAnswer,
     ToolUse,
     UserMessage,
 )
+from ..agent._plan import read_todos
 
 _ORIGINS: Final = frozenset(get_args(Origin))
 # No program has so many messages.
@@ -128,12 +132,24 @@ def _write_user(message: UserMessage) -> bytes:
     said = dump({"role": "user", "content": content})
     sender = b"" if message.sender is None else b',"sender":' + dump(message.sender)
     origin = b',"origin":' + dump(message.origin)
-    return b'"type":"user","message":' + said + origin + sender
+    shown = b""
+    if message.display is not None:
+        shown = b',"displayText":' + dump(message.display)
+    return b'"type":"user","message":' + said + origin + sender + shown
 
 
 def _write_boundary(message: CompactBoundary) -> bytes:
-    said = dump({"role": "system", "content": message.summary})
-    return b'"type":"system","subtype":"compact_boundary","message":' + said
+    content = dump({"role": "system", "content": message.summary})
+    said = b'"type":"system","subtype":"compact_boundary","message":' + content
+    if message.kept:
+        kept = [b"{%b}" % _WRITERS[type(each)](each) for each in message.kept]
+        said += b',"kept":[%b]' % b",".join(kept)
+    if message.plan is not None:
+        items = [
+            {"content": item.text, "status": item.status} for item in message.plan.items
+        ]
+        said += b',"todos":' + dump(items)
+    return said
 
 
 def _write_unrecorded(gap: Unrecorded) -> bytes:
@@ -180,7 +196,7 @@ _new: Final[Callable[[Any], Any]] = object.__new__
 _set_use_id, _set_use_name, _set_use_input = _setters(ToolUse)
 _set_answered, _set_answer, _set_is_error = _setters(ToolAnswer)
 _set_said, _set_uses, _set_raw = _setters(AssistantMessage)
-_set_told, _set_answers, _set_origin, _set_sender = _setters(UserMessage)
+_set_told, _set_answers, _set_origin, _set_sender, _set_display = _setters(UserMessage)
 
 
 def read_assistant(record: Any) -> AssistantMessage:
@@ -232,12 +248,13 @@ def read_user(record: Any) -> UserMessage:
     if origin not in _ORIGINS:
         # Of a later version; in no case a person's own words.
         origin = "message"
-    sender = record.get("sender")
+    sender, display = record.get("sender"), record.get("displayText")
     message: UserMessage = _new(UserMessage)
     _set_told(message, text)
     _set_answers(message, tuple(answers))
     _set_origin(message, origin)
     _set_sender(message, None if sender is None else _text(sender))
+    _set_display(message, None if display is None else _text(display))
     return message
 
 
@@ -250,10 +267,27 @@ def _answer_text(content: Any) -> str:
 def _read_system(record: Any) -> CompactBoundary | Unrecorded | None:
     subtype = record.get("subtype")
     if subtype == "compact_boundary":
-        return CompactBoundary(_text(record["message"]["content"]))
+        return _read_boundary(record)
     if subtype == "gap":
         return Unrecorded(_missing(record["missing"]))
     return None
+
+
+def _read_boundary(record: Any) -> CompactBoundary:
+    kept: list[AssistantMessage | UserMessage] = []
+    for each in record.get("kept", ()):
+        if each["type"] == "assistant":
+            kept.append(read_assistant(each))
+        elif each["type"] == "user":
+            kept.append(read_user(each))
+        else:
+            raise ValueError(f"expected a message, got a {each['type']!r:.80}")
+    todos = record.get("todos")
+    return CompactBoundary(
+        _text(record["message"]["content"]),
+        kept=tuple(kept),
+        plan=None if todos is None else read_todos(todos),
+    )
 
 
 def _missing(value: Any) -> int:
@@ -309,13 +343,16 @@ class Chain:
 
     said: list[AssistantMessage | UserMessage]
     ids: list[str]
-    """Those of their records."""
+    """Those of their records. All that a compaction has kept has the id of its
+    record."""
     newest: str
     """The latest time of any record."""
     skipped: int = 0
     """How many lines could not be read."""
     missing: int = 0
     """How many messages are known to be missing."""
+    plan: TodoList | None = None
+    """The plan at the compaction."""
 
 
 def read_straight(
@@ -340,6 +377,7 @@ def _read(
     ids: list[str] = []
     times: list[str] = []
     parent: Any = None
+    boundary: Any = None
     first = len(lines)
     while first:
         first -= 1
@@ -365,7 +403,7 @@ def _read(
             boundary = decode(record)
             if type(boundary) is not CompactBoundary:
                 return None
-            said.append(UserMessage(boundary.summary, origin="summary"))
+            said += reversed([*opened(boundary)])
             break
     if not said or not _are_ids(ids) or not _are_times(times):
         return None
@@ -377,9 +415,13 @@ def _read(
         newest = max(newest, earlier)
     elif parent is not None:
         return None
+    plan = None
+    if boundary is not None:
+        ids += [ids[-1]] * len(boundary.kept)
+        plan = boundary.plan
     said.reverse()
     ids.reverse()
-    return Chain(said, ids, newest)
+    return Chain(said, ids, newest, plan=plan)
 
 
 def _are_ids(ids: list[str]) -> bool:

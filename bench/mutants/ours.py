@@ -135,11 +135,11 @@ OURS: Sequence[Mutant] = (
         name="turn-takes-others-with-it",
         file="supervisor/_life/foreground.py",
         before="""\
-                await end(life, [task], why, life.current_task())
+                await end(life, [task], why, by, life.current_task())
 """,
         after="""\
                 tasks = life.table.unfinished(task.owner)
-                await end(life, tasks, why, life.current_task())
+                await end(life, tasks, why, by, life.current_task())
 """,
         promise="P8",
         why="The cancel of one foreground task stops all tasks of its owner.",

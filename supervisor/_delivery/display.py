@@ -7,22 +7,77 @@ whatever this queue does with the lines about them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import attrs
 
+from actors import TaskStatus
 from actors.house import check_whole
+from actors.text import duration_words, one_line
 
 if TYPE_CHECKING:
     from .outbox import Notification
 
+LINE_LIMIT = 200
+"""Characters of a line for people."""
 DISPLAY_LIMIT = 20
 """Items that a `DisplayQueue` keeps."""
 DISPLAY_LINES = 3
 """Lines that `cap_lines` leaves."""
 _NAMED = 3
 """Ids named in each group of a summary."""
+
+
+Variant: TypeAlias = Literal["success", "error", "warning", "info"]
+
+_ENDS: Final[Mapping[TaskStatus, tuple[Variant, str, str]]] = {
+    TaskStatus.COMPLETED: ("success", "completed", "finished in"),
+    TaskStatus.FAILED: ("error", "failed", "failed after"),
+    TaskStatus.KILLED: ("warning", "stopped", "was stopped after"),
+}
+_TITLES: Final = {
+    "progress": "Progress of a background task",
+    "prompt": "Scheduled prompt",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Toast:
+    """A notice for people that a host shows for some seconds. Its texts are clean, and
+    each is one line of at most 200 characters. It never holds a result."""
+
+    title: str
+    """What has happened, in a few words."""
+    message: str
+    """The notice, such as ``Task "unit tests" finished in 3m 2s.``"""
+    variant: Variant
+    """``success`` if the task has completed, ``error`` if it has failed, ``warning`` if
+    it was stopped, and ``info`` for whatever is no end."""
+    duration: float = 5.0
+    """The seconds for which it is to be shown."""
+
+    @classmethod
+    def of(cls, note: Notification) -> Toast:
+        """Return the notice of a notification."""
+        if note.kind != "task" or note.status not in _ENDS:
+            title = _TITLES.get(note.kind, "Background task")
+            return cls(title=title, message=note.display, variant="info")
+        variant, how, words = _ENDS[note.status]
+        message = note.display
+        if note.description is not None and note.duration_ms is not None:
+            end = f'" {words} {duration_words(note.duration_ms)}.'
+            room = LINE_LIMIT - len('Task "') - len(end)
+            message = f'Task "{one_line(note.description, room, "...")}{end}'
+        return cls(title=f"Background task {how}", message=message, variant=variant)
+
+
+def after(milliseconds: int | None) -> str:
+    """Return what a line says of how long a task took; it is empty for less than a
+    second."""
+    if milliseconds is None or milliseconds < 1000:
+        return ""
+    return f", after {duration_words(milliseconds)}"
 
 
 @attrs.frozen(kw_only=True)
@@ -44,12 +99,13 @@ class DisplayItem:
 
     @classmethod
     def of(cls, note: Notification, *, protected: bool = False) -> DisplayItem:
-        """Return the line about the end of a task, its progress, or a prompt."""
+        """Return the line about the end of a task, its progress, what it has printed,
+        or a prompt."""
         return cls(
             kind=note.status.value if note.kind == "task" else note.kind,
             id=note.task_id,
             text=note.display,
-            pulse=note.kind == "progress",
+            pulse=note.kind in ("progress", "monitor"),
             protected=protected,
             recorded=note.acked is not None,
         )

@@ -5,7 +5,8 @@ envelope. Then a reader can take it, once, and acknowledges it.
 `Notifications.unacknowledged` finds a record that its reader took and never
 acknowledged. A record that a turn took and made nothing of comes back, once.
 
-Beside these there are notes of progress and scheduled prompts, in the same queue.
+Beside these there are notes of progress and of monitors, and scheduled prompts, in the
+same queue.
 """
 
 # A notification and its outbox are two faces of one record.
@@ -17,7 +18,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from operator import attrgetter
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 from weakref import ref
 
 import attrs
@@ -30,13 +31,18 @@ from actors.notifier import write_envelopes
 from actors.probe import reachable
 from actors.text import one_line
 
+from .display import LINE_LIMIT, Toast, after
+
 Notify: TypeAlias = Literal["wake", "defer", "silent"]
 NOTIFY: tuple[Notify, ...] = ("wake", "defer", "silent")
 
 Ack: TypeAlias = Literal["delivered", "consumed", "silent", "superseded"]
 ACKS: tuple[Ack, ...] = ("delivered", "consumed", "silent", "superseded")
 
-Kind: TypeAlias = Literal["task", "progress", "prompt"]
+Kind: TypeAlias = Literal["task", "progress", "prompt", "pause", "monitor"]
+
+# What these tell is known when they are taken.
+_WORDED_LATE: tuple[Kind, ...] = ("progress", "monitor")
 
 # Where a record is. It only moves on, but for one that a turn gives back.
 _NEW, _UNSENT, _READY, _OFFERED, _TAKEN, _ACKED = range(6)
@@ -62,8 +68,8 @@ None for a note of progress that has nothing new to tell any more."""
 
 @attrs.define(eq=False, repr=False, weakref_slot=False)
 class Notification:
-    """The terminal state of one background task, or a note of progress or a
-    scheduled prompt, on its way to the parent."""
+    """The terminal state of one background task, or a note of progress or of a monitor,
+    or a scheduled prompt, on its way to the parent."""
 
     _outbox: Outbox
     id: str
@@ -74,7 +80,8 @@ class Notification:
     owner: str | None
     """The owner of the task."""
     status: TaskStatus
-    """How the task ended. For progress and for a prompt it is ``running``."""
+    """How the task ended. For a pause it is ``paused``, for everything else
+    ``running``."""
     notify: Notify
     """How it reaches its readers. With ``wake`` it wakes them. With ``defer`` it comes
     with the next one that wakes them."""
@@ -82,21 +89,34 @@ class Notification:
     _deliver: Callable[[Notification], None] | None = None
     kind: Kind = "task"
     """What it tells. ``task``: a task has ended. ``progress``: what a task has done
-    since the last such note. ``prompt``: a scheduled prompt is due. None of them is a
-    person's words."""
+    since the last such note. ``pause``: an agent waits until what has stopped it has
+    passed. ``prompt``: a scheduled prompt is due. ``monitor``: what a command has
+    printed. None of them is a person's words."""
     xml: str = attrs.field(default="", init=False)
-    """The envelope for the parent's model. A note of progress gets it when it is
-    taken."""
+    """The envelope for the parent's model. A note of progress, or of a monitor, gets it
+    when it is taken."""
     command: str | None = attrs.field(default=None, init=False)
     """The whole command of a shell that has ended, as it was given."""
     cwd: str | None = attrs.field(default=None, init=False)
     """The directory of a shell or agent that has ended, as it was given. None means
     that of the host."""
+    description: str | None = attrs.field(default=None, init=False)
+    """The description of a task that has ended, as it was given."""
+    duration_ms: int | None = attrs.field(default=None, init=False)
+    """The milliseconds from the start to the end of a task that has ended. It is None
+    if the task never began, and until the envelope is written."""
+    record: int | None = attrs.field(default=None, init=False)
+    """Its number in the journal, if it is there."""
     _summary: str = attrs.field(default="", init=False)
     _number: int = attrs.field(default=0, init=False)
     _offers: int = attrs.field(default=0, init=False)
     _place: int = attrs.field(default=_NEW, init=False)
     _acked: Ack | None = attrs.field(default=None, init=False)
+
+    @property
+    def facts(self) -> Envelope | None:
+        """What it is to say, until it has its envelope."""
+        return self._facts if isinstance(self._facts, Envelope) else None
 
     def __repr__(self) -> str:
         what = self.status.value if self.kind == "task" else self.kind
@@ -105,8 +125,15 @@ class Notification:
     @property
     def display(self) -> str:
         """One clean line of at most 200 characters for people. It never holds the
-        result."""
-        return one_line(self._summary, mark="...")
+        result. The end of a task that took a second or more is told with its duration,
+        such as ``3m 2s``."""
+        more = after(self.duration_ms)
+        return one_line(self._summary, LINE_LIMIT - len(more), "...") + more
+
+    @property
+    def toast(self) -> Toast:
+        """The same as a notice with a title, to be shown for some seconds."""
+        return Toast.of(self)
 
     @property
     def acked(self) -> Ack | None:
@@ -186,6 +213,22 @@ class _Ready:
         return [note for note in dict.fromkeys(self._notes) if note in self._ready]
 
 
+class Recorded(Protocol):
+    """Where records are written before they are told."""
+
+    def is_told(self, number: int) -> bool:
+        """Whether what the record with that number says may be told."""
+        ...
+
+    def flush(self) -> None:
+        """Write what waits, if that can be done at once."""
+        ...
+
+    async def settle(self) -> None:
+        """Wait until all of them may be told."""
+        ...
+
+
 class Outbox:
     """Every notification of a runtime that is not acknowledged yet."""
 
@@ -193,7 +236,9 @@ class Outbox:
         self,
         on_ack: Callable[[Notification, Ack], None],
         on_warning: Callable[[str], None],
+        journal: Recorded,
     ) -> None:
+        self._journal = journal
         self._on_ack = on_ack
         self._on_warning = on_warning
         # How a reader waits, who may be a task with a place to lend.
@@ -309,6 +354,20 @@ class Outbox:
         """Whether nobody has had it yet."""
         return note._place < _OFFERED
 
+    def was_in_vain(self, note: Notification) -> bool:
+        """Whether turns have taken it as often as they may, and made nothing of it."""
+        return note._offers >= _OFFERS
+
+    def is_listened_to(self, owner: str | None) -> bool:
+        """Whether somebody waits for notifications of ``owner``, or has taken one that
+        is not acknowledged."""
+        queue = self._of(owner)
+        return (
+            bool(self._ready.readers)
+            or (queue is not None and bool(queue.readers))
+            or any(note.owner == owner for note in self._taken)
+        )
+
     # For the notifier
 
     @enable_ki_protection
@@ -318,25 +377,37 @@ class Outbox:
         if self._unsent:
             write_envelopes(self)
 
+    async def settle(self) -> None:
+        """Wait until what is to be told is written in the journal."""
+        await self._journal.settle()
+
     def next_unsent(self) -> Envelope | None:
-        """Return the facts of the oldest record without an envelope."""
+        """Return the facts of the oldest record without an envelope, if the journal has
+        it."""
         while self._unsent:
             note = next(iter(self._unsent.values()))
+            if note.record is not None and not self._is_told(note.record):
+                return None
             facts = note._facts
             if note._place != _UNSENT or facts is None:
                 # Acknowledged meanwhile, or the notifier crashed just here.
                 reachable("a record is gone before its envelope is written")
                 del self._unsent[note.id]
             elif isinstance(facts, Envelope):
-                note._summary = facts.summary
+                note._summary, note.duration_ms = facts.summary, facts.duration_ms
                 return facts
             else:
                 self._publish_words(note, facts)
         return None
 
+    def _is_told(self, record: int) -> bool:
+        journal = self._journal
+        if not journal.is_told(record):
+            journal.flush()
+        return journal.is_told(record)
+
     def _publish_words(self, note: Notification, facts: Wording) -> None:
-        if note.kind == "progress" and note._deliver is None:
-            # What it tells is known when it is taken.
+        if note.kind in _WORDED_LATE and note._deliver is None:
             self.publish("")
             return
         words = facts()
@@ -360,7 +431,7 @@ class Outbox:
         # It may have been acknowledged where it was handed over.
         if note._acked is None:
             note._place = _READY
-        if note.kind != "progress" or note._deliver is not None:
+        if note.kind not in _WORDED_LATE or note._deliver is not None:
             note._facts = None
         del self._unsent[note.id]
 
@@ -377,6 +448,28 @@ class Outbox:
             self._on_warning(f"notification {note.id} goes to the readers: {error!r}")
             return False
         return True
+
+    def untaken(self, owner: str) -> list[Notification]:
+        """Return the ends that wait for the readers of an owner."""
+        ready = self._ready.all()
+        return [
+            note
+            for note in (*ready, *self._unsent.values())
+            if note.owner == owner and note.kind == "task" and note._deliver is None
+        ]
+
+    def route(
+        self, note: Notification, deliver: Callable[[Notification], None]
+    ) -> None:
+        """Hand a notification that waits for its readers to somebody else."""
+        note._deliver = deliver
+        self.routed += 1
+        if note._place == _READY:
+            self._leave(note)
+            if not self._hand_over(note, deliver):
+                note._deliver = None
+                self.routed -= 1
+                self._ready.put(note)
 
     def warn(self, text: str) -> None:
         """An envelope could not be built as it should be."""
@@ -425,7 +518,11 @@ class Outbox:
     def _is_told_now(self, note: Notification) -> bool:
         # Of another kind the notifier may have crashed before it let go of them.
         facts = note._facts
-        if note.kind != "progress" or facts is None or isinstance(facts, Envelope):
+        if (
+            note.kind not in _WORDED_LATE
+            or facts is None
+            or isinstance(facts, Envelope)
+        ):
             return True
         words, note._facts = facts(), None
         if words is None:

@@ -16,6 +16,7 @@ import attrs
 import trio
 from trio.lowlevel import checkpoint, enable_ki_protection
 
+from actors.agent import UserMessage
 from actors.house import check_number
 
 from ..tree._errors import SupervisorError
@@ -29,6 +30,14 @@ _SAYS = {
     "progress": (
         "There is progress of 1 background task.",
         "There is progress of {} background tasks.",
+    ),
+    "pause": (
+        "1 background agent was paused.",
+        "{} background agents were paused.",
+    ),
+    "monitor": (
+        "There is output of 1 monitored command.",
+        "There is output of monitored commands, in {} notes.",
     ),
     "prompt": ("1 scheduled prompt is due.", "{} scheduled prompts are due."),
 }
@@ -62,6 +71,18 @@ def as_reminder(notes: Iterable[Notification]) -> str:
     )
 
 
+def as_message(notes: Iterable[Notification]) -> UserMessage | None:
+    """Return ``notes`` as a message for a conversation that is recorded. Its origin is
+    ``notification``, so that it never passes for a person's words. Its text is
+    `as_reminder`, for the model. Its ``display`` has the lines for people, at most
+    three. Both come back when the conversation does. Without notes there is none."""
+    notes = list(notes)
+    if not notes:
+        return None
+    shown = "\n".join(cap_lines([note.display for note in notes]))
+    return UserMessage(as_reminder(notes), origin="notification", display=shown)
+
+
 @attrs.define(eq=False, repr=False, weakref_slot=False)
 class Wake:
     """One reason for a turn of the parent. It holds all that the parent has to be told.
@@ -91,6 +112,14 @@ class Wake:
         """The text for people. It has at most three short clean lines. If lines are
         left out, the last one counts them."""
         return cap_lines([note.display for note in self.notes])
+
+    @property
+    def message(self) -> UserMessage:
+        """The same as a message for a conversation that is recorded: see
+        `as_message`."""
+        message = as_message(self.notes)
+        assert message is not None
+        return message
 
     @enable_ki_protection
     async def __aenter__(self) -> Turn:

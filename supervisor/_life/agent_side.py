@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Literal, Protocol
 
 from actors.transcript import TranscriptStore
 from actors.work import Work
@@ -24,6 +24,20 @@ class AgentSide(Protocol):
     @property
     def told_idle(self) -> set[str]:
         """What was said of rules and hooks that guard nothing."""
+        ...
+
+    @property
+    def patience(self) -> float:
+        """The seconds for which one tries again what does not pass."""
+        ...
+
+    @property
+    def after_crash(self) -> Literal["pause", "resume"]:
+        """What becomes of one whose program has died."""
+        ...
+
+    def write_meta(self, task: AgentTask) -> None:
+        """Have written what the directory is to say of it now, if that is news."""
         ...
 
     @property

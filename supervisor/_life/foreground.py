@@ -9,6 +9,7 @@ from functools import partial
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from .._tasks.endings import EndedBy
 from .._tasks.record import Order, Task
 from .._tasks.snapshot import TaskSnapshot
 from .handles import TaskHandle
@@ -25,8 +26,12 @@ async def run_in_foreground(
     task = life.enter(order, background=False)
     try:
         if on_started is not None:
+            # The caller knows of it from here on.
+            await life.journal.settle()
             on_started(TaskHandle(life, task))
         await life.wait_for(partial(_in_foreground, task), task)
+        # As in `Life.wait_ended`.
+        await life.journal.settle()
     except BaseException as error:
         if not task.background:
             why = "whoever ran it was cancelled"
@@ -35,7 +40,8 @@ async def run_in_foreground(
                 why = why if error.reason is None else f"{why}: {error.reason}"
             # It takes no longer than the task's budget.
             with trio.CancelScope(shield=True):
-                await end(life, [task], why, life.current_task())
+                by: EndedBy = "host" if task.parent is None else "parent"
+                await end(life, [task], why, by, life.current_task())
         raise
     return task.snapshot()
 

@@ -10,7 +10,9 @@ import trio
 
 from actors import TaskStatus
 from actors.hosting import Input
+from actors.house import check_one_of
 
+from .._tasks.endings import STOPPED_BY, StoppedBy
 from .._tasks.errors import InputClosed, UnknownTask
 from .._tasks.record import Task
 from .._tasks.snapshot import TaskSnapshot
@@ -66,9 +68,17 @@ class TaskHandle:
         return self._task.snapshot()
 
     @fair
-    async def stop(self, reason: str | None = None, *, now: bool = False) -> StopResult:
+    async def stop(
+        self,
+        reason: str | None = None,
+        *,
+        by: StoppedBy | None = None,
+        now: bool = False,
+    ) -> StopResult:
         """See `Runtime.stop`."""
-        (result,) = await stop(self._life, [self._task], reason, now=now)
+        if by is not None:
+            check_one_of("by", by, STOPPED_BY)
+        (result,) = await stop(self._life, [self._task], reason, by, now=now)
         return result
 
     def events(self) -> AgentEvents:

@@ -20,18 +20,24 @@ from trio.lowlevel import enable_ki_protection
 
 from actors import ActorRef, Completed, Context, Exit, Stopped, TaskStatus
 from actors.env import Env
-from actors.hosting import DiskQuota
+from actors.hosting import DiskQuota, Ledger
 from actors.lowlevel import current_actor
 from actors.transcript.hosting import MOST_RESUMES
 
 from .._delivery.outbox import Notify
 from .._tasks.agent_task import AgentTask
+from .._tasks.endings import EndedBy, who_ended
 from .._tasks.errors import BacklogFull, RuntimeStopping
+from .._tasks.journal.records import Moved
+from .._tasks.journal.writer import Journal
 from .._tasks.kinds import KINDS
+from .._tasks.limits import Limits
 from .._tasks.orders import depth_below, parent_of
-from .._tasks.places import Limits, Places
+from .._tasks.places import Places
 from .._tasks.record import Order, Table, Task
+from .._tasks.snapshot import Pause
 from .._tasks.task_events import (
+    JournalWritten,
     TaskBackgrounded,
     TaskEnded,
     TaskStarted,
@@ -44,12 +50,16 @@ from ..tree._events import EventStream
 from ..tree._log import log
 from ..tree._spec import ChildSpec
 from ..tree._supervisor import DynamicSupervisor
+from .keys import Keys
+from .pauses import Pauses
+from .recording import begun, over
 from .runs import Runs
 from .telling import Delivery, describe, describe_error, outcome_of
 
 if TYPE_CHECKING:
-    from actors.agent import Message
+    from actors.agent import Message, UserMessage
     from actors.agent.hosting import Inbox
+    from actors.transcript import AgentMeta
 
     from .._tasks.revival import Revival
     from .agent_side import AgentSide
@@ -62,6 +72,8 @@ _HIGHEST_RUN = 10**12
 _SPECS = 64
 # How often each part in an end is tried.
 _TRIES = 3
+# Characters of a result in the event of an end.
+_RESULT_TOLD = 4_096
 # When something was, if no clock can tell.
 _UNKNOWN = datetime.fromtimestamp(0, UTC)
 
@@ -71,9 +83,20 @@ class Life:
 
     # What its agents share; set when the runtime is made.
     agents: AgentSide
+    # Enters an agent of the directory as a paused task; set likewise.
+    enter_paused: Callable[
+        [AgentMeta, Pause, Sequence[tuple[str, UserMessage]]], AgentTask
+    ]
 
     def __init__(
-        self, directory: Path, env: Env, limits: Limits, events: EventStream
+        self,
+        directory: Path,
+        env: Env,
+        limits: Limits,
+        events: EventStream,
+        *,
+        journal: bool,
+        durable: bool,
     ) -> None:
         self.directory = directory
         # Closed with the runtime.
@@ -85,20 +108,46 @@ class Life:
         self.places = Places(limits, self.table, self._start_waiting)
         self.slots = self.places.slots
         self.runs = Runs(self)
-        self.delivery = Delivery(self.table, events)
+        self.pauses = Pauses(self)
+        self.journal = Journal(
+            env.files,
+            self.share,
+            directory,
+            is_kept=journal,
+            durable=durable,
+            warn=self._warn,
+            wrote=partial(events.emit, JournalWritten),
+        )
+        self.delivery = Delivery(self.table, events, self.journal)
         self.delivery.outbox.wait_by = self.wait_for
+        self.keys = Keys(self)
         self.is_stopping = False
         self._runs_begun = 0
-        self._disk = (
-            None
-            if limits.disk is None
-            else DiskQuota(limits.disk, partial(self.delivery.warn, None))
-        )
+        self.parked: dict[str, list[Callable[[], object]]] = {}
+        """By agent, what is to be told again of its own tasks once it goes on."""
+        self.begun_before: dict[str, int] = {}
+        """The number of the last run of an agent whose program has died."""
+        # The quota of the directory; closed with the runtime.
+        self.disk: DiskQuota | None = None
+        if limits.disk is not None:
+            ledger = Ledger(directory, env, self.share)
+            warn = partial(self.delivery.warn, None)
+            self.disk = DiskQuota(limits.disk, warn, ledger)
         # Bound once: there may be 100,000 tasks.
         self._watcher = self._on_end
         self._specs: dict[float | None, ChildSpec[Any]] = {}
         # Refs, because a pool that crashed comes back as another object.
         self._pools: dict[str, ActorRef[Any]]
+
+    def close_directory(self) -> None:
+        """Nothing more is written there from here."""
+        if self.disk is not None:
+            self.disk.close()
+        self.journal.end()
+        self.share.close()
+
+    def _warn(self, text: str) -> None:
+        self.delivery.warn(None, text)
 
     def attach(self, pools: dict[str, ActorRef[Any]]) -> None:
         """Called once, when the tree stands."""
@@ -156,10 +205,29 @@ class Life:
         task = self._make_task(order, task_id, background, current, parent, depth)
         if output_file is not None:
             task.output_file = output_file
-            task.disk = self._disk
+            task.disk = self.disk
         self.table.add(task)
+        if order.key is not None:
+            self.keys.add(order.owner, order.key, order.what, task)
+        self._enter_in_journal(task, order)
         self._begin(task, error)
         return task
+
+    def begun_with(self, order: Order) -> Task | None:
+        """Return the task that was launched with the key of ``order`` before, if any.
+
+        Raises:
+            KeyTaken: if that does something else.
+        """
+        assert order.key is not None
+        owner, current = order.owner, self.current_task()
+        named = current if owner is None else self.table.live.get(owner)
+        if named is not None:
+            parent = named.as_agent
+            if parent is None and owner is None:
+                parent = named.parent
+            owner = owner if parent is None else parent.task_id
+        return self.keys.find(owner, order.key, order.what)
 
     @enable_ki_protection
     def enter_again(
@@ -168,11 +236,13 @@ class Life:
         revival: Revival,
         history: Sequence[Message],
         inbox: Inbox,
+        pause: Pause | None = None,
     ) -> AgentTask:
         """Enter an agent that has ended before, under its old id, in the place of
         the record of that end, if there is one. Its prompt is the first message of
         ``history``, which is whole: nothing is put before it. What it is to read is
-        in ``inbox``.
+        in ``inbox``. With ``pause`` its first run waits for the end of that, and reads
+        its conversation from the transcript then.
 
         Raises:
             RuntimeStopping, BacklogFull: as `enter`; nothing was changed.
@@ -192,14 +262,36 @@ class Life:
         task.history = history
         task.inbox = inbox
         task.revival = revival
+        task.pause = pause
         task.resumes = min(meta.resumes + 1, MOST_RESUMES)
         before = revival.before
         if before is not None:
             self.table.replace(before, task)
         else:
             self.table.add(task)
+        self._enter_in_journal(task, order)
         self._begin(task, None)
+        # What has ended while it had no run.
+        untold = self.parked.pop(task.task_id, [])
+        self.each_part(task, [*untold, partial(self.delivery.hand_over, task)])
+        if untold:
+            self.delivery.wake_notifier()
         return task
+
+    def _enter_in_journal(self, task: Task, order: Order) -> None:
+        if self.journal.is_kept:
+            self.each_part(task, [partial(self._add_begun, task, order)])
+
+    def _add_begun(self, task: Task, order: Order) -> None:
+        try:
+            at = self.env.clock.now()
+        # The boundary: somebody's clock.
+        except Exception as failure:
+            self._tell_failure(task, "clock", failure)
+            at = None
+        self.journal.add(begun(task, order, at))
+        # Before anything of it can be seen.
+        self.journal.flush()
 
     def _check_backlog(self, reader: AgentTask | None) -> None:
         """Refuse what would be told to one who acknowledges nothing: the agent
@@ -271,15 +363,20 @@ class Life:
         elif task.parent is not None and task.parent.pool is None:
             task.context = copy_context()
             task.parent.early.append(task)
-        elif self.slots.take(task):
+        elif self._may_start(task):
             self._start(task)
         else:
             task.context = copy_context()
 
+    def _may_start(self, task: Task) -> bool:
+        """Give a task its place, if there is one. What begins paused needs none."""
+        return task.pause is not None or self.slots.take(task)
+
     # The start
 
     def _start(self, task: Task) -> None:
-        """Start a task that has a place."""
+        """Start a task that has a place, or begins paused."""
+        has_place = task.pause is None
         try:
             ref = self.pool_of(task).start_child_nowait(
                 self._specs.get(_budget(task)) or self._make_spec(task),
@@ -290,13 +387,16 @@ class Life:
         except SupervisorStopping as error:
             # An interrupt in a task ends its pool before the runtime knows, or
             # somebody ended the pool by hand.
-            self.slots.give_back(task)
+            if has_place:
+                self.slots.give_back(task)
             self.each_part(task, [partial(self.delivery.warn, task, str(error))])
+            task.cut_by = "shutdown" if task.parent is None else "parent"
             self.conclude(task, TaskStatus.KILLED, None)
             return
         # The boundary: it has its id, and whoever has made its place goes on.
         except Exception as error:
-            self.slots.give_back(task)
+            if has_place:
+                self.slots.give_back(task)
             self.conclude(task, TaskStatus.FAILED, error)
             return
         task.ref = ref
@@ -318,6 +418,8 @@ class Life:
             )
         except Exception as failure:
             self._tell_failure(task, "start", failure)
+        if not has_place and isinstance(task, AgentTask) and task.pause is not None:
+            self.each_part(task, [partial(self.pauses.begin_first, task, task.pause)])
 
     def pool_of(self, task: Task) -> DynamicSupervisor:
         """Return the supervisor below which this task runs, or is to run."""
@@ -362,6 +464,8 @@ class Life:
         self._runs_begun = number = self._runs_begun + 1
         if after is not None:
             last = int(after.rpartition("-")[2])
+            # The journal may know of one that the file of the agent does not.
+            last = max(last, self.begun_before.get(task_id, 0))
             number = max(number, (last + 1) % (_HIGHEST_RUN + 1))
         return f"{task_id}-{number:06}"
 
@@ -378,7 +482,7 @@ class Life:
         agent.pool = pool
         early, agent.early = agent.early, []
         for task in early:
-            if not task.status.is_terminal and self.slots.take(task):
+            if not task.status.is_terminal and self._may_start(task):
                 self._start_waiting(task)
 
     @enable_ki_protection
@@ -386,7 +490,7 @@ class Life:
         """Mark the own tasks of ``agent``, which has ended, as `mark_stopping`."""
         # Those that run and are marked have been told with all that is below them.
         own = [it for it in agent.own.values() if it.ref is None or not it.stopping]
-        self.mark_stopping(own, f"its agent {agent.task_id} has ended")
+        self.mark_stopping(own, f"its agent {agent.task_id} has ended", "parent")
 
     # Waiting
 
@@ -414,6 +518,8 @@ class Life:
         self.refuse_own_end(self.current_task(), (task,))
         if task.ended_at is None:
             await self.wait_for(task.wait_ended, task)
+        # Or a crash could make another end of the one that was seen.
+        await self.journal.settle()
 
     def refuse_own_end(self, current: Task | None, tasks: Iterable[Task]) -> None:
         """Refuse to let the task that calls, if any, wait for the ends of ``tasks``.
@@ -442,8 +548,13 @@ class Life:
             return False
         task.background = True
         self.table.moved_to_background(task)
+        self.journal.add(Moved(run=task.entered_as))
+        self.journal.flush()
         self._tell_progress(task)
-        self.events.emit(TaskBackgrounded, task.task_id)
+        file = task.output_file
+        self.events.emit(
+            TaskBackgrounded, task.task_id, None if file is None else str(file)
+        )
         task.tell_change()
         return True
 
@@ -454,18 +565,19 @@ class Life:
         self,
         tasks: Iterable[Task],
         reason: str | None,
+        by: EndedBy = "host",
         *,
         now: bool = False,
         notify: Notify | None = None,
     ) -> None:
-        """Mark them, and everything below them, as stopping, and end those that
-        only wait for a place."""
+        """Mark them, and everything below them, as stopping, because ``by`` wants it,
+        and end those that only wait for a place."""
         for task in tasks:
             if task.status.is_terminal:
                 continue
             if notify is not None:
                 task.notify = notify
-            self._mark(task, reason)
+            self._mark(task, reason, by)
             if now:
                 task.hurry_up()
             if isinstance(task, AgentTask):
@@ -473,15 +585,17 @@ class Life:
                 why = f"its agent {task.task_id} was stopped"
                 if reason is not None:
                     why = f"{why}: {reason}"
-                self.mark_stopping(list(task.own.values()), why, now=now)
+                below: EndedBy = by if by == "shutdown" else "parent"
+                self.mark_stopping(list(task.own.values()), why, below, now=now)
             if task.ref is None:
                 self.slots.leave_queue(task)
                 self.conclude(task, TaskStatus.KILLED, None)
 
-    def _mark(self, task: Task, reason: str | None) -> None:
+    def _mark(self, task: Task, reason: str | None, by: EndedBy) -> None:
         if not task.stopping:
             task.stopping = True
             task.stop_reason = reason
+            task.cut_by = by
             if isinstance(task.ref, Child):
                 # Its turn may come later, but from now on no run of it begins.
                 task.ref.intent = "terminate"
@@ -494,7 +608,8 @@ class Life:
         """Refuse new tasks and end those that only wait. Idempotent."""
         self.is_stopping = True
         self.delivery.outbox.begin_end()
-        self.mark_stopping(list(self.table.live.values()), "the runtime is closing")
+        live = list(self.table.live.values())
+        self.mark_stopping(live, "the runtime is closing", "shutdown")
         # Those of the host's own model belong to no task.
         self.agents.end_approvals("the runtime is closing")
 
@@ -514,6 +629,12 @@ class Life:
             # As text, so that nothing else of it is kept, or shown by its own
             # methods.
             task.result = describe(exit.value)
+        if isinstance(exit, Stopped) and task.own_exit is None:
+            if exit.by == "deadline":
+                task.cut_by = "deadline"
+            elif not task.stopping:
+                # Nobody has asked for it: the runtime is being cancelled.
+                task.cut_by = "shutdown"
         status, error = outcome_of(exit, task.own_exit)
         self.conclude(task, status, error)
 
@@ -539,6 +660,8 @@ class Life:
             parts += (task.let_go, partial(self._put_back, undone))
         elif task.background:
             parts.append(partial(self.delivery.tell, task, remaining, parent))
+        if undone is not None or not task.background:
+            parts.append(partial(self._add_over, task))
         parts += (task.tell_end, partial(self.places.ended, task))
         if parent is not None:
             parts.append(partial(parent.own_ended, task))
@@ -551,6 +674,13 @@ class Life:
             parts.append(partial(self.delivery.let_go, task))
         if parts:
             self.each_part(task, parts)
+
+    def _add_over(self, task: Task) -> None:
+        """Record the end of a task of which no notification tells."""
+        if self.journal.is_kept:
+            self.journal.add(over(task))
+            # Somebody waits for it in `run`.
+            self.journal.flush()
 
     def _record(
         self, task: Task, status: TaskStatus, error: Exception | None
@@ -565,6 +695,9 @@ class Life:
             task.error = describe_error(error)
         # Refused only if the work itself has set a terminal one, which counts.
         task.transition(status)
+        by = who_ended(task, error)
+        if by is not None:
+            task.ended_by = by
         try:
             task.ended_at = self.env.clock.now()
         # The boundary: somebody's clock.
@@ -643,6 +776,8 @@ class Life:
             rare.get("exit_code"),
             rare.get("signal"),
             None if task.error is None else task.error.message,
+            rare.get("ended_by"),
+            _end_of(task.result),
         )
 
     def _put_back(self, revival: Revival) -> None:
@@ -658,6 +793,13 @@ class Life:
             revival.may_go = True
         if revival.may_go:
             self.delivery.let_go(ended)
+
+
+def _end_of(result: str | None) -> str | None:
+    """Return what the event of an end has of a result: a reader may hold thousands."""
+    if result is None or len(result) <= _RESULT_TOLD:
+        return result
+    return f"…{result[-_RESULT_TOLD:]}"
 
 
 def _name(part: Callable[[], object]) -> str:

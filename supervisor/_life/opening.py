@@ -1,13 +1,15 @@
 """The tree of a runtime: how it is opened, and how it is closed.
 
-It is built from the library's own supervisors. The root starts ``transcripts``,
-``notifier``, ``shells`` and ``agents``, and stops them in the reverse order. A task
+It is built from the library's own supervisors. The root starts ``journal``,
+``transcripts``, ``notifier``, ``shells`` and ``agents``, and stops them in the reverse
+order: what the others tell at their ends is still written. A task
 is a temporary child of its pool; one that may be run again, or that has tasks of
 its own, is itself a supervisor with its own budget.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from types import TracebackType
 
 import trio
@@ -16,16 +18,18 @@ from trio.lowlevel import enable_ki_protection
 from actors.notifier import notifier
 from actors.transcript.hosting import transcript_writer
 
+from .._tasks.journal.writer import journal_writer
 from .._tasks.kinds import POOLS
 from ..tree._spec import Backoff, child
 from ..tree._supervisor import Supervisor, open_dynamic_supervisor, open_supervisor
 from .life import Life
+from .recovery import take_over
 
 _CLOSE_BUDGET = 30.0
 # What makes the writer of transcripts crash may last, and nobody waits for the writer.
 # With these delays it may crash for ever without ending a task.
 _WRITER_BACKOFF = Backoff(0.1, 5.0)
-_NAMES = {"transcripts", "notifier", *POOLS}
+_NAMES = {"journal", "transcripts", "notifier", *POOLS}
 
 
 class RuntimeTree:
@@ -36,6 +40,9 @@ class RuntimeTree:
         outbox = life.delivery.outbox
         self._block = open_supervisor(
             [
+                child(
+                    "journal", journal_writer, life.journal, partial(take_over, life)
+                ),
                 child(
                     "transcripts",
                     transcript_writer,

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from actors import ActorRef, Completed, Context, Failed
+from actors import ActorRef, Completed, Context, Failed, Stopped
+from actors.agent import TransientError
 
 from .._tasks.agent_task import AgentTask
 from .._tasks.record import RestartPolicy, Task
+from .._tasks.snapshot import Pause
 from .._tasks.task_events import TaskRestarted, TaskRestartScheduled
 from ..tree._spec import ChildSpec, child
 from ..tree._supervisor import (
@@ -112,9 +114,11 @@ class Runs:
             # The last one may have ended in a wait.
             await self._life.places.regain(task)
             task.begin_again(self._life.new_run_id(task.task_id, task.run_id))
+            if isinstance(task, AgentTask):
+                task.time_used = 0.0
             self._events.emit(TaskRestarted, task.task_id, task.run_id)
         if isinstance(task, AgentTask):
-            value = await self._run_agent(ctx, task)
+            value = await self._run_with_pauses(ctx, task)
         else:
             value = await task.begin_run(ctx)
         # As text, so that nothing else of it is kept, or shown by its own methods.
@@ -124,15 +128,50 @@ class Runs:
             # There will be no other run: a stop that comes now is late.
             task.own_exit = Completed(None)
 
-    async def _run_agent(self, ctx: Context[object], task: AgentTask) -> object:
+    async def _run_with_pauses(self, ctx: Context[object], task: AgentTask) -> object:
+        """Run an agent, and again after each pause: for its supervisor it is one run."""
+        pauses, is_restart = self._life.pauses, ctx.number > 1
+        while True:
+            if task.pause is not None:
+                await pauses.wait(task)
+                is_restart = True
+            try:
+                return await self._run_agent(ctx, task, is_restart=is_restart)
+            except _Paused as paused:
+                pause = paused.pause
+            if task.stopping:
+                # It is nobody's failure, and was asked to end.
+                task.own_exit = Stopped("stop", task.stop_reason)
+                return None
+            pauses.begin(task, pause)
+
+    async def _run_agent(
+        self, ctx: Context[object], task: AgentTask, *, is_restart: bool
+    ) -> object:
+        """Do one run.
+
+        Raises:
+            _Paused: if it is to go on later.
+        """
+        pause: Pause | None = None
+        began = trio.current_time()
         try:
-            async with self._life.agents.host(task, is_restart=ctx.number > 1):
-                value = await task.begin_run(ctx)
+            async with self._life.agents.host(task, is_restart=is_restart):
+                try:
+                    value = await task.begin_run(ctx)
+                except TransientError as error:
+                    pause = self._life.pauses.decide(task, error)
+                    if task.revival is not None:
+                        task.revival.begun()
+                    raise
                 # Most have waited for them already, and heard of their ends.
                 with self._life.places.lent(task if task.own else None):
                     await task.wait_own()
                 return value
         except Exception as error:
+            if pause is not None and isinstance(error, TransientError):
+                task.time_used += trio.current_time() - began
+                raise _Paused(pause) from error
             if task.policy is None and task.own_exit is None:
                 # It counts also if a stop comes while its own tasks end, and no
                 # run will read what comes meanwhile.
@@ -140,6 +179,13 @@ class Runs:
                 assert task.inbox is not None
                 task.inbox.close()
             raise
+
+
+class _Paused(Exception):
+    """A run has ended, and its agent is to go on later."""
+
+    def __init__(self, pause: Pause) -> None:
+        self.pause = pause
 
 
 def _is_last(task: Task) -> bool:

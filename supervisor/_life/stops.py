@@ -12,6 +12,7 @@ from actors import ActorRef, TaskStatus
 
 from .._delivery.outbox import Notify
 from .._tasks.agent_task import AgentTask
+from .._tasks.endings import EndedBy, StoppedBy
 from .._tasks.record import Task
 from .._tasks.snapshot import TaskSnapshot
 from ..tree._supervisor import DynamicSupervisor
@@ -72,11 +73,13 @@ async def stop(
     life: Life,
     tasks: Iterable[Task],
     reason: str | None,
+    by: StoppedBy | None = None,
     *,
     now: bool = False,
     notify: Notify | None = None,
 ) -> list[StopResult]:
-    """Stop tasks that a caller has named, as `end`.
+    """Stop tasks that a caller has named, as `end`. None as ``by`` means the model, if
+    an agent calls, and else the host.
 
     Raises:
         WouldDeadlock: if one of them, or one below it, asks.
@@ -85,7 +88,9 @@ async def stop(
     current = life.current_task()
     life.refuse_own_end(current, tasks)
     await trio.lowlevel.checkpoint()
-    results = await end(life, tasks, reason, current, now=now, notify=notify)
+    if by is None:
+        by = "host" if life.calling_agent() is None else "model"
+    results = await end(life, tasks, reason, by, current, now=now, notify=notify)
     if current is not None:
         await life.places.regain(current)
     return results
@@ -95,6 +100,7 @@ async def end(
     life: Life,
     tasks: list[Task],
     reason: str | None,
+    by: EndedBy,
     current: Task | None,
     *,
     now: bool = False,
@@ -108,7 +114,7 @@ async def end(
         for task in tasks
     ]
     policies: list[Notify] = [task.notify for task in tasks]
-    life.mark_stopping(tasks, reason, now=now, notify=notify)
+    life.mark_stopping(tasks, reason, by, now=now, notify=notify)
     try:
         await _terminate(life, tasks, reason, current)
         # An agent's own tasks are stopped after its run, and this does not end.

@@ -11,7 +11,7 @@ import logging
 import traceback
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from actors import (
     ActorRef,
@@ -24,14 +24,17 @@ from actors import (
     TaskStatus,
 )
 from actors.agent import AgentFailed
-from actors.envelope import LABEL_LIMIT, Envelope
-from actors.text import clean_text, one_line
+from actors.envelope import LABEL_LIMIT, NOTE, Envelope
+from actors.text import clean_text, escape, one_line
 
-from .._delivery.outbox import Ack, Kind, Notification, Notify, Outbox, Wording
+from .._delivery.outbox import Ack, Kind, Notification, Notify, Outbox, Wording, Words
 from .._tasks.agent_task import AgentTask
+from .._tasks.journal.records import Acked as Acknowledged
+from .._tasks.journal.records import Header
+from .._tasks.journal.writer import Journal
 from .._tasks.kinds import KINDS
 from .._tasks.record import Table, Task
-from .._tasks.snapshot import TaskError
+from .._tasks.snapshot import Pause, TaskError
 from .._tasks.task_events import (
     Acked,
     AgentSaid,
@@ -43,6 +46,7 @@ from .._tasks.task_events import (
 from ..tree._errors import RestartIntensityExceeded
 from ..tree._events import EventStream
 from ..tree._log import LINE, log
+from .recording import over
 
 if TYPE_CHECKING:
     from actors.agent import AgentEvent
@@ -55,6 +59,8 @@ TEXT_LIMIT = 65_536
 # Characters of them in a summary.
 _COMMAND_SHOWN = 200
 _DIRECTORY_SHOWN = 200
+# Numbers of notifications that are reserved by one record.
+_AT_ONCE = 100
 
 _BARE_SUMMARY = "A task ended; its report could not be read"
 
@@ -154,6 +160,7 @@ def complete(facts: Envelope, task: Task) -> None:
         facts.tool_use_id = task.tool_use_id
         facts.exit_code = task.exit_code
         facts.signal = task.signal
+        facts.ended_by = task.ended_by
         facts.output_tail = task.output_tail
         facts.output_truncated = task.output_truncated
         if task.output_file is not None:
@@ -195,6 +202,26 @@ def _summary(task: Task) -> str:
     return _with_place(summary, task.description, task.rare)
 
 
+def _paused_words(
+    task_id: str, description: str, pause: Pause, own_tasks: int
+) -> Words:
+    """Return what the owner of an agent is told of a pause."""
+    summary = f'Agent "{clean_text(description)}" is {pause}'
+    if own_tasks:
+        summary = f"{summary}. Its own tasks go on."
+    summary = one_line(summary, LABEL_LIMIT)
+    return Words(
+        text=(
+            "<task-paused>\n"
+            f"<task-id>{escape(task_id)}</task-id>\n"
+            f"<summary>{escape(summary)}</summary>\n"
+            f"<note>{NOTE}</note>\n"
+            "</task-paused>"
+        ),
+        summary=summary,
+    )
+
+
 def leftovers(count: int) -> str | None:
     """Return a sentence on so many processes that a command had left behind, None
     if there were none."""
@@ -223,24 +250,50 @@ def _with_place(summary: str, description: str, rare: Mapping[str, Any]) -> str:
 # ---- The way of a notification ----
 
 
+class Watcher(Protocol):
+    """Who tells what a task prints."""
+
+    def task_ends(self) -> None:
+        """The task ends, and that is told next."""
+        ...
+
+    def acked(self, note: Notification, how: Ack) -> None:
+        """A note of what the task prints was acknowledged. It may be another's."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """It has failed: it says so."""
+        ...
+
+
 class Delivery:
     """Puts each end into the outbox, once, and lets go of tasks of which nobody
     waits to hear any more."""
 
     # Set when the tree stands.
-    notifier: ActorRef[Progressed | Ended]
+    notifier: ActorRef[Progressed | Ended | None]
 
-    def __init__(self, table: Table, events: EventStream) -> None:
+    def __init__(self, table: Table, events: EventStream, journal: Journal) -> None:
         self._table = table
+        self._journal = journal
         self._events = events
         self._notes = 0
+        self._note_prefix = "n"
+        # No later runtime gives a number up to this one; and the record that says so.
+        self._reserved = 0
+        self._reservation: int | None = None
         # The id of the last one for which `Notified` was emitted.
         self._told = ""
-        self.outbox = Outbox(self._on_ack, partial(self.warn, None))
+        self.outbox = Outbox(self._on_ack, partial(self.warn, None), journal)
         self.latest: dict[str, Progressed] = {}
         """By task, the latest progress that was not told yet."""
         # The tasks of which a `Progressed` waits in the mailbox of the notifier.
         self._queued: set[str] = set()
+        self.watchers: dict[str, list[Watcher]] = {}
+        """By task, who tells what it prints."""
+        self.kept: set[str] = set()
+        """The ended tasks that are not to be forgotten, because they are found by the
+        key of their launch."""
         self.refused = 0
         """How many messages came too late, or twice."""
 
@@ -249,10 +302,12 @@ class Delivery:
 
         ``remaining`` others of its owner have not ended. The end of an agent's own
         task is for its ``parent`` alone. A call after a failure does what is left."""
+        if self.watchers:
+            self._tell_last_lines(task)
         outbox, note = self.outbox, task.note
         if note is None:
             number = self._notes + 1
-            note_id = f"n{number:06}"
+            note_id = self._note_id(number)
             facts = None
             if task.notify != "silent":
                 facts = self._facts(task, note_id, remaining)
@@ -266,11 +321,14 @@ class Delivery:
                 facts,
                 None if parent is None else parent.deliver,
             )
+            note.description = task.description
             if task.rare is not None:
                 # As they lie there: most tasks have neither.
                 note.command, note.cwd = task.rare.get("command"), task.rare.get("cwd")
             # From here on it is this one.
             self._notes, task.note = number, note
+        if note.record is None and self._journal.is_kept:
+            self._record(task, note)
         outbox.enter(note)
         if self._told != note.id:
             self._events.emit(Notified, note.id, task.task_id)
@@ -290,6 +348,86 @@ class Delivery:
             self.notifier.tell(ended)
             # Last, so that whoever tries again after a failure goes on.
             task.has_told_end = True
+
+    def _tell_last_lines(self, task: Task) -> None:
+        for watcher in self.watchers.pop(task.task_id, ()):
+            # The boundary: the end is told, whatever becomes of the lines.
+            try:
+                watcher.task_ends()
+            except Exception as error:
+                watcher.fail(error)
+
+    def _record(self, task: Task, note: Notification) -> None:
+        told, facts = note, note.facts
+        if note.notify == "silent":
+            # Nobody hears of it, but by its events.
+            self._reserve(self._notes)
+            note.record = self._journal.add(over(task))
+            return
+        try:
+            record = over(task, told, facts)
+        # The boundary: whatever the work has written into its report. See `_facts`.
+        except BaseException as error:  # noqa: ASYNC103
+            self.warn(task, f"recorded without its details: {type(error)!r}")
+            record = over(task, told, bare(task, note.id, 0))
+        note.record = self._journal.add(record)
+
+    def tell_of_agent(self, task: Task) -> None:
+        """Tell the end of an agent that has ended with its program. There is no record
+        of it but in the directory, so ``task`` only says what is to be told."""
+        if not task.background or task.notify == "silent":
+            self._journal.add(over(task))
+            return
+        self._notes += 1
+        note_id, parent = self._note_id(self._notes), task.parent
+        facts = self._facts(task, note_id, 0)
+        deliver = None if parent is None else parent.deliver
+        note = Notification(
+            self.outbox,
+            note_id,
+            task.task_id,
+            task.owner,
+            task.status,
+            task.notify,
+            facts,
+            deliver,
+        )
+        note.description = task.description
+        note.record = self._journal.add(over(task, note, facts))
+        self.outbox.enter(note)
+        self._events.emit(Notified, note.id, task.task_id)
+        if parent is not None:
+            parent.routed[note.id] = note
+
+    def wake_notifier(self) -> None:
+        """Let it write what was entered without a message to it."""
+        if self.notifier.state != "stopped":
+            self.notifier.tell(None)
+
+    def hand_over(self, agent: AgentTask) -> None:
+        """Let an agent that goes on have what was told of its own tasks meanwhile."""
+        for note in self.outbox.untaken(agent.task_id):
+            agent.routed[note.id] = note
+            self.outbox.route(note, agent.deliver)
+
+    def _note_id(self, number: int) -> str:
+        return f"{self._note_prefix}{number:06}"
+
+    def go_on_behind(self, last_note: int, prefix: str = "") -> None:
+        """Notifications have had numbers up to this one. With a ``prefix`` those of
+        this runtime have others, because another one gives them, too."""
+        self._notes = max(self._notes, last_note)
+        self._note_prefix = f"n{prefix}"
+        self._reserved = 0
+
+    def _reserve(self, number: int) -> None:
+        """Reserve the number of a notification that is in no record: what somebody has
+        seen under it must not be taken for what a later runtime tells."""
+        if number > self._reserved and self._journal.is_kept:
+            most = number + _AT_ONCE
+            self._reservation = self._journal.add(Header(at="", last_note=most))
+            self._reserved = most
+            self._journal.flush()
 
     def progressed(self, task: Task) -> None:
         """Send how far ``task`` has come. Of what is not told yet only the latest is
@@ -312,10 +450,12 @@ class Delivery:
         task_id = None if task is None else task.task_id
         if task_id is None:
             log(logging.WARNING, "%s", text, error=error)
+            # While the runtime opens nobody can have subscribed.
+            self._events.emit_early(Warned, None, text)
         else:
             log(logging.WARNING, "task %s: %s", task_id, text, error=error)
             self.tell_latest(task_id)
-        self._events.emit(Warned, task_id, text)
+            self._events.emit(Warned, task_id, text)
 
     def prompted(self, task: Task) -> None:
         """Tell that ``task`` probably waits for an answer."""
@@ -375,10 +515,11 @@ class Delivery:
         notify: Notify,
         facts: Wording,
     ) -> Notification:
-        """Put a note of progress, or a scheduled prompt, into the same queue: for
-        an owner that is an agent which runs, into its inbox."""
+        """Put a note of progress or of a monitor, or a scheduled prompt, into the same
+        queue: for an owner that is an agent which runs, into its inbox."""
         self._notes += 1
-        note_id = f"n{self._notes:06}"
+        note_id = self._note_id(self._notes)
+        self._reserve(self._notes)
         self._events.emit(Notified, note_id, task_id, kind)
         reader = None if owner is None else self._table.live.get(owner)
         parent = None if reader is None else reader.as_agent
@@ -386,17 +527,26 @@ class Delivery:
             note_id,
             task_id,
             owner,
-            TaskStatus.RUNNING,
+            TaskStatus.PAUSED if kind == "pause" else TaskStatus.RUNNING,
             notify,
             facts,
             deliver=None if parent is None else parent.deliver,
             kind=kind,
         )
+        note.record = self._reservation
         if parent is not None:
             parent.routed[note_id] = note
         # It ends no task, so no message tells the notifier of it.
         self.outbox.catch_up()
         return note
+
+    def tell_pause(self, task: Task, pause: Pause) -> None:
+        """Tell the owner of ``task`` that it waits, with the next that wakes: the model
+        of the owner would probably meet the same limit."""
+        agent = task.as_agent
+        own_tasks = 0 if agent is None else len(agent.own)
+        words = partial(_paused_words, task.task_id, task.description, pause, own_tasks)
+        self.add_note("pause", task.task_id, task.owner, "defer", words)
 
     def consume(self, task: Task) -> bool:
         """See `Runtime.consume`."""
@@ -415,12 +565,22 @@ class Delivery:
         agent = None if reader is None else reader.as_agent
         if agent is not None:
             agent.acknowledged(note)
+        if note.kind == "monitor":
+            for watcher in self.watchers.get(note.task_id, ()):
+                watcher.acked(note, how)
+        if note.record is not None and note.kind == "task" and how != "silent":
+            self._journal.add(Acknowledged(note=note.id, how=how))
+            # It cannot wait, so it writes itself.
+            self._journal.flush()
+            note.record = None
         self._events.emit(Acked, note.id, note.task_id, how)
 
     def let_go(self, task: Task) -> None:
         """Nobody waits to hear of this ended task any more: it may be forgotten. If
         there are too many of these, the first to end is forgotten now, and its output
         file is removed."""
+        if task.task_id in self.kept:
+            return
         forgotten = self._table.release(task)
         if forgotten is not None and forgotten.rare is not None:
             forgotten.remove_output()

@@ -132,6 +132,8 @@ class TaskSet:
         if not self:
             # The last one: whoever waits beside us waits for nothing.
             self._readers.unpark_all()
+        # As in `Life.wait_ended`. It cannot be cancelled, so the end is not lost.
+        await self._life.journal.settle()
         return task.snapshot()
 
 
@@ -157,4 +159,5 @@ async def wait_all(life: Life, tasks: list[Task]) -> list[TaskSnapshot]:
 
     if unfinished:
         await life.wait_for(wait, *unfinished, ends=len(unfinished))
+    await life.journal.settle()
     return [task.snapshot() for task in tasks]

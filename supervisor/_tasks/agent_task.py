@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
-from actors.agent import UserMessage
+from actors.agent import AssistantMessage, FinalResult, UserMessage
 from actors.agent.hosting import AgentReport, InboxClosed
 
 from .._delivery.outbox import Notification
 from .record import Order, Task
+from .snapshot import Pause
 
 if TYPE_CHECKING:
     from actors.agent import Agent, AgentEvent, Budget, Message
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..permissions import Mode
     from ..tree._supervisor import DynamicSupervisor
+    from .pausing import Rest, Try
     from .revival import Revival
 
 
@@ -39,6 +41,7 @@ class AgentTask(Task, AgentReport):
     - ``history``: the messages of the runs before the one that is to come or is
       under way; none for a first run.
     - ``meta``: what the directory says of it, or is to say next.
+    - ``pause``: why it waits, and until when, while it is paused.
     - ``routed``: the notifications for it that are not acknowledged, by id.
     """
 
@@ -57,14 +60,18 @@ class AgentTask(Task, AgentReport):
         "mode",
         "own",
         "own_end",
+        "pause",
         "pool",
         "recipe",
+        "rest",
         "resumes",
         "revival",
         "routed",
+        "said_text",
         "takes_messages",
         "transcript",
         "transcript_file",
+        "tries",
     )
 
     depth: int
@@ -104,6 +111,14 @@ class AgentTask(Task, AgentReport):
         self.heard: str | None = ""
         # The messages that nobody had read at its end.
         self.left: list[UserMessage] = []
+        # What there is of its pause, and the runs that have ended in one since its
+        # model has last answered.
+        self.rest: Rest | None = None
+        self.tries: tuple[Try, ...] = ()
+        # Whether the last event of the run that tries anew was a message of its model.
+        self.said_text = False
+        # Not a property, as that of other tasks.
+        self.pause: Pause | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
         self.budget = None
         self.transcript = None
         self.transcript_file: Path | None = None
@@ -152,7 +167,7 @@ class AgentTask(Task, AgentReport):
         inbox = self.inbox
         if inbox is None or note.acked is not None:
             return
-        message = UserMessage(note.xml, origin="notification")
+        message = UserMessage(note.xml, origin="notification", display=note.display)
         try:
             inbox.put(message, key=note.id, on_take=partial(self._take, note))
         except InboxClosed:
@@ -170,7 +185,21 @@ class AgentTask(Task, AgentReport):
 
     # What it says
 
+    def said_last(self) -> str | None:
+        """Return its result or, while it says something, what there is of that."""
+        draft = None if self.draft is None else self.draft.text()
+        return draft if draft and draft.strip() else self.result
+
+    def last_said(self) -> float | None:
+        return self.said_at if self.pulse is None else self.pulse.said
+
     def on_agent_event(self, event: AgentEvent) -> None:
+        if self.tries:
+            # A text alone may be what has come of an answer that was cut off, and each
+            # try may bring one. Then nothing follows.
+            if self.said_text or _is_whole_answer(event):
+                self.tries = ()
+            self.said_text = isinstance(event, AssistantMessage)
         self.teller.agent_said(self, event)
 
     def let_go(self) -> None:
@@ -179,7 +208,18 @@ class AgentTask(Task, AgentReport):
         self.history = ()
         self.early = []
         self.pool = None
+        self.rest = None
+        self.pause = None  # pyright: ignore[reportIncompatibleMethodOverride]
         if self.transcript is not None:
             self.transcript.close()
             self.transcript = None
         super().let_go()
+        # What is to be known of them is known.
+        self.draft = self.pulse = None
+
+
+def _is_whole_answer(event: AgentEvent) -> bool:
+    """Whether the model of an agent has answered, by this event alone."""
+    if isinstance(event, AssistantMessage):
+        return bool(event.tool_uses)
+    return isinstance(event, FinalResult)

@@ -8,11 +8,14 @@
 - ResumeRefused
   - AgentRunsElsewhere
 - DepthExceeded
+- KeyTaken
 """
 
 from __future__ import annotations
 
 import attrs
+
+from actors.text import one_line
 
 from ..tree._errors import SupervisorError
 
@@ -133,3 +136,29 @@ class DepthExceeded(SupervisorError):
             f"an agent below {above} would have the depth {self.child_depth}; at most "
             f"{self.max_depth} is allowed"
         )
+
+
+@attrs.define(slots=False, repr=False)
+class KeyTaken(SupervisorError):
+    """Raised by `launch` for a key with which its owner has begun something else.
+    Nothing was started."""
+
+    key: str
+    owner: str | None
+    task_id: str
+    """The task that the key has begun."""
+    begun: str
+    """What that does: the command of a shell, or the prompt of an agent."""
+    asked: str
+    """What was to be done now."""
+
+    def __str__(self) -> str:
+        whose = "" if self.owner is None else f" of {self.owner}"
+        begun, asked = one_line(self.begun, _SHOWN), one_line(self.asked, _SHOWN)
+        return (
+            f"the key {self.key!r}{whose} has begun task {self.task_id} with "
+            f"{begun!r}, not with {asked!r}: give that another key"
+        )
+
+
+_SHOWN = 200

@@ -22,91 +22,20 @@ from collections.abc import (
     Generator,
     Hashable,
     Iterable,
-    Mapping,
     Sequence,
 )
 from contextlib import contextmanager
 from itertools import islice
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Generic, Protocol, TypeVar
 
 import attrs
 from trio.lowlevel import ParkingLot, enable_ki_protection
 
-from actors.house import check_type, check_whole
-
 from .kinds import KINDS, POOLS
+from .limits import Limits
 from .record import Table, Task
 
 # ---- The places, and those who wait for one ----
-
-
-def _copy(caps: Mapping[str, int]) -> Mapping[str, int]:
-    # A copy, so that nobody changes the caps later. What is not a mapping stays as it
-    # is, for the check to refuse. To a type checker it is a mapping already, and the
-    # question idle: hence the cast.
-    is_mapping = isinstance(cast("object", caps), Mapping)
-    return dict(caps) if is_mapping else caps
-
-
-@attrs.frozen(kw_only=True)
-class Limits:
-    """The caps of a runtime, for foreground and background tasks together.
-
-    None means no cap. A task runs when every cap that it counts for has room: ``total``
-    counts all tasks. ``shells`` and ``agents`` count those of a kind. ``models`` counts
-    agents by their model (``"opus"`` or ``"anthropic/opus"``). ``providers`` counts
-    them by what is before the slash of that. ``backlog`` is for notifications that are
-    not acknowledged, and ``disk`` for bytes of output.
-
-    A task lends its place while it waits for other tasks or for notifications. An agent
-    also lends it while it waits for messages or a person's answer. Then the task goes
-    on as soon as it has a place again, before every task that has not started.
-
-    No cap is exceeded, except in three cases. The runtime sees waits, not work:
-
-    - A task counts as waiting while any of its calls waits.
-    - A task that has given up a wait, by a timeout of its own, waits for its place
-      only at its next wait or tool call.
-    - A task whose own child runs on after the wait (it waited for output or input, or
-      the child was moved to the background) shares the child's place if no other is
-      free, because the child may end only by what this task does now.
-
-    Raises:
-        TypeError, ValueError: for a bad cap. The error names it and its value.
-    """
-
-    total: int | None = None
-    """How many tasks of all types run at once. The others wait."""
-    shells: int | None = None
-    """How many of those may have the type ``local_bash``."""
-    agents: int | None = None
-    """How many of those may have the types ``local_agent`` and ``remote_agent``."""
-    models: Mapping[str, int] = attrs.field(factory=dict[str, int], converter=_copy)
-    """How many of those may be agents with this model. The key is ``model``, for any
-    provider, or ``provider/model``. The second one counts if both are there."""
-    providers: Mapping[str, int] = attrs.field(factory=dict[str, int], converter=_copy)
-    """How many of those may be agents with a model ``provider/...``. They count here
-    also if `models` has a cap for their model."""
-    backlog: int = 10_000
-    """How many notifications may wait to be acknowledged. With so many, nothing is
-    launched."""
-    disk: int | None = None
-    """The most bytes of output of all tasks of this runtime that are not forgotten.
-    Files of earlier runtimes in the directory do not count, nor do transcripts."""
-
-    def __attrs_post_init__(self) -> None:
-        # `check_whole` raises a TypeError for what is no whole number at all. Here every
-        # bad number is a ValueError: the type of the error does not depend on the value.
-        for name in ("total", *POOLS, "disk"):
-            check_whole(name, getattr(self, name), 1, none=True, wrong=ValueError)
-        check_whole("backlog", self.backlog, 1, wrong=ValueError)
-        for name in ("models", "providers"):
-            caps: Mapping[object, object] = getattr(self, name)
-            check_type(name, caps, Mapping)
-            for key, value in caps.items():
-                if not isinstance(key, str) or not key:
-                    raise TypeError(f"{name} must map names to caps, not {key!r}")
-                check_whole(f"{name}[{key!r}]", value, 1, wrong=ValueError)
 
 
 class Counted(Protocol):
@@ -425,6 +354,12 @@ class Places:
                 self.over(wait)
                 raise
         return wait
+
+    def begun_without(self, task: Task) -> Wait:
+        """Return the wait of a started task that was given no place, because it begins
+        with a wait. `over` gives it one."""
+        task.waits += 1
+        return Wait(task, (), 1)
 
     def _leave_queue(self, task: Task) -> None:
         """Take ``task`` out of the queue of those that want their place again."""

@@ -158,6 +158,12 @@ def output_size(task: Task) -> int:
     return _end(task) + unfinished
 
 
+def output_end(task: Task) -> int:
+    """Return the byte at which what comes next will be kept: the unfinished line is
+    before it."""
+    return _end(task)
+
+
 class Follower(AsyncIterator[str]):
     """The output of a task from the byte ``offset`` on, as it comes.
 

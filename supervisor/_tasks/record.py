@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
 from inspect import isawaitable
 from pathlib import Path
@@ -30,7 +30,7 @@ from actors.work import Report, Work
 from .._delivery.outbox import Notification, Notify
 from ..tree._spec import Backoff, Restart
 from .kinds import KINDS
-from .snapshot import TaskError, TaskSnapshot, Usage
+from .snapshot import Pause, TaskError, TaskSnapshot, Usage
 
 if TYPE_CHECKING:
     from actors.agent import AgentEvent
@@ -73,6 +73,10 @@ class Order:
     has_tasks: bool = False
     takes_messages: bool = False
     limit_key: str | None = None
+    key: str | None = None
+    """With which it was launched, if any."""
+    what: str = ""
+    """What it does, for a launch with the same key."""
 
 
 class Teller(Protocol):
@@ -109,6 +113,7 @@ class Task(Report):
         "context",
         "description",
         "end_number",
+        "entered_as",
         "ended_at",
         "error",
         "launched_by",
@@ -142,6 +147,8 @@ class Task(Report):
         parent: AgentTask | None = None,
     ) -> None:
         super().__init__(task_id, run_id, env)
+        # The id of its first run, which is that of this record.
+        self.entered_as = run_id
         if order.takes_input:
             self.takes_input = True
         self.work = order.work
@@ -181,6 +188,10 @@ class Task(Report):
         """The id of the agent whose own task it is, or was."""
         return self.last_parent if self.parent is None else self.parent.task_id
 
+    def was_own_of(self, agent_id: str | None) -> None:
+        """It was the own task of an agent of an earlier runtime."""
+        self.last_parent = agent_id
+
     @property
     def as_agent(self) -> AgentTask | None:
         """Itself, if it is an agent."""
@@ -189,6 +200,11 @@ class Task(Report):
     @property
     def depth(self) -> int | None:
         """Of an agent: how many agents are above it."""
+        return None
+
+    @property
+    def pause(self) -> Pause | None:
+        """Of an agent that is paused: why it waits, and until when."""
         return None
 
     @property
@@ -275,6 +291,11 @@ class Task(Report):
             self.last_parent, self.parent = self.parent.task_id, None
         if self.rare is not None:
             self.input = self.measure = None
+            said = self.last_said()
+            if said is not None:
+                self.quiet_for = trio.current_time() - said
+                if self.active_at is not None and self.active_at[0] != said:
+                    self.active_at = None
         # What its notification says of it.
         if isinstance(self.work, Shell):
             self.command, self.cwd = self.work.command, self.work.cwd
@@ -282,10 +303,37 @@ class Task(Report):
             self.cwd = self.work.cwd
         del self.work
 
+    def last_said(self) -> float | None:
+        """Return when it last said something, on trio's clock."""
+        return self.said_at
+
+    def last_activity_at(self) -> datetime | None:
+        """Return when it last said something, or had progress."""
+        known = self.active_at
+        if self.ended_at is not None:
+            quiet: float | None = (self.rare or {}).get("quiet_for")
+            if known is not None or quiet is None:
+                return None if known is None else known[1]
+            return self.ended_at - timedelta(seconds=quiet)
+        said = self.last_said()
+        if said is None:
+            return None
+        if known is None or known[0] != said:
+            silence = trio.current_time() - said
+            known = said, self.env.clock.now() - timedelta(seconds=silence)
+            # Kept, or each who asks would get another time by some microseconds.
+            self.active_at = known
+        return known[1]
+
     def snapshot(self) -> TaskSnapshot:
         """Return what is known now."""
         # As they lie there: most tasks have none of them.
         rare = self.rare or {}
+        agent = self.as_agent
+        recipe = None if agent is None else agent.recipe
+        command = rare.get("command")
+        if self.ended_at is None and isinstance(self.work, Shell):
+            command = self.work.command
         return TaskSnapshot(
             id=self.task_id,
             run_id=self.run_id,
@@ -298,17 +346,25 @@ class Task(Report):
             tool_use_id=rare.get("tool_use_id"),
             background=self.background,
             notify=self.notify,
+            notified=self.background and self.note is None and self.status.is_terminal,
             stopping=self.stopping and not self.status.is_terminal,
             restarting=self.runs is not None and self.runs.state == "restarting",
             waiting=rare.get("waiting"),
             terminate=rare.get("terminate"),
             progress=self.progress,
-            result=self.result,
+            activities=rare.get("recent", ()),
+            last_activity_at=self.last_activity_at() if rare else None,
+            result=self.result if agent is None else agent.said_last(),
             error=self.error,
             exit_code=rare.get("exit_code"),
             signal=rare.get("signal"),
             pid=rare.get("pid"),
-            prompt=rare.get("prompt"),
+            pause=self.pause,
+            ended_by=rare.get("ended_by"),
+            command=command,
+            prompt=rare.get("prompt") if recipe is None else recipe.prompt,
+            agent_type=None if recipe is None else recipe.type,
+            model=None if recipe is None else recipe.model,
             left_behind=rare.get("left_behind", 0),
             output_file=rare.get("output_file"),
             started_at=self.started_at,
@@ -324,9 +380,11 @@ class Task(Report):
             tokens, tools = self.progress.total_tokens, self.progress.tool_uses
         if self.rare is None:
             return Usage(self.duration_ms(), tokens, tools)
+        spent = self.rare.get("spent") or (None, None, None, None)
         now = _measure(self.measure)
         if now is None:
-            return Usage(self.duration_ms(), tokens, tools, self.cpu_seconds)
+            cpu = self.cpu_seconds
+            return Usage(self.duration_ms(), tokens, tools, cpu, None, None, *spent)
         return Usage(
             self.duration_ms(),
             tokens,
@@ -334,12 +392,14 @@ class Task(Report):
             now.cpu_seconds,
             now.memory_bytes,
             now.processes,
+            *spent,
         )
 
     def duration_ms(self) -> int | None:
-        """Return the milliseconds from its start to its end or to now."""
+        """Return the milliseconds from its start to its end or to now. Nobody knows
+        when one has ended that has died with its program."""
         # In wall time: it is for people.
-        if self.started_at is None:
+        if self.started_at is None or (self.rare or {}).get("cut_by") == "crash":
             return None
         end = self.ended_at or self.env.clock.now()
         return max(0, round((end - self.started_at).total_seconds() * 1000))

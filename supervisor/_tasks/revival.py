@@ -31,6 +31,8 @@ class Revival:
         """What the directory said of it."""
         self.transcript = transcript
         """What it goes on with, as it was read, until its log follows that."""
+        self.interrupted: str | None = None
+        """The answer to the calls that were cut, until it was given."""
         self.before: AgentTask | None = None
         """The record that it replaces; None if the table has none, and once it is
         decided that the run stays."""

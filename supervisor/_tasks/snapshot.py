@@ -9,9 +9,11 @@ from typing import Literal
 import attrs
 
 from actors import Progress, TaskStatus
+from actors.agent import Activity
 
 from .._delivery.outbox import Notify
 from ..tree._errors import SupervisorError
+from .endings import EndedBy
 
 
 @attrs.frozen
@@ -35,7 +37,7 @@ class Usage:
     duration_ms: int | None
     """The time from its start to its end or to now. It is None before its start."""
     total_tokens: int | None = None
-    """The tokens that an agent has used."""
+    """The tokens that the run of an agent has used."""
     tool_uses: int | None = None
     """The number of tool calls of an agent."""
     cpu_seconds: float | None = None
@@ -46,6 +48,34 @@ class Usage:
     It is None while none runs."""
     processes: int | None = None
     """How many processes belong to it. It is None while none runs."""
+    input_tokens: int | None = None
+    """Those of ``total_tokens`` that the model has read. It is None if the agent has
+    told of none."""
+    output_tokens: int | None = None
+    """Those of ``total_tokens`` that the model has written, or None."""
+    cache_read_tokens: int | None = None
+    """Those of ``input_tokens`` that came from the provider's cache, or None."""
+    cache_write_tokens: int | None = None
+    """Those of ``input_tokens`` that went into the provider's cache, or None."""
+
+
+@attrs.frozen
+class Pause:
+    """Why a paused agent waits, and until when."""
+
+    reason: str
+    """What has stopped its run, in words."""
+    resume_at: datetime | None = None
+    """When it goes on by itself, aware and in UTC. None means that it does not."""
+    attempt: int = 0
+    """How many runs in a row have now ended in a pause without an answer in between. It
+    is 0 if none has: the agent was found paused, or unfinished."""
+
+    def __str__(self) -> str:
+        if self.resume_at is None:
+            return f"paused until somebody lets it go on: {self.reason}"
+        at = self.resume_at.isoformat(timespec="seconds")
+        return f"paused until {at}, when it goes on by itself: {self.reason}"
 
 
 @attrs.frozen(kw_only=True)
@@ -66,7 +96,8 @@ class TaskSnapshot:
     """``local_bash``, ``local_agent``, ``remote_agent`` or ``local_work``."""
     status: TaskStatus
     """``pending`` until it has a place, then ``running``, then one of the three
-    terminal ones for good."""
+    terminal ones for good. An agent may be ``paused`` in between, any number of
+    times: see ``pause``."""
     description: str
     """A few words for people. `Runtime.launch` was given them, or they are the work's
     own."""
@@ -83,6 +114,9 @@ class TaskSnapshot:
     """Whether a notification tells its end."""
     notify: Notify
     """How that notification reaches its reader: see `Runtime.launch`."""
+    notified: bool
+    """Whether that notification is acknowledged, in whatever way. It is False while the
+    task has not ended, and for a task in the foreground, whose caller gets the end."""
     stopping: bool
     """Whether it was asked to stop and has not ended."""
     restarting: bool
@@ -94,9 +128,16 @@ class TaskSnapshot:
     """Why an agent has ended by itself: see `actors.agent.Terminate`."""
     progress: Progress | None
     """The latest progress that the work has reported. It is None if there was none."""
+    activities: tuple[Activity, ...]
+    """The last five things that an agent did, the newest last."""
+    last_activity_at: datetime | None
+    """The time at which it last said something or had progress, such as output. It is
+    None if it never did."""
     result: str | None
     """The text of what the work returned, or None. If the task has written output, as a
-    shell does, it is the cleaned tail of that."""
+    shell does, it is the cleaned tail of that. Of an agent that runs, it is what it has
+    said last, also if that is only the beginning of a message that still comes: of a
+    very long one, the last 65,536 characters."""
     error: TaskError | None
     """What went wrong. It is None unless the task is ``failed``."""
     exit_code: int | None
@@ -107,8 +148,20 @@ class TaskSnapshot:
     pid: int | None
     """The process id of a shell's leader. Once the shell has ended, another process may
     have it."""
+    pause: Pause | None
+    """Why a ``paused`` agent waits, and until when. None for every other task."""
+    ended_by: EndedBy | None
+    """Who or what has ended the task. None means that it has not ended, or has ended by
+    itself, also by an error of its own."""
+    command: str | None
+    """The command of a shell, whole and as it was given."""
     prompt: str | None
-    """The unfinished last line of a shell that probably waits for an answer."""
+    """Of an agent, the task that it was given, word for word. Of a shell, the unfinished
+    last line, if it probably waits for an answer."""
+    agent_type: str | None
+    """The name of an agent's type: see `actors.agent.Agent`."""
+    model: str | None
+    """The model that an agent was given. None means that of its loop."""
     left_behind: int
     """How many processes a shell had left in the background when it ended. They were
     ended with it."""

@@ -57,6 +57,35 @@ class TaskRestarted(Event):
 
 
 @attrs.frozen
+class TaskPaused(Event):
+    """An agent waits until what has stopped its run has passed. Its own tasks run on.
+    It goes on by itself at ``resume_at``, and before that when a message comes or
+    somebody resumes it."""
+
+    task_id: str
+    run_id: str
+    """The id of the run that has ended."""
+    reason: str
+    resume_at: str | None
+    """When it goes on by itself, in ISO 8601 and UTC. None means that it does not."""
+    attempt: int
+    """How many runs in a row have now ended in a pause without an answer in between. It
+    is 0 if none has: the agent was found paused, or unfinished."""
+
+
+@attrs.frozen
+class TaskContinued(Event):
+    """A paused agent has its place again, and a new run of it begins."""
+
+    task_id: str
+    run_id: str
+    """The id of the new run."""
+    by: str
+    """What has ended the pause: ``time``, ``message`` or ``host``, by a call of
+    `Runtime.resume`."""
+
+
+@attrs.frozen
 class TaskResumed(Event):
     """An agent that had ended goes on, under the same id. If its new run fails before
     it has waited for or said anything, the resume is undone. It sends no notification,
@@ -73,6 +102,8 @@ class TaskBackgrounded(Event):
     """A foreground task was moved to the background."""
 
     task_id: str
+    output_file: str | None = None
+    """The path of its output: see `TaskSnapshot.output_file`."""
 
 
 @attrs.frozen
@@ -103,6 +134,11 @@ class TaskEnded(Event):
     exit_code: int | None
     signal: int | None
     error: str | None
+    ended_by: str | None = None
+    """Who or what has ended it: see `TaskSnapshot.ended_by`."""
+    result: str | None = None
+    """The text of its result: see `TaskSnapshot.result`. Of a long one these are the
+    last 4,096 characters, with an ellipsis in front."""
 
 
 @attrs.frozen
@@ -117,13 +153,14 @@ class Warned(Event):
 @attrs.frozen
 class Notified(Event):
     """A notification is on record for an owner. It tells the end of a background task,
-    its progress, or a scheduled prompt."""
+    its progress, what it has printed, or a scheduled prompt."""
 
     notification_id: str
     task_id: str
     """The id of the task, or of the schedule."""
     what: str = "task"
-    """What the notification tells: ``task``, ``progress`` or ``prompt``."""
+    """What the notification tells: ``task``, ``progress``, ``monitor`` or
+    ``prompt``."""
 
 
 @attrs.frozen
@@ -136,6 +173,28 @@ class Acked(Event):
 
 
 @attrs.frozen
+class MonitorStarted(Event):
+    """From now on the lines of a command are told to its owner: see
+    `supervisor.runtime.Monitor`."""
+
+    monitor_id: str
+    task_id: str
+    owner: str | None
+
+
+@attrs.frozen
+class MonitorEnded(Event):
+    """The lines of a command are not told any more. What was on record before is told
+    all the same."""
+
+    monitor_id: str
+    task_id: str
+    reason: str
+    """Why: the command has ended, somebody has stopped the monitor, or 10 notes in a
+    row woke nobody."""
+
+
+@attrs.frozen
 class ApprovalRequested(Event):
     """A tool call waits for an answer of the host: see
     `supervisor.runtime.Approvals`."""
@@ -145,6 +204,15 @@ class ApprovalRequested(Event):
     """The id of the agent. If the host's own model calls, it is `Approval.agent_id`."""
     tool_use_id: str
     description: str
+
+
+@attrs.frozen
+class JournalWritten(Event):
+    """What had waited for the disk is written, up to this record. It comes only where
+    the journal is not written at once: on a slow disk, or with ``durable``."""
+
+    records: int
+    """How many records of this runtime are written."""
 
 
 @attrs.frozen

@@ -7,14 +7,15 @@ supervisor of its own tasks: it ends after them, and stopping it stops them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import attrs
 
 from actors.agent import Run
-from actors.house import check_type, check_whole
+from actors.house import check_number, check_one_of, check_type, check_whole
 from actors.house import publish as _publish
 
+from .._tasks.pausing import PATIENCE
 from ..hooks import Hooks
 from ..permissions import Permissions
 
@@ -55,6 +56,19 @@ class AgentPolicy:
         breaker: the number of calls of one tool with the same arguments, in a row, at
             which the call is refused. Later ones are refused, too, until the agent is
             told something: a message, the end of a task of its own, or a prompt.
+        todo_aware: whether an agent goes on while a step of its plan is neither
+            completed nor cancelled. It is reminded of the plan then, as often as
+            ``Agent(reminders=)`` says. With False, its answer counts all the same.
+        patience: the seconds for which an agent tries again what should pass, and for
+            which no time is known at which it does. It pauses for 1, 2, 5, 10, 20 and
+            then always 30 minutes. The seconds are counted from the last answer of its
+            model. After them the agent fails, and its error tells all tries. With 0 it
+            fails at once.
+        after_crash: what becomes of an agent whose program has died, once the next
+            runtime is open. ``pause``: it is paused, until `Runtime.resume` or a
+            message lets it go on. ``resume``: it goes on by itself. It is told which of
+            its calls were cut, and which of its tasks have ended. An agent that only
+            its own loop can run stays in `Runtime.unfinished_agents`.
 
     Raises:
         TypeError, ValueError: for a bad argument. The error names it and its value.
@@ -69,14 +83,20 @@ class AgentPolicy:
     tools: MoreTools | None = None
     max_depth: int = 3
     breaker: int = 20
+    todo_aware: bool = True
+    patience: float = PATIENCE
+    after_crash: Literal["pause", "resume"] = "pause"
 
     def __attrs_post_init__(self) -> None:
         check_whole("max_depth", self.max_depth, wrong=ValueError)
         check_whole("breaker", self.breaker, 1, wrong=ValueError)
+        check_number("patience", self.patience, "seconds")
+        check_one_of("after_crash", self.after_crash, ("pause", "resume"))
         for name in ("run", "tools"):
             value = getattr(self, name)
             if value is not None and not callable(value):
                 raise TypeError(f"{name} must be callable or None, not {value!r}")
+        check_type("todo_aware", self.todo_aware, bool)
         check_type("permissions", self.permissions, Permissions)
         check_type("hooks", self.hooks, Hooks)
         check_type("definitions", self.definitions, Mapping)

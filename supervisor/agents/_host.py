@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from xml.sax.saxutils import unescape
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -109,6 +110,7 @@ class RuntimeHost:
         self.permission_mode: str = task.mode
         self.history = task.history
         self.budget = task.budget
+        self.todo_aware = agents.policy.todo_aware
         self._host_tools: dict[str, HostTool] | None = None
         self._tools: dict[str, HostTool] | None = None
         self._breaker = Breaker(agents.policy.breaker)
@@ -283,7 +285,10 @@ class RuntimeHost:
         tool_use_id: str | None = None,
     ) -> TaskHandle:
         order = await self._order(work, description, tool_use_id)
-        return TaskHandle(self._life, self._life.enter(order, background=True))
+        task = self._life.enter(order, background=True)
+        # The agent knows of it from here on.
+        await self._life.journal.settle()
+        return TaskHandle(self._life, task)
 
     async def run(self, work: Work, *, description: str | None = None) -> TaskSnapshot:
         order = await self._order(work, description, None)
@@ -299,6 +304,13 @@ class RuntimeHost:
         self._life.check_open()
         return order
 
+    def reminder(self) -> str | None:
+        if not self._task.own:
+            return None
+        text = self._agents.reminder_of(self._task.task_id)
+        # The loop escapes it whole, with the words around it.
+        return None if text is None else unescape(text)
+
     def own_tasks(self) -> int:
         self._read_ends()
         return len(self._task.own)
@@ -313,7 +325,7 @@ class RuntimeHost:
 
     # Its record
 
-    def record(self, message: Message) -> None:
+    def record(self, message: Message) -> Exception | None:
         if not self._hooks.owes_stop:
             self._hooks.went_on()
         if (
@@ -323,14 +335,16 @@ class RuntimeHost:
         ):
             self._breaker.begin_anew()
         task, log, revival = self._task, self._task.transcript, self._task.revival
+        full: Exception | None = None
         if revival is not None and not revival.decided.is_set():
             revival.hold(message, self._record_held)
         elif log is not None:
-            log.append(message)
+            full = log.append(message)
         budget = task.budget
         if budget is not None and budget.used != self._used:
             self._used = budget.used
             self._agents.write_spent(task)
+        return full
 
     def _record_held(self, messages: Sequence[Message]) -> None:
         """Record what was held until the run had begun."""

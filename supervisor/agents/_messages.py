@@ -24,6 +24,7 @@ from actors.transcript import AgentMeta
 from .._life.handles import member
 from .._tasks.agent_task import AgentTask
 from .._tasks.errors import MessageRefused, ResumeRefused
+from .._tasks.pausing import ContinuedBy
 from ._resume import UNFINISHED, Continuation, Resumes, check_kept
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ Refusal: TypeAlias = tuple[str] | tuple[str, str]
 
 # In seconds: a disk that hangs must not hold up whoever sends.
 _KEPT_WITHIN: Final = 1.0
+# An agent that reads it at once has others written meanwhile.
+_NEWER_METAS: Final = 4
 
 
 How: TypeAlias = Literal["queued", "revived"]
@@ -121,8 +124,14 @@ class Messages:
                 task = self._find(wanted)
             if task is None or task.status.is_terminal:
                 task, how = await self._resumes.begin(wanted, task), "revived"
-            elif wanted.message is not None:
-                self._queue(task, wanted.message)
+            else:
+                if task.rest is not None:
+                    self._resumes.change(wanted, task)
+                if wanted.message is not None:
+                    self._queue(task, wanted.message)
+                # Or it would read that only after its pause.
+                by: ContinuedBy = "host" if wanted.is_resume else "message"
+                self._life.pauses.end(task, by)
         if wanted.message is not None:
             await self._keep(task)
         return task, how
@@ -134,7 +143,10 @@ class Messages:
         # It is on its way already, and who is cancelled now must know that it was sent.
         within = max(0.0, _KEPT_WITHIN - transcripts.writing_for)
         with trio.move_on_after(within, shield=True):
-            await transcripts.flush_meta(task.task_id)
+            for _ in range(_NEWER_METAS):
+                await transcripts.flush_meta(task.task_id)
+                if transcripts.keeps_meta(task.task_id):
+                    break
         if not transcripts.keeps_meta(task.task_id):
             task.warn(
                 "a message to it is not on the disk yet: if the program ended now, it "

@@ -26,6 +26,7 @@ from .._tasks.errors import AgentRunsElsewhere, ResumeRefused
 from .._tasks.orders import check_order
 from .._tasks.record import Order
 from .._tasks.revival import Revival
+from .._tasks.snapshot import Pause
 from .._tasks.task_events import TaskResumed
 from ..permissions._modes import recheck, resolve_mode
 from ..permissions._tool_names import names_tool
@@ -60,8 +61,13 @@ _BOUNDS = ("deadline", "max_turns")
 # And of one of which only the directory knows.
 _ALL_BOUNDS = ("deadline", "stall_warning", "stall_limit", "reminders", "shutdown")
 
-UNFINISHED: Final = (TaskStatus.PENDING.value, TaskStatus.RUNNING.value)
+UNFINISHED: Final = tuple(it.value for it in TaskStatus if not it.is_terminal)
 """What the directory says of agents that have not ended."""
+
+
+INTERRUPTED: Final = (
+    "interrupted: the host died while this ran; what it did is not known"
+)
 
 
 @attrs.frozen
@@ -126,6 +132,50 @@ class Resumes:
             agents.beginning.discard(wanted.agent_id)
             agents.let_go(wanted.agent_id)
 
+    def enter_paused(
+        self,
+        meta: AgentMeta,
+        pause: Pause,
+        heard: Sequence[tuple[str, UserMessage]] = (),
+    ) -> AgentTask:
+        """Enter an agent of which only the directory knows, as a task that is paused:
+        its first run waits. Its conversation is read when it goes on. ``heard`` is what
+        its transcript has of the messages to it.
+
+        Raises:
+            ResumeRefused, BacklogFull, RuntimeStopping: nothing has changed.
+        """
+        self._life.check_open()
+        agent_id = meta.agent_id
+        self._agents.beginning.add(agent_id)
+        try:
+            stored = self.stored(agent_id, claim=True)
+            if stored is None:
+                why = "nothing in the directory says what it was"
+                raise ResumeRefused(agent_id, why)
+            stored = _without_heard(stored, heard)
+            recipe = self._recipe(Continuation(agent_id), stored, None)
+            revival = Revival(stored, None)
+            revival.interrupted = _interrupted(stored)
+            return self._exchange(revival, None, recipe, (), None, pause)
+        finally:
+            self._agents.beginning.discard(agent_id)
+            self._agents.let_go(agent_id)
+
+    def change(self, wanted: Continuation, task: AgentTask) -> None:
+        """Let ``task``, which is paused, go on with the loop and in the directory that
+        are asked for.
+
+        Raises:
+            ResumeRefused: if it cannot. Nothing has changed.
+        """
+        if wanted.agent is None and wanted.cwd is None:
+            return
+        assert task.meta is not None
+        task.recipe = task.work = self._recipe(wanted, task.meta, task)
+        has_budget = wanted.agent is not None and wanted.agent.budget is not None
+        self._agents.changed(task, has_budget=has_budget)
+
     async def _begin(self, wanted: Continuation, before: AgentTask | None) -> AgentTask:
         """Do it. No other runtime begins one meanwhile."""
         agent_id = wanted.agent_id
@@ -143,7 +193,7 @@ class Resumes:
                 heard=stored.heard,
             )
         recipe = self._recipe(wanted, meta, before)
-        transcript = await self._load(agent_id)
+        transcript = await self._load(agent_id, _interrupted(meta))
         if transcript is not None:
             meta = _without_heard(meta, transcript.heard)
         revival = Revival(meta, transcript)
@@ -303,9 +353,11 @@ class Resumes:
             allowed = resolve_mode(definition.permission_mode, allowed)
         return recheck(meta.permission_mode, allowed)
 
-    async def _load(self, agent_id: str) -> Transcript | None:
+    async def _load(self, agent_id: str, interrupted: str | None) -> Transcript | None:
         try:
-            return await self._agents.transcripts.load(agent_id)
+            return await self._agents.transcripts.load(
+                agent_id, interrupted=interrupted
+            )
         except (OSError, ValueError) as error:
             why = f"its transcript cannot be read: {error}"
             raise ResumeRefused(agent_id, why) from error
@@ -319,8 +371,10 @@ class Resumes:
         recipe: Agent,
         history: Sequence[Message],
         message: UserMessage | None,
+        pause: Pause | None = None,
     ) -> AgentTask:
-        """Enter the new record in place of the old one, with what it is to read."""
+        """Enter the new record in place of the old one, with what it is to read. With
+        ``pause`` it begins with that."""
         life, meta = self._life, revival.meta
         waiting = _left(meta)
         if before is not None and meta.run_id == before.run_id:
@@ -337,7 +391,7 @@ class Resumes:
             revival.before = before
             revival.may_go = life.table.may_go(before)
         order = _order(meta, before, recipe)
-        task = life.enter_again(order, revival, history, inbox)
+        task = life.enter_again(order, revival, history, inbox, pause)
         if inbox.closed:
             return task
         if meta.permission_mode not in (None, task.mode):
@@ -379,6 +433,12 @@ class Resumes:
             self._agents.let_go(agent_id)
 
 
+def _interrupted(meta: AgentMeta) -> str | None:
+    """Return the answer to the calls of an agent that were cut, if its host has died.
+    What they did counts, so it must hear of them."""
+    return INTERRUPTED if meta.status in UNFINISHED else None
+
+
 def _left(meta: AgentMeta) -> list[UserMessage]:
     """Return the messages that nobody had read when the directory was written to."""
     return [
@@ -410,11 +470,20 @@ def check_kept(meta: AgentMeta, messages: tuple[tuple[str, str | None], ...]) ->
 
 
 def _budget(meta: AgentMeta, before: AgentTask | None) -> Budget | None:
-    """Return what an agent may use from now on: what it had left."""
+    """Return what an agent may use from now on: what it had left. It is one budget for
+    all runs of a conversation, of which the earlier ones have used their part."""
     if before is not None:
-        return before.recipe.budget
-    left = meta.tokens_left, meta.cost_left
-    return None if left == (None, None) else Budget(*left)
+        return before.budget
+    tokens, cost = meta.tokens_left, meta.cost_left
+    if tokens is None and cost is None:
+        return None
+    used = meta.tokens_used, meta.cost_used
+    budget = Budget(
+        None if tokens is None else tokens + used[0],
+        None if cost is None else cost + used[1],
+    )
+    budget.charge(*used)
+    return budget
 
 
 def _order(meta: AgentMeta, before: AgentTask | None, recipe: Agent) -> Order:

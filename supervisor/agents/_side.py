@@ -6,14 +6,14 @@ import math
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 import trio
 
 from actors import Stopped, TaskStatus
-from actors.agent import Agent, Message, UserMessage
-from actors.agent.hosting import Inbox, settled
+from actors.agent import Agent, Budget, Message, TodoList, UserMessage
+from actors.agent.hosting import Inbox, PlanReader, settled
 from actors.shell import Shell
 from actors.transcript import AgentMeta, TranscriptStore
 from actors.transcript.hosting import Transcript
@@ -31,6 +31,7 @@ from ._approvals import Approvals
 from ._host import HostTool, RuntimeHost
 
 if TYPE_CHECKING:
+    from .._delivery.outbox import Notification
     from .._life.life import Life
     from .._tasks.record import Task
 
@@ -50,6 +51,7 @@ class Agents:
         life: Life,
         policy: AgentPolicy,
         tools_of: Callable[[str], Iterable[HostTool]],
+        reminder_of: Callable[[str], str | None],
     ) -> None:
         self.policy = policy
         self.approvals = Approvals(life.env.ids, life.events)
@@ -58,12 +60,16 @@ class Agents:
             life.env,
             self._warn,
             on_kept=self.let_go,
+            quota=life.limits.transcript,
+            disk=life.disk,
+            durable=life.journal.durable,
         )
         # Those of which a new run is about to begin.
         self.beginning: set[str] = set()
         # What was said of rules and hooks that guard nothing.
         self.told_idle: set[str] = set()
         self._tools_of = tools_of
+        self.reminder_of = reminder_of
         self._life = life
 
     def _warn(self, agent_id: str, text: str) -> None:
@@ -78,6 +84,16 @@ class Agents:
             and self.transcripts.keeps_meta(agent_id)
         ):
             self._life.share.release(agent_id)
+
+    @property
+    def patience(self) -> float:
+        """The seconds for which one tries again what does not pass."""
+        return self.policy.patience
+
+    @property
+    def after_crash(self) -> Literal["pause", "resume"]:
+        """See `AgentPolicy`."""
+        return self.policy.after_crash
 
     @property
     def max_depth(self) -> int:
@@ -120,10 +136,7 @@ class Agents:
             task.inbox = Inbox(messages=task.takes_messages)
         task.inbox.on_change = partial(self._inbox_changed, task)
         self._claim(task)
-        task.budget = agent.budget
-        if parent is not None and parent.budget is not None:
-            own = (None, None) if agent.budget is None else agent.budget.left()
-            task.budget = parent.budget.child(*own)
+        self._give_budget(task)
         if parent is not None:
             task.above = (*parent.above, parent.recipe.type)
         if task.revival is not None:
@@ -143,6 +156,19 @@ class Agents:
         task.home = self.home_of(agent.cwd)
         task.output_file = self.transcripts.link_output(task.task_id)
         task.transcript_file = self.transcripts.transcript_file(task.task_id)
+        self.write_meta(task)
+
+    def _give_budget(self, task: AgentTask) -> None:
+        agent, parent = task.recipe, task.parent
+        task.budget = agent.budget
+        if parent is not None and parent.budget is not None:
+            task.budget = _part_of(parent.budget, agent.budget)
+
+    def changed(self, task: AgentTask, *, has_budget: bool) -> None:
+        """Called when a paused task is to go on with another recipe."""
+        if has_budget:
+            self._give_budget(task)
+        task.home = self.home_of(task.recipe.cwd)
         self.write_meta(task)
 
     def _claim(self, task: AgentTask) -> None:
@@ -171,17 +197,25 @@ class Agents:
         """Be the host of one run."""
         agent, revival, read = task.recipe, task.revival, None
         if is_restart:
-            read = await self.transcripts.load(task.task_id)
+            cut = None if revival is None else revival.interrupted
+            read = await self.transcripts.load(task.task_id, interrupted=cut)
             task.history = _history_again(task, read)
         elif revival is not None:
             read, revival.transcript = revival.transcript, None
+        if is_restart or revival is not None:
+            task.todos = _plan_of(agent, read)
         log = task.transcript = self.transcripts.open_log(
             task.task_id,
             cwd=agent.cwd,
             session=agent.session,
+            agent_name=agent.type,
             after=read,
             on_written=task.output_changed,
         )
+        if revival is not None:
+            revival.interrupted = None
+        if read is not None and read.answers is not None:
+            log.append(read.answers)
         if is_restart:
             # It has another run.
             self.write_meta(task)
@@ -259,7 +293,7 @@ class Agents:
             # It will not read them any more, and nobody else does. Each ack has
             # less to look through then.
             *((task.routed.clear,) if task.routed else ()),
-            *(partial(note.ack, "consumed") for note in task.routed.values()),
+            *(partial(_give_up, note, task) for note in task.routed.values()),
             partial(self.write_meta, task),
             partial(self._life.events.ended, task.task_id),
         ]
@@ -297,6 +331,7 @@ class Agents:
         """Return what the directory is to say of it."""
         agent = task.recipe
         tokens, cost = (None, None) if task.budget is None else task.budget.left()
+        used = (0, 0.0) if task.budget is None else task.budget.used
         has_ended, depth, unread = task.status.is_terminal, task.depth, task.left
         if not has_ended and task.inbox is not None:
             unread = _unread_messages(task, task.inbox.waiting())
@@ -306,7 +341,7 @@ class Agents:
             **facts,
             agent_id=task.task_id,
             run_id=task.run_id,
-            status=_lasting_status(task) if has_ended else TaskStatus.RUNNING.value,
+            status=_lasting_status(task),
             owner=task.owner,
             depth=depth,
             above=task.above,
@@ -314,9 +349,27 @@ class Agents:
             error=None if task.error is None else task.error.message,
             tokens_left=tokens,
             cost_left=cost,
+            tokens_used=used[0],
+            cost_used=used[1],
             messages=tuple((message.text, message.sender) for message in unread),
             heard=task.heard if task.transcript is None else task.transcript.heard,
         )
+
+
+def _give_up(note: Notification, task: AgentTask) -> None:
+    """Let go of a notification that an agent has not read, and that has ended."""
+    if task.is_interrupted:
+        # It may go on in another program, and is to hear of it there.
+        note.record = None
+    note.ack("consumed")
+
+
+def _part_of(whole: Budget, own: Budget | None) -> Budget:
+    """Return the budget of an agent of its ``own``, as a part of its parent's."""
+    if own is None or own is whole:
+        return whole.child()
+    # One that goes on has the one that it had.
+    return own if own.is_part_of(whole) else whole.child(*own.left())
 
 
 def _history_again(task: AgentTask, read: Transcript | None) -> list[Message]:
@@ -326,6 +379,21 @@ def _history_again(task: AgentTask, read: Transcript | None) -> list[Message]:
     if read is None and not held:
         task.warn("nothing of it is recorded, so it begins with its prompt again")
     return settled([*(task.history if read is None else read.messages), *held])
+
+
+def _plan_of(agent: Agent, read: Transcript | None) -> TodoList | None:
+    """Return the plan that an agent has written last, as its transcript says."""
+    if read is None:
+        return None
+    said, prompt = read.messages, UserMessage(agent.prompt)
+    reader = PlanReader(read.plan)
+    # What stands before its prompt is the conversation of another, whose plan is
+    # another's.
+    if agent.forked and prompt in said:
+        said = said[len(said) - said[::-1].index(prompt) :]
+    for message in said:
+        reader.read(message)
+    return reader.plan
 
 
 def _unread_messages(
@@ -347,11 +415,15 @@ def _warn_of_unread(task: AgentTask) -> None:
 
 
 def _lasting_status(task: AgentTask) -> str:
-    """Return the status of an end that the directory keeps: an agent that the end of
-    the runtime has stopped, and nobody else, is as good as running."""
+    """Return the status that the directory keeps: an agent that the end of the runtime
+    has stopped, and nobody else, is as good as running, and so is one that has not
+    begun."""
+    if task.status is TaskStatus.PENDING:
+        return TaskStatus.RUNNING.value
     if task.status is TaskStatus.KILLED and task.is_interrupted:
         return TaskStatus.RUNNING.value
-    return task.status.value
+    status: str = task.status.value
+    return status
 
 
 def _time_for_hooks(task: AgentTask) -> float:

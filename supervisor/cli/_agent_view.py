@@ -19,6 +19,7 @@ from actors.agent import (
     CompactBoundary,
     FinalResult,
     Note,
+    Retrying,
     TodoList,
     TokensUsed,
     ToolCompleted,
@@ -137,8 +138,8 @@ def _told(event: AgentEvent) -> tuple[str, str] | None:
     match event:
         case AssistantMessage(text=text) if text:
             return "says", text
-        case UserMessage(text=text, origin="notification"):
-            return "hears", _summary(text)
+        case UserMessage(text=text, origin="notification", display=line):
+            return "hears", _summary(text) if line is None else line
         case UserMessage(text=text, origin=origin, sender=sender) if origin in _TOLD:
             return _TOLD[origin], f"{sender}: {text}" if sender else text
         case ToolStarted(name=name, input=arguments):
@@ -153,6 +154,8 @@ def _told(event: AgentEvent) -> tuple[str, str] | None:
             return "gives up", f"{terminate}: {error}" if error else terminate
         case TokensUsed(input_tokens=read, output_tokens=written):
             return "has used", f"{read} tokens to read, {written} to write"
+        case Retrying(attempt=attempt, reason=reason, wait=wait):
+            return "retries", f"in {wait:.3g} s, after try {attempt}: {reason}"
         case TodoList(items=items):
             done = sum(item.status in ("completed", "cancelled") for item in items)
             return "plans", f"{done} of {len(items)} done"

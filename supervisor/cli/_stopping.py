@@ -63,7 +63,7 @@ class Stopping:
 
     async def _hurry(self) -> None:
         if self.runtime is not None:
-            await self.runtime.stop_all(reason=self.reason, now=True)
+            await self.runtime.stop_all(reason=self.reason, now=True, by="user")
 
 
 @contextmanager

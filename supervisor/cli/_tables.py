@@ -52,6 +52,7 @@ _STYLES = {
     "failed": "bold red",
     "killed": "yellow",
     "running": "cyan",
+    "paused": "blue",
     "stopping": "yellow",
     "restarting": "magenta",
     "pending": "dim",

@@ -21,7 +21,9 @@ from ..runtime import (
     Notification,
     Runtime,
     TaskBackgrounded,
+    TaskContinued,
     TaskEnded,
+    TaskPaused,
     TaskRestarted,
     TaskRestartScheduled,
     TaskResumed,
@@ -142,6 +144,11 @@ class PlainView(View):
                 what, detail = "restarted", ""
             case TaskResumed(task_id=task_id):
                 what, detail = "resumed", ""
+            case TaskPaused(task_id=task_id, reason=reason, resume_at=until):
+                what = "paused"
+                detail = reason if until is None else f"until {until}: {reason}"
+            case TaskContinued(task_id=task_id):
+                what, detail = "continued", ""
             case TaskBackgrounded(task_id=task_id):
                 what, detail = "moved", "to the background"
             case TaskRestartScheduled(task_id=task_id, delay=delay, error=error):

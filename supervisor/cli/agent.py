@@ -29,6 +29,7 @@ from ..runtime import (
     Limits,
     Notifications,
     Runtime,
+    StoppedBy,
     TaskEnded,
     TaskHandle,
     TaskSnapshot,
@@ -168,7 +169,8 @@ class _Session:
                         await runtime.wait_idle()
                 if stopping.number is not None or problem is not None:
                     reason = stopping.reason if problem is None else "the host failed"
-                    await runtime.stop_all(reason=reason)
+                    by: StoppedBy = "host" if problem is not None else "user"
+                    await runtime.stop_all(reason=reason, by=by)
                 self.ended = {
                     name: runtime.get(task_id) for name, task_id in self._ids.items()
                 }
@@ -219,7 +221,7 @@ class _Session:
                     await runtime.send(self._id(step), step.text or "")
                 case "stop":
                     self._stopped.add(name)
-                    await runtime.stop(self._id(step), step.text)
+                    await runtime.stop(self._id(step), step.text, by="user")
                 case "resume":
                     await self._resume(step)
                 case "wait":

@@ -87,7 +87,7 @@ async def _supervise(
                         tasks.append(task)
                     await runtime.wait_idle()
                 if stopping.number is not None:
-                    await runtime.stop_all(reason=stopping.reason)
+                    await runtime.stop_all(reason=stopping.reason, by="user")
                 # While the event stream can still tell of it.
                 await parent.wait_acknowledged(len(tasks))
     except BaseException:

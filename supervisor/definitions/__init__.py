@@ -45,13 +45,16 @@ The fields:
 - ``permission-mode``: see `supervisor.permissions`.
 - ``restart``: ``temporary``, ``transient`` or ``permanent``, in the background.
 - ``max-turns``: how many rounds of tool calls it has.
+- ``fork-context``: whether it begins with the conversation of whoever starts it. A
+  fork, and what a fork has started, cannot start it. A host hands its own conversation
+  over by ``Runtime.tools_for(history=)``.
 - ``hooks``: the hooks for its runs and its tool calls, as in a settings file: see
   `supervisor.settings_file`. ``Stop`` means ``SubagentStop`` here. The hooks before
   tool calls are also called for the agents that it starts.
 
 A field may be written as ``max-turns``, ``max_turns`` or ``maxTurns``. Other fields of
-Claude Code are not supported, and are a problem. Without ``isolation`` or
-``forkContext`` it would be another agent, so the file defines none. Without
+Claude Code are not supported, and are a problem. Without ``isolation`` it would be
+another agent, so the file defines none. Without
 ``skills``, ``mcpServers``, ``memory`` or ``effort`` it can only do less, so
 `read_definitions` returns it all the same. ``color`` and ``initialPrompt`` mean nothing
 here. Any other field is ignored, because other programs read the same files. But a
@@ -194,6 +197,7 @@ _FIELDS: Final[Mapping[str, tuple[str, _Read]]] = {
     "permissionmode": ("permission_mode", _to_mode),
     "restart": ("restart", lambda value: _to_text(value).lower()),
     "maxturns": ("max_turns", _to_turns),
+    "forkcontext": ("fork_context", _to_flag),
     "hooks": ("hooks", lambda value: value),
 }
 # Indented by mistake they would belong to the field above, and restrict nothing.
@@ -207,7 +211,6 @@ _LIKE_GUARDS: Final = re.compile(
 )
 _ANOTHER: Final[Mapping[str, str]] = {
     "isolation": "isolation is not there: give the agent a directory (cwd)",
-    "forkcontext": "forks are not started by definitions: remove the line",
 }
 """Fields of other programs without which it would be another agent; and what to do."""
 _LESS: Final[Mapping[str, str]] = {

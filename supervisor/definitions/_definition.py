@@ -183,6 +183,9 @@ class AgentDefinition:
         default=None, validator=_by(check_whole, 1, optional=True)
     )
     """How many rounds of tool calls it has. None means no limit."""
+    fork_context: bool = attrs.field(default=False, validator=of(bool))
+    """Whether it begins with the conversation of whoever starts it. It keeps its own
+    prompt and tools, and cannot fork again, nor can what it starts."""
     hooks: Hooks | None = attrs.field(default=None, validator=of(Hooks | None))
     """The hooks for its runs and its calls, besides the hooks of all agents."""
     source: Path | None = None

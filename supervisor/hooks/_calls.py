@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 import attrs
 import trio
 
-from actors.agent import AgentFailed
+from actors.agent import AgentFailed, TransientError
 from actors.env import Env
 from actors.text import clean_text, one_line
 
@@ -373,6 +373,8 @@ class AgentHooks:
     def _status(self, error: BaseException | None) -> str:
         if error is None:
             return "killed" if self.was_killed else "completed"
+        if isinstance(error, TransientError):
+            return "paused"
         return "failed" if isinstance(error, Exception) else "killed"
 
 

@@ -26,9 +26,11 @@ from ._paths import (
 from ._rules import Effect, Rule
 from ._tool_names import EDITING, PATH_ARGUMENTS, READING, SEARCHING, newer
 
-TALKING: Final = frozenset(("TaskList", "TaskOutput", "TaskStop", "SendMessage"))
-"""Tools that need no permission: they reach no further than the agent's own tasks
-and messages."""
+TALKING: Final = frozenset(
+    ("TaskList", "TaskMonitor", "TaskOutput", "TaskStop", "SendMessage", "TodoWrite")
+)
+"""Tools that need no permission: they reach no further than the agent's own tasks,
+messages and plan."""
 
 
 Fill: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]

@@ -49,9 +49,9 @@ SEARCHING: Final = frozenset(("Glob", "Grep", "LS"))
 ARGUMENTS: Final[Mapping[str, frozenset[str]]] = {
     name: frozenset(arguments.split())
     for name, arguments in {
-        "Bash": "command description timeout cwd run_in_background stdin sandbox"
-        " dangerouslyDisableSandbox",
-        "Agent": "description prompt subagent_type model run_in_background resume"
+        "Bash": "command description timeout cwd run_in_background stdin monitor"
+        " monitor_only sandbox dangerouslyDisableSandbox",
+        "Agent": "description prompt subagent_type model run_in_background resume fork"
         " isolation name mode team_name max_turns",
         "Edit": "file_path old_string new_string replace_all",
         "MultiEdit": "file_path edits",
@@ -65,6 +65,7 @@ ARGUMENTS: Final[Mapping[str, frozenset[str]]] = {
         " head_limit offset",
         "LS": "path ignore",
         "SendMessage": "to message",
+        "TodoWrite": "todos",
         "WebFetch": "url prompt",
         "Skill": "skill args",
         "SlashCommand": "command",
@@ -74,8 +75,8 @@ ARGUMENTS: Final[Mapping[str, frozenset[str]]] = {
 a path means, nobody knows."""
 
 _OTHERS: Final = (
-    "TaskList TaskOutput TaskStop TaskWrite TaskCreate TaskGet TaskUpdate WebSearch"
-    " TodoRead TodoWrite ExitPlanMode EnterPlanMode AskUserQuestion PowerShell Cd"
+    "TaskList TaskMonitor TaskOutput TaskStop TaskWrite TaskCreate TaskGet TaskUpdate"
+    " WebSearch TodoRead ExitPlanMode EnterPlanMode AskUserQuestion PowerShell Cd"
     " ListMcpResourcesTool ReadMcpResourceTool EnterWorktree ExitWorktree ToolSearch"
 )
 _BY_LOWER: Final[Mapping[str, str]] = {

@@ -141,8 +141,9 @@ class Asked:
                 try:
                     return fn(program, *args, **options)
                 except (TypeError, ValueError) as wrong:
-                    # It is in the call, as in `_meant`.
-                    raise wrong.with_traceback(None) from None
+                    # It is in the call, as in `_meant`, or in a policy of the test.
+                    lines = _programs(wrong.__traceback__)
+                    raise wrong.with_traceback(lines) from None
 
             return self._done(
                 program,

@@ -109,6 +109,7 @@ class Disk:
         self._env.clock.ahead = before.seconds
         self.files: FakeFiles = FakeFiles(before.disk)
         self.files.faults = self._env.files.faults
+        self.files.now = self._env.clock.seconds
 
     def tell(self, what: Any) -> None:
         """Note what somebody outside has learned just now, and will rely on: that a

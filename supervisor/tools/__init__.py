@@ -9,6 +9,7 @@
 # _judged        calls of a host's own model that are judged first
 # _owned         the tasks of an owner: finding one, describing one
 # _bash _agent _send_message _task_output _task_stop _task_list _task_write
+# _task_monitor _todo_write
 #                one tool a file
 # _host          the processes of the host
 # _self_kill     commands that would end them

@@ -3,12 +3,13 @@ with one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from actors import TaskStatus
-from actors.text import clean_text, one_line
+from actors.house import check_all
+from actors.text import clean_text, duration_words, one_line
 
 from .._life.handles import TaskHandle
 from .._tasks.errors import DepthExceeded, ResumeRefused, UnknownTask
@@ -20,12 +21,13 @@ from ..lowlevel import life_of
 from ..settings import Settings
 from ..tree._spec import Backoff
 from ._arguments import Field, Refused, check_words, optional, shown, some, unfit
+from ._facts import tokens
 from ._owned import ending, find_agent, takes_over, unknown
 from ._task_output import end_of
 from ._tool import Call, Tool, ToolResult
 
 if TYPE_CHECKING:
-    from actors.agent import Agent, Run
+    from actors.agent import Agent, Message, Run
 
     from ..runtime import Runtime
 
@@ -42,11 +44,14 @@ _BACKOFF: Final = Backoff(1.0, 60.0, jitter=0.5)
 _DESCRIPTION: Final = """\
 Starts an agent that works on a task by itself, with a conversation of its own, and returns its answer.
 
-- The agent sees nothing of this conversation: write into prompt all that it must know, and what it is to answer with. Its answer comes to you only; tell the user what matters of it.
+- The agent sees nothing of this conversation{but}: write into prompt all that it must know, and what it is to answer with. Its answer comes to you only; tell the user what matters of it.
 - To run several agents at the same time, make several calls in one message. If one call needs the answer of another, put them in separate messages.
 - The first line of the answer says how the agent ended and what it has used; all that follows is the agent's own answer. If it failed or was stopped, that is what it had so far.
 - When an agent ends, its own commands and agents have ended, too.
 - resume takes the id of an agent that has ended: it goes on with all it remembers, and prompt is its next message. Its type and model stay the same. For an agent that still runs use SendMessage.
+"""
+_FORKS: Final = """\
+- A fork is as you are, with your instructions, tools and model, and begins with all that was said here: prompt is only what it is to do now. Use it for a side task that needs this conversation and would fill it. A fork cannot fork again.
 """
 _IN_BACKGROUND: Final = """\
 - With run_in_background the answer comes at once, with the id of the agent; you are told when it ends, so do other work meanwhile. TaskOutput shows how far it is, SendMessage tells it something more, TaskStop stops it. The user may move a foreground agent to the background; then the answer says so.
@@ -55,15 +60,28 @@ _IN_BACKGROUND: Final = """\
 _Moved: TypeAlias = Literal["request", "user"]
 
 
-def agent(runtime: Runtime, owner: str | None, settings: Settings, loop: Run) -> Tool:
-    """Return the tool for ``owner``, whose agents run ``loop``."""
-    tool = _Agent(runtime, owner, settings, loop)
+def agent(
+    runtime: Runtime,
+    owner: str | None,
+    settings: Settings,
+    loop: Run,
+    history: Callable[[], Iterable[Message]] | None = None,
+    system: str | None = None,
+) -> Tool:
+    """Return the tool for ``owner``, whose agents run ``loop``. What forks of an owner
+    begin with that is no agent is its ``history`` and ``system``."""
+    tool = _Agent(runtime, owner, settings, loop, history, system)
     definitions = runtime.agents.definitions
-    description = _DESCRIPTION
+    forks = history is not None or agent_record(tool.table, owner) is not None
+    description = _DESCRIPTION.format(but=", unless it is a fork" if forks else "")
+    if forks:
+        description += _FORKS
     if settings.background_tasks:
         description += _IN_BACKGROUND
     description += _types(list(definitions.values()))
-    return Tool("Agent", description, _fields(settings), tool.act, tool.fill)
+    return Tool(
+        "Agent", description, _fields(settings, forks=forks), tool.act, tool.fill
+    )
 
 
 def _types(definitions: list[AgentDefinition]) -> str:
@@ -76,13 +94,15 @@ def _types(definitions: list[AgentDefinition]) -> str:
             line += f" (tools: {one_line(', '.join(definition.tools)) or 'none'})"
         if definition.background:
             line += " (always in the background)"
+        if definition.fork_context:
+            line += " (begins with this conversation)"
         lines.append(f"- {definition.name}: {line}")
     if len(definitions) > _LISTED:
         lines.append(f"and {len(definitions) - _LISTED} more")
     return "\n".join(lines) + "\n"
 
 
-def _fields(settings: Settings) -> list[Field]:
+def _fields(settings: Settings, *, forks: bool) -> list[Field]:
     fields = [
         Field(
             "description",
@@ -105,6 +125,15 @@ def _fields(settings: Settings) -> list[Field]:
         ),
         optional("resume", "The id of an agent that has ended and is to go on."),
     ]
+    if forks:
+        fields.append(
+            Field(
+                "fork",
+                "Whether the agent is a fork: without subagent_type and model, then.",
+                "boolean",
+                default=False,
+            )
+        )
     if not settings.background_tasks:
         fields = [field for field in fields if field.name != "run_in_background"]
     return fields
@@ -112,10 +141,18 @@ def _fields(settings: Settings) -> list[Field]:
 
 class _Agent:
     def __init__(
-        self, runtime: Runtime, owner: str | None, settings: Settings, loop: Run
+        self,
+        runtime: Runtime,
+        owner: str | None,
+        settings: Settings,
+        loop: Run,
+        history: Callable[[], Iterable[Message]] | None,
+        system: str | None,
     ) -> None:
         self._runtime = runtime
-        self._table = life_of(runtime).table
+        self.table = life_of(runtime).table
+        self._history = history
+        self._system = system
         self._owner = owner
         self._settings = settings
         self._loop = loop
@@ -138,6 +175,9 @@ class _Agent:
         """Return them with what a call leaves out: the type and the model of the agent
         that it means, and whether that runs in the background."""
         kind = arguments.get("subagent_type") or GENERAL
+        above = agent_record(self.table, self._owner)
+        if arguments.get("fork") is True and above is not None:
+            kind = above.recipe.type
         resumed = arguments.get("resume")
         if isinstance(resumed, str):
             with suppress(Refused):
@@ -152,15 +192,19 @@ class _Agent:
             filled["run_in_background"] = True
         if filled.get("model") is None and resumed is None:
             model = None if definition is None else definition.model
-            filled["model"] = model or inherited(self._table, self._owner).model
+            filled["model"] = model or inherited(self.table, self._owner).model
         return filled
 
     # Starting one
 
     async def _start(self, call: Call) -> ToolResult:
         arguments = call.arguments
-        definition = self._definition(arguments["subagent_type"])
-        work = self._work(definition, arguments)
+        definition: AgentDefinition | None = None
+        if arguments.get("fork"):
+            work = self._fork(arguments)
+        else:
+            definition = self._definition(arguments["subagent_type"])
+            work = self._work(definition, arguments)
         order: dict[str, Any] = {
             "description": arguments["description"],
             "owner": self._owner,
@@ -206,7 +250,7 @@ class _Agent:
     ) -> Agent:
         from actors.agent import Agent
 
-        above = inherited(self._table, self._owner)
+        above = inherited(self.table, self._owner)
         if definition is None:
             given = above.narrowed(None, ())
         else:
@@ -216,6 +260,8 @@ class _Agent:
             given["permission_mode"] = definition.permission_mode
             given["model"] = definition.model or above.model
             given["system"] = definition.prompt
+            if definition.fork_context:
+                given |= {"history": self._handed_down(), "forked": True}
         if arguments["model"] is not None:
             given["model"] = arguments["model"]
         try:
@@ -230,6 +276,54 @@ class _Agent:
                 f"Nothing was started: {one_line(str(error), _REFUSAL_SHOWN)}."
             ) from None
 
+    def _fork(self, arguments: dict[str, Any]) -> Agent:
+        """Return an agent like the caller, which knows what the caller knows."""
+        from actors.agent import Agent
+        from actors.agent.hosting import fork
+
+        given = [n for n in ("subagent_type", "model") if arguments[n] is not None]
+        if given:
+            raise unfit(
+                f"Nothing was started: a fork is as you are, so give no {given[0]}."
+            )
+        history = self._handed_down()
+        above = agent_record(self.table, self._owner)
+        prompt, told = arguments["prompt"], arguments["description"]
+        if above is None:
+            return fork(
+                Agent(self._loop, prompt, system=self._system),
+                history,
+                prompt,
+                description=told,
+            )
+        return fork(above.recipe, history, prompt, description=told)
+
+    def _handed_down(self) -> list[Message]:
+        """Return the conversation of the caller, for an agent to begin with."""
+        from actors.agent import ForkRefused, Message
+        from actors.agent.hosting import handed_down
+
+        above = agent_record(self.table, self._owner)
+        if above is not None:
+            history: Iterable[Message] | None = above.conversation
+        else:
+            history = None if self._history is None else tuple(self._history())
+            check_all("history", history or (), Message)
+        if history is None:
+            raise Refused(
+                "no_history",
+                "Nothing was started: such an agent begins with this conversation, and "
+                "that was not handed over. Start one of another type.",
+            )
+        try:
+            return handed_down(history)
+        except ForkRefused as error:
+            raise Refused(
+                "fork_refused",
+                f"Nothing was started: {error}. Do it yourself, or start an agent that "
+                "does not begin with this conversation.",
+            ) from None
+
     # Going on with one
 
     async def _resume(self, call: Call) -> ToolResult:
@@ -237,6 +331,8 @@ class _Agent:
         agent_id: str = arguments["resume"]
         agent_type = self._type_of(agent_id)
         wanted: str | None = arguments["subagent_type"]
+        if arguments.get("fork"):
+            raise unfit("Nothing was done: a fork begins anew, so give no resume.")
         if wanted is not None and wanted != agent_type:
             raise unfit(
                 f"Nothing was done: agent {agent_id} is of the type "
@@ -264,7 +360,7 @@ class _Agent:
         found = find_agent(self._runtime, self._owner, agent_id)
         if not isinstance(found, TaskHandle):
             return found.type
-        record = agent_record(self._table, found.id)
+        record = agent_record(self.table, found.id)
         if record is None:
             raise Refused(
                 "no_agent", f"Nothing was done: task {found.id} is not an agent."
@@ -303,7 +399,7 @@ class _Agent:
             how = f"has failed: {how}"
         used = (
             f"tokens: {usage.total_tokens or 0}, tool uses: {usage.tool_uses or 0}, "
-            f"{usage.duration_ms or 0} ms"
+            f"{duration_words(usage.duration_ms or 0)}"
         )
         # On one line, after which there is nothing but the agent's own words.
         said = [f"Agent {snapshot.id} {how} ({used})"]
@@ -319,6 +415,7 @@ class _Agent:
             "totalDurationMs": usage.duration_ms or 0,
             "totalTokens": usage.total_tokens or 0,
             "totalToolUseCount": usage.tool_uses or 0,
+            "usage": tokens(usage),
         }
         if end.is_cut:
             data["truncated"] = True
@@ -340,6 +437,9 @@ class _Agent:
             text = f"Agent {id} has ended already, and you have been told of that."
         elif by == "request":
             text = f"async_launched: agent {id} works in the background."
+        elif snapshot.pause is not None:
+            why = one_line(str(snapshot.pause), _REFUSAL_SHOWN)
+            text = f"async_launched: agent {id} is {why}. Its work so far is kept."
         else:
             text = (
                 "async_launched: the user moved the agent to the background while it "
@@ -360,7 +460,7 @@ class _Agent:
             **_asked(call),
             "outputFile": file,
         }
-        if by == "user":
+        if by == "user" and snapshot.pause is None:
             data["backgroundedByUser"] = True
         return ToolResult(text, data=data)
 

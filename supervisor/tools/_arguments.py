@@ -110,7 +110,7 @@ class Field:
                 schema[keyword] = value
         return schema
 
-    def check(self, value: object) -> str | int | bool:
+    def check(self, value: object) -> object:
         """Return ``value`` as a plain str, int or bool.
 
         Raises:

@@ -23,6 +23,7 @@ from ._arguments import Field, Refused, optional, unfit
 from ._host import host_processes
 from ._owned import ending, takes_over
 from ._self_kill import ends_host, killed_process
+from ._task_monitor import check_only, monitored, told_lines
 from ._task_output import OutputEnd, end_of, read_end, whole
 from ._tool import Call, Tool, ToolResult
 
@@ -51,6 +52,7 @@ _IN_BACKGROUND: Final = """\
 - The command has no input, unless stdin is true: it reads the end of it at once. Pass options that keep it from asking, or set stdin and answer with TaskWrite.
 - A foreground command that has not ended after timeout milliseconds is not stopped: it moves to the background, and the answer says so. The user may move it, too.
 - With run_in_background the answer comes at once, with the id of the task and the file that its output goes to. Use it for servers, and for what takes longer than you want to wait. You are told when the task ends; do other work meanwhile. TaskOutput reads its output or waits for its end, TaskStop stops it. There is no need for an & at the end.
+- With monitor the command runs in the background, and what it prints is told to you line by line while it runs, at most one note a second, or only the lines that hold the text monitor_only. Use it for what you must react to before it ends, such as a watcher or a long build; let the command itself print only what matters (grep --line-buffered). It is stopped after 10 notes in a row that nobody has read or reacted to.
 - An & at the end of a command is dropped: without run_in_background the call waits for the command all the same.
 - When a command ends, what it has started in the background itself is ended, too, and the answer says so: start servers with run_in_background, not with &.
 """
@@ -108,6 +110,18 @@ def _fields(settings: Settings) -> list[Field]:
                 "boolean",
                 default=False,
             ),
+            Field(
+                "monitor",
+                "Whether to run it in the background and be told the lines that it "
+                "prints, as they come.",
+                "boolean",
+                default=False,
+            ),
+            optional(
+                "monitor_only",
+                "Text that a line must hold to be told, as it stands: it is no regular "
+                "expression.",
+            ),
         ]
     return fields
 
@@ -130,6 +144,14 @@ class _Bash:
 
     async def act(self) -> ToolResult:
         shell = self._shell()
+        only = check_only(self._arguments.get("monitor_only"), "monitor_only")
+        if self._arguments.get("monitor"):
+            monitor = await monitored(self._runtime.monitor(shell, only, **self._order))
+            task = self._runtime.handle(monitor.task_id)
+            answer = self._answer(task.snapshot(), shell, "request")
+            return told_lines(answer, monitor)
+        if only is not None:
+            raise unfit("Nothing was run: monitor_only is given, and monitor is not.")
         if self._arguments.get("run_in_background"):
             task = await self._runtime.launch(shell, **self._order)
             # If it has ended, there was no file for its output.
@@ -276,6 +298,8 @@ class _Bash:
         )
         data: dict[str, Any] = {
             "status": "async_launched",
+            # That of the call, which has done what it was to do: the command has none.
+            "code": 0,
             "backgroundTaskId": id,
             "outputFile": file,
             "interrupted": False,

@@ -173,14 +173,16 @@ def state(task: TaskSnapshot) -> str:
     how it did."""
     if task.status is TaskStatus.PENDING:
         return "pending, waits for a free place"
+    if task.stopping:
+        return f"{task.status.value}, was told to stop"
     if task.status is TaskStatus.RUNNING:
-        if task.stopping:
-            return "running, was told to stop"
         if task.restarting:
             return "running, between two runs"
         if task.waiting is not None:
             return f"running, waits for {_WAITS_FOR[task.waiting]}"
         return "running"
+    if task.pause is not None:
+        return one_line(str(task.pause), _ERROR_SHOWN)
     if task.status is TaskStatus.KILLED:
         return "killed"
     how = ending(task)

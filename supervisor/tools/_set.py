@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from actors.agent import AgentFailed
-from actors.house import check_type
+from actors.house import check_text, check_type
 
+from ..agents._inherited import agent_record
+from ..lowlevel import life_of
 from ..permissions import Permissions
 from ..settings import Settings, read_settings
 from ._agent import agent
@@ -17,12 +19,16 @@ from ._bash import bash
 from ._judged import guard_of
 from ._send_message import send_message
 from ._task_list import task_list
+from ._task_monitor import task_monitor
 from ._task_output import task_output
 from ._task_stop import kill_shell, task_stop
 from ._task_write import task_write
+from ._todo_write import todo_write
 from ._tool import Tool
 
 if TYPE_CHECKING:
+    from actors.agent import Message
+
     from ..runtime import Runtime
 
 TOOL_NAMES: Final = (
@@ -31,11 +37,14 @@ TOOL_NAMES: Final = (
     "TaskStop",
     "TaskList",
     "TaskWrite",
+    "TaskMonitor",
     "KillShell",
+    "TodoWrite",
     "Agent",
     "SendMessage",
 )
-"""The names of all tools. The last two need a loop for agents."""
+"""The names of all tools. TodoWrite is for agents, and the last two need a loop for
+them."""
 
 
 def tools_for(
@@ -43,19 +52,25 @@ def tools_for(
     owner: str | None,
     settings: Settings | None = None,
     permissions: Permissions | None = None,
+    history: Callable[[], Iterable[Message]] | None = None,
+    system: str | None = None,
 ) -> list[Tool]:
     """Return the tools that work on the tasks of ``owner``, and on no others.
 
-    They are five, Bash, TaskOutput, TaskStop, TaskList and TaskWrite, and after
-    them KillShell: the older name of TaskStop, for models that were trained on
-    it. A host may leave that one out. A runtime that has a loop for agents, in
-    its `supervisor.agents.AgentPolicy`, has Agent and SendMessage besides.
+    They are six, Bash, TaskOutput, TaskStop, TaskList, TaskWrite and, where there may be
+    background tasks, TaskMonitor. After them comes KillShell: the older name of
+    TaskStop, for models that were trained on it. A host may leave that one out. An agent
+    has TodoWrite besides. A runtime that has a loop for agents, in its
+    `supervisor.agents.AgentPolicy`, has Agent and SendMessage.
 
     Args:
         runtime: where the tasks are.
         owner: whose; None is one too, that of tasks without one.
         settings: None reads them from the environment, now.
         permissions: what calls are judged by; None if they are not.
+        history: returns the conversation of an owner that is no agent, for forks;
+            None if there are none.
+        system: the system prompt of these.
 
     Raises:
         TypeError: for a bad argument.
@@ -64,6 +79,9 @@ def tools_for(
     check_type("owner", owner, str | None)
     check_type("settings", settings, Settings | None)
     check_type("permissions", permissions, Permissions | None)
+    check_text("system", system, none=True)
+    if history is not None and not callable(history):
+        raise TypeError(f"history must be a function or None, not {history!r}")
     if settings is None:
         settings = read_settings(os.environ)
     tools = [
@@ -72,10 +90,13 @@ def tools_for(
         task_stop(runtime, owner),
         task_list(runtime, owner),
         task_write(runtime, owner),
+        *([task_monitor(runtime, owner)] if settings.background_tasks else ()),
         kill_shell(runtime, owner),
     ]
+    if agent_record(life_of(runtime).table, owner) is not None:
+        tools.append(todo_write())
     if (loop := runtime.agents.run) is not None:
-        tools.append(agent(runtime, owner, settings, loop))
+        tools.append(agent(runtime, owner, settings, loop, history, system))
         tools.append(send_message(runtime, owner))
     if permissions is None:
         return tools

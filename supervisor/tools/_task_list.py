@@ -10,6 +10,7 @@ import trio
 from actors.text import one_line
 
 from .._tasks.snapshot import TaskSnapshot
+from . import _facts
 from ._owned import described, owned
 from ._tool import Call, Tool, ToolResult
 
@@ -23,7 +24,7 @@ Lists your tasks: background tasks, and foreground commands and agents that are 
 
 - Takes no arguments.
 - Use it when you do not know the id of a task, or which tasks are still running.
-- Returns one line for each task: its id, type, state (of an agent, also what it waits for) and description. Tasks that have not ended come first, in the order of their start, and below each agent, indented, what it has started itself and has not ended; then ended ones, the latest first. At most {_LISTED} lines; ended tasks are forgotten after a while.
+- Returns one line for each task: its id, type, state (of an agent, also what it waits for) and description, then how long it has run, and when it was last active; of an agent also its type, the tokens and tools that it has used, and what it did last; of a command also the command. Tasks that have not ended come first, in the order of their start, and below each agent, indented, what it has started itself and has not ended; then ended ones, the latest first. At most {_LISTED} lines; ended tasks are forgotten after a while.
 - The tasks of other agents and sessions are not listed.
 """
 
@@ -40,7 +41,9 @@ def task_list(runtime: Runtime, owner: str | None) -> Tool:
         ended = [t for t in reversed(tasks) if t.status.is_terminal and t.background]
         found = [*_with_own(runtime, running), *((0, task) for task in ended)]
         listed = found[:_LISTED]
-        lines = ["  " * depth + described(task) for depth, task in listed]
+        lines = [
+            "  " * depth + described(task) + _facts.row(task) for depth, task in listed
+        ]
         if len(found) > _LISTED:
             lines.append(f"and {len(found) - _LISTED} more")
         return ToolResult(
@@ -77,4 +80,9 @@ def _data(task: TaskSnapshot) -> dict[str, Any]:
         "background": task.background,
         "waiting": task.waiting,
         "parent": task.parent,
+        "outputFile": None if task.output_file is None else str(task.output_file),
+        "notified": task.notified,
+        **_facts.given(task),
+        **_facts.used(task),
+        **(_facts.activities(task) if _facts.is_agent(task) else {}),
     }

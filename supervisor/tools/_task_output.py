@@ -16,7 +16,9 @@ from .._tasks.reading import output_size
 from .._tasks.snapshot import TaskSnapshot
 from ..lowlevel import life_of
 from ..settings import Settings
+from . import _facts
 from ._arguments import Field, optional
+from ._facts import is_agent
 from ._owned import find, is_told, state
 from ._tool import Call, Tool, ToolResult
 
@@ -34,7 +36,7 @@ Reads the output of a task that is running or has ended: a background command, a
 
 - With block, as by default, it first waits for the end of the task, for at most timeout milliseconds. When they pass it returns what there is; the task goes on.
 - With block: false it returns at once. You are told when a task ends, so there is no need to ask again and again.
-- Returns the id, type, status and description of the task, its exit code if it has one, and then its output; of an agent, its answer, or what it has said last if it has not ended. After a call that returns the end of a task you are not told of that end again.
+- Returns the id, type, status and description of the task, its exit code if it has one, what it was given, how long it has run and when it was last active, and then its output; of an agent, the tokens and tools that it has used, what it has done last, and its answer, or what it has said last if it has not ended, even if that is not complete yet. After a call that returns the end of a task you are not told of that end again.
 - Of long output only the END is returned, at most {length} characters, after a line that names the file with all of it. To read the rest, or only what is new, pass offset: the output from that byte on is returned then, and next_offset, which is where to go on. (A last line that is not complete comes again then.)
 - Takes task_id, from the answer that started the task or from TaskList. Only your own tasks can be read.
 """
@@ -141,12 +143,7 @@ def read_end(runtime: Runtime, task: TaskHandle, limit: int) -> OutputEnd:
 
 def _prints(task: TaskSnapshot) -> bool:
     # The file of an agent is its transcript, and its answer is in memory.
-    return task.output_file is not None and not _is_agent(task)
-
-
-def _is_agent(task: TaskSnapshot) -> bool:
-    """Whether it is an `actors.agent.Agent`; others of its type have no depth."""
-    return task.depth is not None
+    return task.output_file is not None and not is_agent(task)
 
 
 def end_of(answer: str, limit: int) -> OutputEnd:
@@ -189,6 +186,8 @@ def format_output(task: TaskSnapshot, output: str) -> dict[str, Any]:
         "task_type": task.type,
         "status": task.status.value,
         "description": one_line(task.description),
+        **_facts.given(task),
+        **_facts.used(task),
         "output": output,
     }
     error = None
@@ -197,14 +196,15 @@ def format_output(task: TaskSnapshot, output: str) -> dict[str, Any]:
     if task.type == "local_bash":
         data |= {"exitCode": task.exit_code, "signal": task.signal}
         # What it waits for; it is unfinished, so it is not in the file.
-        if task.prompt is not None:
+        if task.prompt is not None and not is_agent(task):
             data["waitingFor"] = one_line(task.prompt)
     if task.type == "local_agent":
         data["result"] = output
     if task.type == "local_agent" or error is not None:
         data["error"] = error
-    if _is_agent(task):
+    if is_agent(task):
         data |= {"waiting": task.waiting, "terminate": task.terminate}
+        data |= _facts.activities(task)
         if not task.status.is_terminal:
             data["activities"] = _activities(task)
     return data
@@ -227,6 +227,7 @@ def _text(task: TaskSnapshot, data: dict[str, Any], asked: dict[str, Any]) -> st
         if asked["block"]:
             lines.append(f"It did not end within {asked['timeout']} ms, and goes on.")
     lines.append(f"description: {data['description']}")
+    lines += _facts.facts(task)
     named = {"exit_code": "exitCode", "signal": "signal", "error": "error"}
     lines += [
         f"{name}: {data[field]}"
@@ -240,8 +241,9 @@ def _text(task: TaskSnapshot, data: dict[str, Any], asked: dict[str, Any]) -> st
     if data.get("terminate") not in (None, "goal"):
         lines.append(f"ended by: {data['terminate']}")
     if data.get("activities"):
-        lines.append(f"latest activities: {'; '.join(data['activities'])}")
-    if _is_agent(task) and data["output"] and task.status is not TaskStatus.COMPLETED:
+        latest = [*map(_facts.activity_words, task.activities)] or data["activities"]
+        lines.append(f"latest activities: {'; '.join(latest)}")
+    if is_agent(task) and data["output"] and task.status is not TaskStatus.COMPLETED:
         has = "had" if task.status.is_terminal else "has"
         lines.append(f"partial: what follows is what the agent {has} said so far")
     if "waitingFor" in data:

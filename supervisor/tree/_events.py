@@ -257,6 +257,10 @@ class Subscription:
             news.set()
 
 
+_EARLY = 100
+"""So many events are kept for the first reader."""
+
+
 class EventStream:
     """The stream of events. The outermost supervisor or the runtime makes it."""
 
@@ -269,6 +273,8 @@ class EventStream:
         # Those that are told what an agent says, by its id, or all agents: by None.
         self._listeners: dict[str | None, tuple[Subscription, ...]] = {}
         self._closed = False
+        # Kept for the first reader.
+        self._early: list[tuple[type[Event], int, float, tuple[object, ...]]] = []
         self.has_readers = False
         """Whether anybody would see an event; what is costly to describe need
         not be described otherwise."""
@@ -302,6 +308,9 @@ class EventStream:
         else:
             self._readers = (*self._readers, reader)
             self.has_readers = True
+            early, self._early = self._early, []
+            for event in early:
+                reader.offer(event)
             if agents:
                 self._listen(reader)
 
@@ -334,6 +343,14 @@ class EventStream:
                     reader.offer(event)
                 except Exception:
                     reader.missed_one()
+
+    def emit_early(self, kind: type[Event], *fields: object) -> None:
+        """Tell every reader or, if nobody has subscribed yet, the first who does: what
+        is told while something opens would be heard by nobody else."""
+        had_readers = self.has_readers
+        self.emit(kind, *fields)
+        if not had_readers and len(self._early) < _EARLY:
+            self._early.append((kind, self._seq, self.now(), fields))
 
     def emit_to(self, agent_id: str, kind: type[E], *fields: object) -> None:
         """Tell those readers who listen to one agent, or to all of them."""

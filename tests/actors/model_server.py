@@ -258,7 +258,12 @@ def of_openai(*deltas: dict[str, Any], finish: str = "stop") -> Events:
     events = [chunk([choice({"role": "assistant", "content": ""})], usage=None)]
     events += [chunk([choice(delta)], usage=None) for delta in deltas]
     events.append(chunk([choice({}, finish)], usage=None))
-    usage = {"prompt_tokens": 125, "completion_tokens": 15, "total_tokens": 140}
+    usage = {
+        "prompt_tokens": 125,
+        "completion_tokens": 15,
+        "total_tokens": 140,
+        "prompt_tokens_details": {"cached_tokens": 100},
+    }
     events.append(chunk([], usage=usage))
     events.append(b"data: [DONE]\n\n")
     return events

@@ -6,6 +6,7 @@ other, from Unicode's own tables.
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 import unicodedata
 from collections.abc import Callable
@@ -109,6 +110,10 @@ def end_of(text: str, limit: int) -> tuple[str, bool]:
 # ---- Taking an envelope apart ------------------------------------------------
 
 
+def word_of(text: str) -> str:
+    return re.sub("[^A-Za-z0-9_.:-]", "", text[:LABEL_LIMIT]) or "unknown"
+
+
 def expected_elements(e: Envelope) -> list[tuple[str, str]]:
     tail, cut = end_of(e.output_tail or "", TAIL_LIMIT)
     optional = [
@@ -127,6 +132,7 @@ def expected_elements(e: Envelope) -> list[tuple[str, str]]:
         ("summary", start_of(e.summary, LABEL_LIMIT)),
         ("exit-code", None if e.exit_code is None else str(e.exit_code)),
         ("signal", None if e.signal is None else str(e.signal)),
+        ("ended-by", None if e.ended_by is None else word_of(e.ended_by)),
         ("result", None if e.result is None else start_of(e.result, RESULT_LIMIT)),
         ("error", None if e.error is None else start_of(e.error, ERROR_LIMIT)),
         (
@@ -238,7 +244,14 @@ def envelopes(text: st.SearchStrategy[str]) -> st.SearchStrategy[Envelope]:
     names = [field.name for field in attrs.fields(Envelope)]
     kinds: dict[str, st.SearchStrategy[Any]] = {
         name: st.none() | text
-        for name in ("tool_use_id", "result", "error", "output_tail", "output_file")
+        for name in (
+            "tool_use_id",
+            "ended_by",
+            "result",
+            "error",
+            "output_tail",
+            "output_file",
+        )
     }
     for name in ("exit_code", "signal", "total_tokens", "tool_uses", "duration_ms"):
         kinds[name] = st.none() | NUMBER

@@ -38,6 +38,9 @@ class Records:
     def tell_progress(self, message: Progressed | None) -> None:
         self.progress.append(message)
 
+    async def settle(self) -> None:
+        self.crash("settle")
+
     def next_unsent(self) -> Envelope | None:
         self.crash("before next_unsent")
         envelope = self.unsent[0] if self.unsent else None

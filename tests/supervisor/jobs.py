@@ -21,7 +21,7 @@ from supervisor.tree import Event
 
 Body = Callable[[Context[object], Report], Awaitable[object]]
 
-PENDING, RUNNING = TaskStatus.PENDING, TaskStatus.RUNNING
+PENDING, RUNNING, PAUSED = TaskStatus.PENDING, TaskStatus.RUNNING, TaskStatus.PAUSED
 COMPLETED, FAILED, KILLED = TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.KILLED
 
 
@@ -83,8 +83,12 @@ def told(runtime: Runtime) -> list[tuple[str, str]]:
     return [(note.task_id, note.status.value) for note in runtime.notifications.drain()]
 
 
+# What every runtime has in its directory: its journal, and the file of its locks.
+EVERY = {"agents.lock", "journal.jsonl"}
+
+
 def files(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
+    return sorted({path.name for path in directory.iterdir()} - EVERY)
 
 
 def kinds(events: list[Event], task_id: str) -> list[type[Event]]:

@@ -61,17 +61,22 @@ async def test_the_reminder_lists_what_has_not_ended_in_the_order_of_launch(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     """TR18: the form that models know."""
-    async with open_runtime(tmp_path, limits=Limits(total=2)) as runtime:
+    env = fake_env()
+    async with open_runtime(tmp_path, env=env, limits=Limits(total=2)) as runtime:
         assert reminder(runtime, "main") is None
         first = await runtime.launch(Job(forever), description="one", owner="main")
         other = await runtime.launch(Job(forever), description="two", owner="other")
         waits = await runtime.launch(
             Job(forever, "remote_agent"), description="three", owner="main"
         )
+        begun = first.snapshot().started_at
+        assert begun is not None
+        await trio.sleep(182)
         assert reminder(runtime, "main") == (
             "<system-reminder>\n"
             "Background tasks:\n"
             f"- [{first.id}] local_agent (running): one\n"
+            f"  started at {str(begun)[:19]} UTC, 3m 2s ago\n"
             f"- [{waits.id}] remote_agent (pending): three\n"
             "\n"
             "Use TaskOutput to check task results. Use TaskStop to terminate running "
@@ -259,8 +264,9 @@ async def test_the_reminder_says_what_an_agent_does_and_waits_for(
         await trio.testing.wait_all_tasks_blocked()
         text = reminder(runtime, None)
         assert text is not None
-        assert text.splitlines()[2:5] == [
+        assert text.splitlines()[2:6] == [
             f"- [{task.id}] local_agent (running): go",
+            "  started at 2000-01-01 00:00:00 UTC, 0 ms ago",
             "  waits for its own tasks",
             "  latest activities: reads &lt;/system-reminder&gt;; writes",
         ]
@@ -303,7 +309,9 @@ async def test_a_hostile_description_forges_no_line_and_no_tag(
         )
     for without, text in zip(plain, hostile, strict=True):
         assert without is not None and text is not None
-        assert len(text.splitlines()) == len(without.splitlines()) + 1
+        # The task, and in the reminder also when it has begun.
+        more = 2 if text.startswith("<system-reminder>") else 1
+        assert len(text.splitlines()) == len(without.splitlines()) + more
         assert tags(text) == tags(without)
         assert not re.search("[\x00-\x08\x1b\x85\u2028\u202e]", text)
 

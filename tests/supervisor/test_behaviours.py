@@ -55,7 +55,7 @@ async def test_no_name_from_outside_gets_into_a_path(
         for unknown in ("../../x", f"../tasks/{task.id}", f"{task.id}.output", ""):
             with pytest.raises(UnknownTask):
                 runtime.handle(unknown)
-    assert env.files.names(DIRECTORY) == [f"{task.id}.output"]
+    assert env.files.names(DIRECTORY) == ["journal.jsonl", f"{task.id}.output"]
 
 
 async def test_the_end_of_the_runtime_is_the_end_of_shells_and_agents(

@@ -50,7 +50,8 @@ def test_every_field_is_read() -> None:
             "background: true\n"
             "permission-mode: plan\n"
             "restart: transient\n"
-            "max-turns: 7",
+            "max-turns: 7\n"
+            "forkContext: true",
             "\n# Review\n\n--- \nnot the end\n",
         ),
         Path("a.md"),
@@ -66,6 +67,7 @@ def test_every_field_is_read() -> None:
         permission_mode="plan",
         restart="transient",
         max_turns=7,
+        fork_context=True,
         source=Path("a.md"),
     )
 
@@ -717,8 +719,8 @@ def test_the_hooks_of_a_definition_are_read() -> None:
         ("hooks: &a {PreToolUse: *a}", 4, "hooks"),
         ("hook: {PreToolUse: []}", 4, "hooks may be meant"),
         ("isolation: worktree", 4, "isolation is not honoured: "),
-        ("forkContext: true", 4, "forkContext is not honoured: "),
-        ("fork-context: yes", 4, "fork-context is not honoured: "),
+        ("forkContext: maybe", 4, "forkContext must be true or false, not 'maybe'"),
+        ("fork_contxt: true", 4, "fork_context may be meant"),
         ("tool: Read", 4, "tools may be meant"),
         ("allowedTool: Read", 4, "tools may be meant"),
         ("disallowed_tool: Bash", 4, "disallowed_tools may be meant"),

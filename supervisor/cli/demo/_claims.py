@@ -33,8 +33,9 @@ SCRIPT: Final[Mapping[str, Any]] = orjson.loads(READ.read_bytes())
 COMMANDS: Final[Mapping[str, Any]] = SCRIPT["commands"]
 
 _ELEMENTS = (
-    "notification-id task-id run-id tool-use-id task-type status summary exit-code signal"
-    " result error output-tail output-file usage remaining all-terminal note"
+    "notification-id task-id run-id tool-use-id task-type status summary exit-code"
+    " signal ended-by result error output-tail output-file usage remaining all-terminal"
+    " note"
 ).split()
 """The elements of an envelope, in their order."""
 _FURTHER = set(

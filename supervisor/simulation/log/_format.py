@@ -19,6 +19,7 @@ from actors import TaskStatus
 from actors.text import encodable
 
 from ... import runtime, tree
+from ..._tasks.endings import ENDED_BY
 from ..._tasks.json import SCHEMA_VERSION
 from ...runtime import AgentSaid
 from ...tree import Event
@@ -141,6 +142,7 @@ def _optional(said: dict[str, Any], name: str, default: int | None) -> int | Non
 _WORDS: dict[str, tuple[str, ...]] = {
     "exit": ("completed", "failed", "stopped"),
     "status": tuple(it.value for it in TaskStatus if it.is_terminal),
+    "ended_by": ENDED_BY,
     "restart": get_args(Restart),
     "strategy": get_args(Strategy),
     "signal": ("term", "kill"),

@@ -38,7 +38,7 @@ from actors.shell import Shell
 from ..._delivery.outbox import Notification
 from ..._delivery.readers import Notifications
 from ..._life.handles import TaskHandle
-from ...runtime import AgentSaid, Limits, Runtime, open_runtime
+from ...runtime import AgentSaid, Runtime, open_runtime
 from ...tree import (
     ChildExited,
     ChildSpec,
@@ -240,7 +240,8 @@ class Log:
     def _open_runtime(self, runtime: Runtime) -> None:
         life, limits = runtime._life, runtime._life.limits
         self.add(kinds.RuntimeOpened, runtime.root.path, limits.backlog)
-        if limits != Limits(backlog=limits.backlog, disk=limits.disk):
+        caps = limits.total, limits.shells, limits.agents
+        if any(caps) or limits.models or limits.providers:
             self._lends = lambda: life.current_task() is not None
         for name in _RUNTIME_CALLS:
             self._wrap(runtime, name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...runtime import (
+    MonitorEnded,
+    MonitorStarted,
     Notified,
     TaskBackgrounded,
     TaskEnded,
@@ -50,6 +52,8 @@ class Aim(Checker):
         # Of those that launch and run: whose task it will be.
         self._for: dict[int, str | None] = {}
         self._owners: dict[str, str | None] = {}
+        # {monitor: its task}: one that is stopped, or gives up, stops that itself.
+        self._monitors: dict[str, str] = {}
         self._closing = False
         self._knows_all = False
 
@@ -62,6 +66,8 @@ class Aim(Checker):
             Raised: self._raised,
             TaskStarted: self._started,
             TaskBackgrounded: self._moved,
+            MonitorStarted: self._monitor_started,
+            MonitorEnded: self._monitor_ended,
             TaskStopRequested: self._stop_requested,
             TaskEnded: self._ended,
             Closing: self._is_closing,
@@ -82,7 +88,12 @@ class Aim(Checker):
             self._runs[event.call] = event.task_id
             self._of_run[event.task_id] = event.call
         # It may wait for its place, and has not started then.
-        self._owners.setdefault(event.task_id, self._for.get(event.call))
+        said = self._for.get(event.call)
+        owner = self._owners.setdefault(event.task_id, said)
+        # An agent owns what is launched in its run.
+        if owner != said and (self._knows_all or said is not None):
+            text = f"it was launched for {said}, and is of {owner}"
+            self.breaks(f"task {event.task_id}", text, at.number)
 
     def _over(self, event: Returned, at: Entry) -> None:
         self._names.pop(event.call, None)
@@ -109,6 +120,12 @@ class Aim(Checker):
     def _moved(self, event: TaskBackgrounded, at: Entry) -> None:
         self._background.add(event.task_id)
 
+    def _monitor_started(self, event: MonitorStarted, at: Entry) -> None:
+        self._monitors[event.monitor_id] = event.task_id
+
+    def _monitor_ended(self, event: MonitorEnded, at: Entry) -> None:
+        self._monitors.pop(event.monitor_id, None)
+
     def _is_closing(self, event: Closing, at: Entry) -> None:
         self._closing = self._closing or "/" not in event.supervisor
 
@@ -119,7 +136,7 @@ class Aim(Checker):
             return
         self.judged += 1
         is_run = task_id in self._of_run and task_id not in self._background
-        if self._closing or is_run:
+        if self._closing or is_run or task_id in self._monitors.values():
             return
         owner = self._owners.get(task_id)
         for call, (tasks, of_owner) in self._stops.items():

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from ...runtime import (
     TaskBackgrounded,
+    TaskContinued,
     TaskEnded,
+    TaskPaused,
     TaskProgress,
     TaskRestarted,
     TaskRestartScheduled,
@@ -36,9 +39,14 @@ from ._checker import (
     Judge,
 )
 
+_OfTask: TypeAlias = (
+    TaskProgress | TaskPaused | TaskContinued | TaskRestarted | TaskStopRequested
+)
+
 
 class Once(Checker):
-    """The first terminal state is the only one, in the step in which the work ends."""
+    """The first terminal state is the only one, in the step in which the work ends. What
+    is paused does nothing until it goes on, and does not when it is to stop."""
 
     promise = "P3"
     title = "one terminal state, recorded at once"
@@ -48,6 +56,8 @@ class Once(Checker):
         self._live: dict[str, str] = {}  # {task: its type}
         self._over: dict[str, int] = {}
         self._revived: dict[str, int] = {}
+        self._paused: dict[str, int] = {}
+        self._asked: dict[str, int] = {}
         # The task whose actor has ended, with that line.
         self._ending: tuple[str, Entry] | None = None
 
@@ -57,8 +67,6 @@ class Once(Checker):
                 TaskProgress,
                 TaskBackgrounded,
                 TaskRestartScheduled,
-                TaskRestarted,
-                TaskStopRequested,
             ),
             self._says,
         )
@@ -67,6 +75,10 @@ class Once(Checker):
             TaskStarted: self._started,
             TaskResumed: self._resumed,
             TaskEnded: self._ended,
+            TaskPaused: self._is_paused,
+            TaskContinued: self._continues,
+            TaskRestarted: self._runs_again,
+            TaskStopRequested: self._stop_requested,
             ChildExited: self._actor_ended,
             ChildStarted: self._something_else,
             Called: self._something_else,
@@ -80,6 +92,36 @@ class Once(Checker):
 
     def _log_started(self, event: LogStarted, at: Entry) -> None:
         self._over.clear()
+        self._paused.clear()
+        self._asked.clear()
+
+    def _is_paused(self, event: TaskPaused, at: Entry) -> None:
+        self._says(event, at)
+        since = self._paused.get(event.task_id)
+        if since is not None:
+            text = "it was paused while it was paused"
+            self.breaks(f"task {event.task_id}", text, since, at.number)
+        self._paused[event.task_id] = at.number
+
+    def _continues(self, event: TaskContinued, at: Entry) -> None:
+        self._says(event, at)
+        owner = f"task {event.task_id}"
+        if self._paused.pop(event.task_id, None) is None:
+            self.breaks(owner, "it goes on, and was not paused", at.number)
+        asked = self._asked.get(event.task_id)
+        if asked is not None:
+            self.breaks(owner, "it goes on, and was to stop", asked, at.number)
+
+    def _runs_again(self, event: TaskRestarted, at: Entry) -> None:
+        self._says(event, at)
+        since = self._paused.get(event.task_id)
+        if since is not None:
+            text = "it was run again while it was paused"
+            self.breaks(f"task {event.task_id}", text, since, at.number)
+
+    def _stop_requested(self, event: TaskStopRequested, at: Entry) -> None:
+        self._says(event, at)
+        self._asked[event.task_id] = at.number
 
     def _started(self, event: TaskStarted, at: Entry) -> None:
         self._something_else(event, at)
@@ -97,7 +139,7 @@ class Once(Checker):
         self._revived.pop(event.task_id, None)
         self._over.pop(event.task_id, None)
 
-    def _says(self, event: TaskProgress, at: Entry) -> None:
+    def _says(self, event: _OfTask, at: Entry) -> None:
         self.judged += 1
         ended = self._over.get(event.task_id)
         if ended is not None:
@@ -114,6 +156,11 @@ class Once(Checker):
         if ended is not None:
             text = "it started after its end"
             self.breaks(f"task {task_id}", text, ended, at.number)
+        self._asked.pop(task_id, None)
+        paused = self._paused.pop(task_id, None)
+        if paused is not None and event.status == "completed":
+            text = "it has completed while it was paused"
+            self.breaks(f"task {task_id}", text, paused, at.number)
         self._live.pop(task_id, None)
         self._over[task_id] = at.number
         if self._ending is None:
@@ -188,6 +235,10 @@ class Failure(Checker):
             self.breaks(owner, "it failed, and does not say why", at.number)
         if event.status != "failed" and event.error is not None:
             self.breaks(owner, f"it has an error and is {event.status}", at.number)
+        if event.status == "completed" and event.ended_by is not None:
+            self.breaks(owner, f"it is completed by {event.ended_by}", at.number)
+        if event.status == "killed" and event.ended_by is None:
+            self.breaks(owner, "it was killed, and does not say by whom", at.number)
         if exit is None:
             return
         wanted = _STATUS[exit.exit]

@@ -182,7 +182,7 @@ def _place(note: str) -> tuple[int, str]:
 
 _ORDER = (
     "notification-id task-id run-id tool-use-id task-type status summary exit-code "
-    "signal result error output-tail output-file usage remaining all-terminal note"
+    "signal ended-by result error output-tail output-file usage remaining all-terminal note"
 ).split()
 _ALWAYS = {"notification-id", "task-id", "run-id", "status", "summary", "note"}
 _FORBIDDEN = re.compile(
@@ -198,9 +198,9 @@ class Unforged(Checker):
 
     def __init__(self, broken: Broken) -> None:
         super().__init__(broken)
-        self._ends: dict[str, str] = {}
+        self._ends: dict[str, TaskEnded] = {}
         # By notification: what it tells, and how the task had ended then.
-        self._notes: dict[str, tuple[str, str | None]] = {}
+        self._notes: dict[str, tuple[str, TaskEnded | None]] = {}
 
     def judges(self) -> Mapping[type[Event], Judge]:
         return {
@@ -210,7 +210,7 @@ class Unforged(Checker):
         }
 
     def _ended(self, event: TaskEnded, at: Entry) -> None:
-        self._ends[event.task_id] = event.status
+        self._ends[event.task_id] = event
 
     def _notified(self, event: Notified, at: Entry) -> None:
         ended = self._ends.get(event.task_id)
@@ -225,7 +225,7 @@ class Unforged(Checker):
         if wrong:
             self.breaks(f"notification {event.notification_id}", wrong, at.number)
 
-    def _wrong_in(self, event: Envelope, ended: str | None) -> str:
+    def _wrong_in(self, event: Envelope, ended: TaskEnded | None) -> str:
         try:
             root = ElementTree.fromstring(event.xml)
         except ElementTree.ParseError as error:
@@ -250,8 +250,12 @@ class Unforged(Checker):
             event.task_id,
         ):
             return "its envelope is about another one"
-        if ended not in (None, said["status"]):
-            return f"its envelope says {said['status']}, and the task was {ended}"
+        if ended is not None and ended.status != said["status"]:
+            return (
+                f"its envelope says {said['status']}, and the task was {ended.status}"
+            )
+        if ended is not None and ended.ended_by != said.get("ended-by"):
+            return f"its envelope has another one by whom it ended: {ended.ended_by}"
         return ""
 
 

@@ -262,6 +262,17 @@ async def test_tools_and_tokens_are_counted_and_the_last_five_activities_kept():
     assert (progress.tool_uses, progress.total_tokens) == (2, 115)
     assert progress.activities == ("step 8", "said", "tool", "tool", "x" * 200)
     assert progress.text == "x" * 200
+    recent = stage.report.recent
+    assert tuple(it.text for it in recent) == progress.activities
+    inputs = [(it.tool_use_id, it.input, it.outcome) for it in recent]
+    call = use()
+    assert inputs[2:4] == [
+        (call.id, call.input, "completed"),
+        ("2", call.input, "completed"),
+    ]
+    assert inputs[0] == inputs[4] == (None, None, None)
+    assert [it.at for it in recent] == sorted(it.at for it in recent)
+    assert stage.report.spent == (110, 5, 0, 0)
 
 
 # Its result
@@ -662,7 +673,9 @@ async def test_nothing_public_in_the_context_reaches_the_record_or_the_host():
             "agent_id run_id depth prompt system history inbox tools permission_mode".split()
         ),
         *("deadline cwd session owner model budget".split()),
-        *("say use_tools launch run fork own_tasks wait_own_tasks".split()),
+        *(
+            "say use_tools launch run fork own_tasks wait_own_tasks plan reminder".split()
+        ),
     }
 
 

@@ -17,18 +17,19 @@ TERMINAL = {TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.KILLED}
 
 def guard_in(status: TaskStatus) -> Guard:
     guard = Guard()
-    if status is TaskStatus.COMPLETED:
+    if status in (TaskStatus.COMPLETED, TaskStatus.PAUSED):
         assert guard.transition(TaskStatus.RUNNING)
     if status is not TaskStatus.PENDING:
         assert guard.transition(status)
     return guard
 
 
-def test_the_five_states_bear_these_names() -> None:
+def test_the_six_states_bear_these_names() -> None:
     """SM1."""
     assert [status.value for status in TaskStatus] == [
         "pending",
         "running",
+        "paused",
         "completed",
         "failed",
         "killed",
@@ -37,7 +38,7 @@ def test_the_five_states_bear_these_names() -> None:
 
 
 @pytest.mark.parametrize("status", TaskStatus)
-def test_a_state_is_terminal_unless_it_is_pending_or_running(
+def test_a_state_is_terminal_unless_it_is_pending_running_or_paused(
     status: TaskStatus,
 ) -> None:
     """SM1."""
@@ -50,8 +51,9 @@ def test_a_state_is_terminal_unless_it_is_pending_or_running(
 def test_a_transition_happens_if_it_is_legal_and_changes_nothing_if_not(
     before: TaskStatus, after: TaskStatus
 ) -> None:
-    """SM2, SM6, SM10, SM12: legal are only pending to running, pending to
-    failed or killed, and running to any terminal state."""
+    """SM2, SM6, SM10, SM12: legal are only pending to running, pending to failed or
+    killed, running to any terminal state, and running to paused and back. What is
+    paused may fail and be killed, and not complete."""
     legal = {
         (TaskStatus.PENDING, TaskStatus.RUNNING),
         (TaskStatus.PENDING, TaskStatus.FAILED),
@@ -59,6 +61,10 @@ def test_a_transition_happens_if_it_is_legal_and_changes_nothing_if_not(
         (TaskStatus.RUNNING, TaskStatus.COMPLETED),
         (TaskStatus.RUNNING, TaskStatus.FAILED),
         (TaskStatus.RUNNING, TaskStatus.KILLED),
+        (TaskStatus.RUNNING, TaskStatus.PAUSED),
+        (TaskStatus.PAUSED, TaskStatus.RUNNING),
+        (TaskStatus.PAUSED, TaskStatus.FAILED),
+        (TaskStatus.PAUSED, TaskStatus.KILLED),
     }
     guard = guard_in(before)
     assert guard.transition(after) is ((before, after) in legal)
@@ -76,7 +82,7 @@ def test_the_first_terminal_state_wins(first: TaskStatus, second: TaskStatus) ->
 
 
 @given(st.lists(st.sampled_from(TaskStatus), max_size=12))
-def test_any_sequence_of_attempts_succeeds_at_most_twice_and_ends_once(
+def test_any_sequence_of_attempts_ends_once_and_pauses_only_what_runs(
     attempts: list[TaskStatus],
 ) -> None:
     """SM2, SM3, SM6."""
@@ -89,15 +95,20 @@ def test_any_sequence_of_attempts_succeeds_at_most_twice_and_ends_once(
             assert guard.status is attempt
         else:
             assert guard.status is before
-    assert len(passed) <= 2
+    lasting = [status for status in passed if status is not TaskStatus.PAUSED]
+    again = passed.count(TaskStatus.PAUSED)
+    assert len(lasting) <= 2 + again
     assert sum(status.is_terminal for status in passed) <= 1
     assert not any(status.is_terminal for status in passed[:-1])
+    for before, after in zip([TaskStatus.PENDING, *passed], passed, strict=False):
+        if after is TaskStatus.PAUSED:
+            assert before is TaskStatus.RUNNING
 
 
 def test_asking_to_stop_is_no_transition() -> None:
-    """SM11: a guard has nothing between running and its end, so a task that was
-    told to stop is running until it has ended."""
-    assert LEGAL_TRANSITIONS[TaskStatus.RUNNING] == TERMINAL
+    """SM11: a guard has no state for it, so a task that was told to stop is running, or
+    paused, until it has ended."""
+    assert LEGAL_TRANSITIONS[TaskStatus.RUNNING] == TERMINAL | {TaskStatus.PAUSED}
     guard = guard_in(TaskStatus.RUNNING)
     assert not guard.transition(TaskStatus.RUNNING)
     assert guard.status is TaskStatus.RUNNING

@@ -66,8 +66,13 @@ class FakeContext:
     tools: list[Any] = attrs.Factory(list[Any])
     inbox: Inbox = attrs.Factory(Inbox)
     system: str | None = None
+    prompt: str = "Say hello."
+    plan: Any = None
     call: Callable[[ToolUse], Awaitable[str]] | None = None
     rounds: list[tuple[ToolUse, ...]] = attrs.Factory(list[tuple[ToolUse, ...]])
+
+    def reminder(self) -> str | None:
+        return None
 
     async def use_tools(self, uses: Sequence[ToolUse]) -> UserMessage:
         self.rounds.append(tuple(uses))

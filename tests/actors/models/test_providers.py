@@ -13,16 +13,19 @@ import trio
 import trio.testing
 
 from actors.agent import (
+    Agent,
     AssistantMessage,
     CompactBoundary,
     Message,
+    Retrying,
     TextDelta,
     TokensUsed,
     ToolAnswer,
     ToolUse,
     UserMessage,
 )
-from actors.models import Model, ModelFailed, anthropic, openai
+from actors.models import Model, ModelFailed, anthropic, loop, openai
+from actors.testing import run_agent
 from tests.actors import model_server as web
 from tests.actors.model_server import ModelServer, open_model_server
 
@@ -144,7 +147,7 @@ async def test_a_text_is_streamed_and_then_told_whole(api: Provider) -> None:
         assert events == [
             TextDelta("Hel"),
             TextDelta("lo."),
-            TokensUsed(input_tokens=125, output_tokens=15),
+            TokensUsed(input_tokens=125, output_tokens=15, cache_read_tokens=100),
         ]
         assert (message.text, message.tool_uses) == ("Hello.", ())
         (request,) = server.requests
@@ -425,9 +428,38 @@ async def test_an_error_of_the_api_is_told_as_one(
         assert "not today" in str(failed)
         assert str(status) in str(failed)
         assert failed.partial == ""
-        assert events == []
+        assert [(type(event), event.attempt) for event in events] == [
+            (Retrying, attempt) for attempt in range(1, requests)
+        ]
         assert len(server.requests) == requests
         assert (await told(model))[-1].text == "Yes."
+
+
+async def test_a_refusal_for_length_leads_to_a_summary_with_either_api(
+    api: Provider,
+) -> None:
+    """What it is called differs; the loop knows it by either name, and also a reply
+    that has filled the context."""
+    call = "c1", "Look", ["{}"]
+    name = "context_length_exceeded" if api.name == "openai" else "invalid_request"
+    refusal = web.fails(400, api.error(name, "prompt is too long: 9 > 8 maximum"))
+    stop = "model_context_window_exceeded" if api.name == "anthropic" else None
+    full = refusal if stop is None else web.streams(api.text("Half", stop=stop))
+    answers = [
+        web.streams(api.tools("I look.", call)),
+        web.streams(api.tools("I look again.", ("c2", "Look", ["{}"]))),
+        refusal,
+        web.streams(api.text("A summary.")),
+        full,
+    ]
+    async with opened(api, *answers) as (model, server):
+        tools = {"Look": "long " * 1_000}
+        run = await run_agent(Agent(loop(model), "The task."), tools=tools)
+    # What fills it again after the summary and the cutting cannot be helped.
+    assert "too long for the model by itself" in str(run.error)
+    first, second = [it for it in run.messages if isinstance(it, CompactBoundary)]
+    assert "A summary." in first.summary == second.summary
+    assert len(server.requests) == 6
 
 
 async def test_what_the_api_says_of_trying_again_is_heeded(api: Provider) -> None:

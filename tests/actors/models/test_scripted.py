@@ -12,14 +12,19 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from actors.agent import (
     AgentEvent,
     AssistantMessage,
     FinalResult,
     Message,
+    Retrying,
     ToolAnswer,
     ToolUse,
+    TransientError,
     UserMessage,
 )
 from actors.agent.hosting import Inbox
@@ -31,6 +36,8 @@ from actors.models.scripted import (
     Turn,
     read_script,
 )
+from actors.testing import fake_env
+from tests.actors.agent.agents import Stage
 
 pytest.importorskip("yaml", reason="the extra `agents` is not installed")
 
@@ -166,7 +173,12 @@ def one(turn: str) -> str:
         (one("{text: a, think: .inf}"), 5, "seconds"),
         (one("{text: a, wait: 5}"), 5, "'message' or for 'end'"),
         (one("{fail: a, tools: []}"), 5, "and 'fail'"),
-        (one("{say: a}"), 5, "text, tools, think, wait or fail"),
+        (one("{say: a}"), 5, "text, tools, think, wait, fail, passes or times"),
+        (one("{fail: a, passes: soon}"), 5, "'passes': .*seconds"),
+        (one("{fail: a, passes: true, times: 0}"), 5, "number of times, 1 or more"),
+        (one("{fail: a, passes: true, times: true}"), 5, "number of times"),
+        (one("{text: a, passes: true}"), 5, "'passes' says of a 'fail'"),
+        (one("{fail: a, times: 2}"), 5, "'passes' says of a 'fail'"),
         (one("tools: Bash"), 5, "list"),
         (one("tools: [Bash]"), 5, "mapping"),
         (one("tools: [{Bash: {}, Agent: {}}]"), 5, "one tool"),
@@ -239,12 +251,18 @@ class FakeContext:
 
     def __init__(self, model: str | None, history: Sequence[Message] = ()) -> None:
         self.model = model
+        self.agent_id = "a00000001"
         self.history: list[Message] = [UserMessage("Go."), *history]
         self.tools: list[Any] = []
         self.inbox = Inbox()
         self.system: str | None = None
+        self.prompt = "Go."
+        self.plan = None
         self.own_tasks = 0
         self.own_end = trio.Event()
+
+    def reminder(self) -> str | None:
+        return None
 
     async def wait_own_tasks(self) -> None:
         await self.own_end.wait()
@@ -419,3 +437,81 @@ async def test_a_model_that_is_not_in_it_is_an_error(model: str | None) -> None:
 def test_a_path_is_not_a_script() -> None:
     with pytest.raises(TypeError, match=r"text must be a str, not .*script\.yaml"):
         read_script(Path("script.yaml"), "script.yaml")  # type: ignore[arg-type]
+
+
+# Errors that pass
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "text": st.sampled_from(["", "I wr"]),
+                "passes": st.sampled_from([None, True, 5, 600.5]),
+                "times": st.integers(1, 9),
+            }
+        ),
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_what_passes_fails_so_often_as_it_says_and_the_next_turn_follows(
+    drawn: list[dict[str, Any]], anew: bool
+) -> None:
+    """Through as many runs as it takes; also if the script is read again for each."""
+    turns: list[dict[str, Any]] = []
+    wanted: list[Any] = []  # What is told, and how each run ends.
+    tried, hinted = 0, False  # For one message.
+    for turn in drawn:
+        passes = turn["passes"]
+        if passes is None:
+            turns.append({"text": "on", "tools": [{"Bash": {}}]})
+            wanted.append("on")
+            tried, hinted = 0, False
+            continue
+        anew = anew and bool(turn["text"])  # Only the conversation knows then.
+        turns.append({"fail": "HTTP 529", **{k: v for k, v in turn.items() if v}})
+        for _ in range(turn["times"]):
+            if not turn["text"] and passes != 600.5 and tried < 4:
+                wanted.append("again")
+                tried, hinted = tried + 1, hinted or passes == 5
+                continue
+            if turn["text"]:
+                wanted.append(turn["text"])
+            elif passes == 5 and hinted:
+                passes = True
+            wanted.append(("pause", passes))
+            passes = turn["passes"]
+            tried, hinted = 0, False
+    turns.append({"text": "done"})
+    wanted.append("done")
+    source = json.dumps({"agents": {"a": {"prompt": "p", "turns": turns}}, "host": []})
+    told: list[Any] = []
+
+    async def main() -> None:
+        env = fake_env()
+        script = read_script(source, "a.json", env=env)
+        history: list[Message] = []
+        while told[-1:] != ["done"]:
+            if anew:
+                script = read_script(source, "a.json", env=env)
+            stage = Stage(script.run, model="scripted/a")
+            stage.host.history = history
+            end: list[Any] = []
+            try:
+                await stage.run()
+            except TransientError as error:
+                at = error.resume_at
+                left = True if at is None else (at - env.clock.now()).total_seconds()
+                end = [("pause", left if left is True else pytest.approx(left))]
+            for event in stage.events:
+                if isinstance(event, Retrying):
+                    told.append("again")
+                elif isinstance(event, AssistantMessage):
+                    told.append(event.text)
+            told.extend(end)
+            history = [*history, *stage.host.messages]
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert told == wanted

@@ -121,3 +121,50 @@ async def test_a_function_in_a_thread_holds_up_nobody_and_is_waited_for() -> Non
             nursery.cancel_scope.cancel()
             go.set()
     assert done == ["loop", "slow"]
+
+
+def test_a_log_knows_what_somebody_else_has_appended_to_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error cuts nothing of that, and whoever makes the file anew has it all."""
+    files, path = PosixFiles(), tmp_path / "log"
+    log = files.open_log(path)
+    log.append(b"one\n")
+    files.append_lines(path, b"other\n")
+    log.append(b"two\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        patch.setattr(os, "fdatasync", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            log.append(b"three\n", durable=True)
+    assert log.read() == path.read_bytes() == b"one\nother\ntwo\n"
+    log.close()
+
+
+def test_a_torn_part_that_could_not_be_cut_spoils_no_line_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, path = PosixFiles(), tmp_path / "log"
+    log = files.open_log(path)
+    log.append(b"one\n")
+    write = os.write
+
+    def writes_a_part(fd: int, data: bytes) -> int:
+        if len(data) < 4:
+            fails()
+        return write(fd, data[:2])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", writes_a_part)
+        patch.setattr(os, "ftruncate", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            log.append(b"two\n")
+    assert path.read_bytes() == b"one\ntw"
+    log.append(b"two\n")
+    assert log.read() == path.read_bytes() == b"one\ntw\ntwo\n"
+    assert log.size() == len(b"one\ntw\ntwo\n")
+    log.close()
+
+
+def fails(*_: object) -> int:
+    raise OSError(errno.EIO, "Input/output error")

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from actors.env import Clock, Files, Ids, Processes, Terminal, real_env
 from actors.hosting import Process
-from actors.testing import FakeFiles, FaultPlan, Program
+from actors.testing import FakeFiles, FaultPlan, Program, fake_env
 from actors.testing._env import FakeClock, FakeIds
 from actors.testing._processes import FakeProcesses
 from actors.testing._program import Script
@@ -835,6 +835,47 @@ def test_what_is_in_a_directory_is_told_sorted(kind: str, tmp_path: Path) -> Non
     files.reserve(here / "c" / "below")
     assert files.names(here) == ["a", "b", "c"]
     assert error_of(files.names, here / "b") == (NotADirectoryError, str(here / "b"))
+
+
+@both_files
+def test_files_and_links_are_told_with_their_sizes(kind: str, tmp_path: Path) -> None:
+    """P7: a directory in it is none of them, and no link is followed."""
+    files = make_files(kind)
+    assert files.entries(tmp_path / "nowhere") == []
+    here = files.make_directory(tmp_path / "here")
+    files.make_directory(here / "c")
+    files.append_lines(here / "b", b"one\n")
+    files.link(here / "a", "b")
+    files.append_lines(here / "c" / "below", b"one\n")
+    told = files.entries(here)
+    assert [(it.name, it.size) for it in told] == [("a", 0), ("b", 4)]
+    assert error_of(files.entries, here / "b") == (NotADirectoryError, str(here / "b"))
+
+
+async def test_a_file_has_the_time_at_which_it_was_last_written(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """P7, P11: on the clock of its world, also after a crash."""
+    env = fake_env()
+    here = env.files.make_directory(Path("/here"))
+    began = env.clock.now().timestamp()
+    env.files.reserve(here / "a")
+    env.files.append_lines(here / "b", b"one\n")
+    await trio.sleep(60)
+    env.files.append_lines(here / "b", b"two\n")
+    env.clock.ahead = 3600
+    env.files.replace(here / "c", b"three\n")
+    told = {it.name: it.modified - began for it in env.files.entries(here)}
+    assert told == {"a": 0, "b": 60, "c": 3660}
+    left = FakeFiles(env.files.disk.image().killed())
+    assert [it.modified - began for it in left.entries(here)] == [0, 60, 3660]
+
+
+def test_a_real_file_has_the_time_at_which_it_was_last_written(tmp_path: Path) -> None:
+    """P7"""
+    (tmp_path / "a").write_bytes(b"a")
+    os.utime(tmp_path / "a", (5, 10**9))
+    assert [it.modified for it in real_env().files.entries(tmp_path)] == [10**9]
 
 
 @both_files

@@ -203,6 +203,7 @@ async def everything(files: FakeFiles) -> list[OSError]:
     call(files.size, path)
     call(files.read_tail, path, 9)
     call(files.read_at, path, 0, 9)
+    call(files.entries, HERE)
     call(share.claim, "a")
     await files.in_thread(call, files.size, path)
     file = call(files.create_output, HERE / "out")

@@ -27,6 +27,7 @@ PROTOCOLS = {
     "process": env.Process,
     "files": env.Files,
     "output": env.OutputFile,
+    "log": env.LogFile,
     "share": env.Share,
 }
 """The protocol of each operation, by the first half of its name."""
@@ -34,13 +35,16 @@ PROTOCOLS = {
 
 CALLED = {
     "files.make": "files.make_directory files.reserve",
-    "files.open": "files.create_output files.open_output",
-    "files.read": "files.read_tail files.read_at files.size files.names output.size",
+    "files.open": "files.create_output files.open_output files.open_log",
+    "files.read": (
+        "files.read_tail files.read_at files.size files.names output.size log.read"
+    ),
+    "files.append_lines": "files.append_lines log.append",
     "files.append": "output.append",
     "files.rotate": "output.rotate",
     "files.close": "output.aclose",
     "files.claim": "share.claim",
-    "files.sync": "files.append_lines files.replace",
+    "files.sync": "files.append_lines files.replace log.append",
     "process.kill": "process.kill process.aclose processes.aclose",
 }
 """What asks for an operation that is called otherwise."""
@@ -103,7 +107,9 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "files.size": (WHERE,),
     "files.remove": (WHERE,),
     "files.names": (Path("/d"),),
+    "files.entries": (Path("/d"),),
     "files.append_lines": (WHERE, b"one\n"),
+    "files.open_log": (WHERE,),
     "files.replace": (WHERE, b"one"),
     "files.link": (Path("/d/new"), "file"),
     "files.is_within": ("/d", None),
@@ -111,6 +117,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "files.share": (Path("/d"),),
     "files.in_thread": (len, b""),
     "output.append": (b"one",),
+    "log.append": (b"one\n",),
+    "processes.end_orphans": ("", ()),
     "output.rotate": (Path("/d/older"),),
     "share.claim": ("x",),
     "share.holder": ("x",),
@@ -134,7 +142,8 @@ async def test_a_call_asks_only_for_what_it_may_do(
         world.files.make_directory(Path("/d"))
         output, share = world.files.create_output(WHERE), world.files.share(Path("/d"))
         world.ids.hex(4)
-        parts = {"process": tree, "output": output, "share": share}
+        log = world.files.open_log(WHERE)
+        parts = {"process": tree, "output": output, "share": share, "log": log}
         method = getattr(parts.get(part) or getattr(world, part), name)
         if called == "processes.spawn":
             method = partial(method, ["x"], cwd=None, env={}, marker="M")

@@ -411,7 +411,7 @@ async def test_a_disk_that_fails_fails_the_task(
     assert done.error is not None
     assert os.strerror(errno.ENOSPC) in done.error.message
     assert done.output_file is not None
-    assert env.files.names("/tasks") == [done.output_file.name]
+    assert env.files.names("/tasks") == ["journal.jsonl", done.output_file.name]
 
 
 # ---- The same each time ------------------------------------------------------------

@@ -125,7 +125,10 @@ async def test_progress_is_never_recorded() -> None:
 )
 async def test_who_a_message_is_from_is_restored(origin: Any) -> None:
     """TR16: a notification comes back as one, not as a person's words."""
-    said = [UserMessage("go"), UserMessage("x", origin=origin, sender="a7")]
+    said = [
+        UserMessage("go"),
+        UserMessage("x", origin=origin, sender="a7", display="● a\n● b"),
+    ]
     async with recorder() as r:
         await r.record(*said)
         assert await r.messages() == said

@@ -78,6 +78,12 @@ def texts_of(context: AgentContext) -> list[str]:
     return [m.text for m in context.history if not isinstance(m, CompactBoundary)]
 
 
+def acknowledge(runtime: Runtime) -> None:
+    """Hear of all that has ended, so that no other runtime tells it again."""
+    for note in runtime.notifications.drain():
+        note.ack()
+
+
 def said(runtime: Runtime) -> list[str]:
     return [note.task_id for note in runtime.notifications.drain()]
 
@@ -337,6 +343,7 @@ async def test_a_resumed_agent_may_do_no_more_than_before_and_than_is_allowed_no
         async with open_runtime(tmp_path, agents=policy(mode)) as runtime:
             events = runtime.events.subscribe()
             await (await runtime.resume(id)).wait()
+            acknowledge(runtime)
             return [e.text for e in events.drain() if isinstance(e, Warned)]
 
     with trio.fail_after(60):
@@ -345,6 +352,7 @@ async def test_a_resumed_agent_may_do_no_more_than_before_and_than_is_allowed_no
             await full.wait()
             little = await runtime.launch(Agent(look, "go", permission_mode="plan"))
             await little.wait()
+        acknowledge(runtime)
         assert await resume("default", full.id) == [
             "its permission mode is default now, and was bypass"
         ]
@@ -606,6 +614,9 @@ async def test_a_run_that_fails_at_once_leaves_everything_as_it_was(
         with pytest.raises(ResumeRefused, match="its new run failed at once") as caught:
             await runtime.resume(id, "hello", agent=Agent(look, "x"))
         assert caught.value.task_id == id
+        notified = acked != "after"
+        before = attrs.evolve(before, notified=notified)
+        everything = [before if it.id == id else it for it in everything]
         assert (runtime.get(id), runtime.tasks()) == (before, everything)
         assert runtime.agent_meta(id) == meta
         assert await runtime.transcripts.load(id) == transcript
@@ -1056,6 +1067,7 @@ async def test_an_unfinished_agent_is_resumed_or_abandoned(tmp_path: Path) -> No
             task = await runtime.launch(Agent(forever, "go"))
             await trio.testing.wait_all_tasks_blocked()
             assert not runtime.abandon_agent(task.id)
+        acknowledge(runtime)
         async with open_runtime(tmp_path, agents=AgentPolicy(run=answers)) as runtime:
             events = runtime.events.subscribe()
             with pytest.raises(MessageRefused, match="it must be resumed first"):
@@ -1082,6 +1094,7 @@ async def test_what_cannot_be_read_is_left_out_with_a_warning(tmp_path: Path) ->
         async with open_runtime(tmp_path) as runtime:
             task = await runtime.launch(Agent(forever, "go"))
             await trio.testing.wait_all_tasks_blocked()
+        acknowledge(runtime)
         (tmp_path / "agent-0badbad0.meta.json").write_text("{")
         (tmp_path / "agent-1badbad1.meta.json").write_text('{"agent_id": 5}')
         (tmp_path / "agent-2badbad2.meta.json").mkdir()
@@ -1101,6 +1114,7 @@ async def left_behind(directory: Path, agent: Agent) -> AgentMeta:
         await trio.testing.wait_all_tasks_blocked()
         while await runtime.transcripts.load(task.id) is None:
             await trio.sleep(0.01)
+    acknowledge(runtime)
     async with open_runtime(directory) as runtime:
         (meta,) = runtime.unfinished_agents()
     return meta
@@ -1308,8 +1322,15 @@ async def test_agents_of_a_killed_process_go_on_in_another(tmp_path: Path) -> No
             child.stdout.close()
         async with open_runtime(tmp_path, agents=AgentPolicy(run=look)) as runtime:
             assert runtime.agent_meta(stopped) is not None
-            left = runtime.unfinished_agents()
-            assert sorted(meta.agent_id for meta in left) == sorted(ids)
+            # They wait for somebody to let them go on.
+            paused = [it for it in runtime.tasks() if it.status.value == "paused"]
+            assert sorted(it.id for it in paused) == sorted(ids)
+            assert runtime.unfinished_agents() == []
+            notes = runtime.notifications.drain()
+            assert {(it.kind, it.task_id) for it in notes} == {
+                ("task", stopped),
+                *(("pause", id) for id in ids),
+            }
             async with trio.open_nursery() as nursery:
                 for id in ids:
                     nursery.start_soon(runtime.resume, id)
@@ -1322,6 +1343,9 @@ async def test_agents_of_a_killed_process_go_on_in_another(tmp_path: Path) -> No
                     f"agent {number}",
                     f"first step of agent {number}",
                     "looking",
+                    "",
+                    # What this one did is not known, and it is told so.
+                    "looking again",
                     "",
                     CONTINUE,
                 ]

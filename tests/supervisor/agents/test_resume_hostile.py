@@ -169,7 +169,7 @@ WRONG: dict[str, list[Any]] = {
         None,
         7,
     ],
-    "status": ["", "Running", "done", "running ", "paused", "x" * 99, None, 1],
+    "status": ["", "Running", "done", "running ", "Paused", "x" * 99, None, 1],
     "type": [None, 3, ["reader"]],
     "description": [None, 4],
     "owner": [5, ["main"]],
@@ -195,6 +195,8 @@ WRONG: dict[str, list[Any]] = {
     "shutdown": [-1, None, True, 10**400],
     "tokens_left": [-1, True, 1.0, 10**4_000],
     "cost_left": [-1, True, 10**400, "free"],
+    "tokens_used": [-1, True, 1.0, 10**4_000, None],
+    "cost_used": [-1, True, 10**400, "free", None],
     "heard": ["x" * 201, 5, ["x"], True],
     "messages": [
         None,

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -236,7 +237,7 @@ async def test_a_stop_of_an_agent_that_has_ended_is_acknowledged_with_its_end(
             assert note.ack()
             assert not note.ack()
             assert not runtime.consume(task)
-            assert task.snapshot() == ended
+            assert task.snapshot() == attrs.evolve(ended, notified=True)
             assert life_of(runtime).delivery.outbox.unacknowledged == 0
 
 
@@ -428,6 +429,7 @@ async def test_a_notification_that_an_agent_has_read_comes_back_as_one(
         if isinstance(m, UserMessage) and m.origin == "notification"
     ]
     assert "found it" in note.text
+    assert note.display == 'Agent "a job" completed'
 
 
 async def test_agents_of_an_earlier_program_are_listed_until_somebody_decides(
@@ -438,6 +440,8 @@ async def test_agents_of_an_earlier_program_are_listed_until_somebody_decides(
         async with open_runtime(tmp_path) as runtime:
             tasks = [await runtime.launch(agent(idles)) for _ in range(3)]
             await settle()
+        for note in runtime.notifications.drain():
+            note.ack()
         left = {task.id for task in tasks}
         policy = AgentPolicy(run=answers)
         async with open_runtime(tmp_path, agents=policy) as runtime:

@@ -142,7 +142,17 @@ async def test_a_warning_is_also_logged_and_once(
 
 
 async def test_the_names_of_the_tools_are_those_of_the_tools(tmp_path: Path) -> None:
+    """An agent has all of them, and the host's own model all but that for its plan."""
+    names: list[str] = []
+
+    async def looks(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        names.extend(tool.name for tool in context.tools)
+        yield FinalResult("seen")
+
     policy = AgentPolicy(run=works)
     async with open_runtime(tmp_path, env=fake_env(), agents=policy) as runtime:
         tools: list[Any] = runtime.tools_for("main")
-    assert tuple(tool.name for tool in tools) == TOOL_NAMES
+        await runtime.run(Agent(looks, "Go."))
+    assert tuple(names) == TOOL_NAMES
+    own = tuple(name for name in TOOL_NAMES if name != "TodoWrite")
+    assert tuple(tool.name for tool in tools) == own

@@ -644,6 +644,23 @@ async def test_a_real_model_tells_the_same_events(tmp_path: Path, model: str) ->
     assert "from the" in str(sent[1]["messages"])
 
 
+async def test_a_request_that_is_made_again_is_shown_with_its_reason_and_its_wait(
+    tmp_path: Path,
+) -> None:
+    """Nobody waits without knowing for what."""
+    pytest.importorskip("anthropic")
+    error = web.anthropic_error("overloaded_error", "too many of you")
+    busy = web.fails(529, error, retry_after_ms="20")
+    yes = web.streams(web.of_anthropic(web.text_block("All is well.")))
+    async with open_model_server(busy, yes) as server:
+        done = await agent(
+            tmp_path, "Hello", "--model", "claude-test", **keys(server.url)
+        )
+    assert done.code == 0
+    (line,) = [line for line in done.output.splitlines() if " retries " in line]
+    assert "after try 1: HTTP 529, overloaded_error: too many of you" in line
+
+
 @pytest.mark.parametrize("model", ["claude-test", "gpt-test"])
 async def test_an_error_of_the_api_is_a_failure_of_the_command(
     tmp_path: Path, model: str

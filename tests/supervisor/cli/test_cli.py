@@ -1305,6 +1305,8 @@ def test_every_event_says_what_it_is_and_how_to_read_it() -> None:
         "exit_code": None,
         "signal": 9,
         "error": "é\nx",
+        "ended_by": None,
+        "result": "its end",
     }
     event = TaskEnded(**fields)
     line = to_json(event)

@@ -235,6 +235,12 @@ BREAKS = {
             "received": [x.replace("<signal>9</signal>", "") for x in f.received]
         },
         lambda f: {
+            "received": [
+                x.replace(">shutdown</ended-by>", ">host</ended-by>")
+                for x in f.received
+            ]
+        },
+        lambda f: {
             "received": [x.replace("approved this", "seen this") for x in f.received]
         },
         lambda f: {

@@ -16,6 +16,19 @@ from supervisor._delivery.wakes import Wakes
 _numbers = count(1)
 
 
+class NoJournal:
+    """Stands for the journal of a runtime that keeps none."""
+
+    def is_told(self, number: int) -> bool:
+        return True
+
+    def flush(self) -> None:
+        pass
+
+    async def settle(self) -> None:
+        pass
+
+
 class Box:
     """An outbox and what it says."""
 
@@ -25,6 +38,7 @@ class Box:
         self.outbox = Outbox(
             lambda n, how: self.acks.append((n.id, how)),
             self.warnings.append,
+            NoJournal(),
         )
         self.parents = Parents(self.outbox)
 

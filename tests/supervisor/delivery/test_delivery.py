@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, cast
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -39,6 +40,7 @@ from supervisor.runtime import (
 )
 from supervisor.simulation import simulate
 from supervisor.tree import ChildStarted, EventStream, child, open_supervisor
+from tests.supervisor.delivery.boxes import NoJournal
 from tests.supervisor.jobs import Job, agent, forever, returns
 
 
@@ -110,7 +112,7 @@ class Crashes(trio.abc.Instrument):
 async def deliver(crashes: Crashes, records: int, *, kill: int = 0) -> list[str]:
     """Send that many records through a supervised notifier, to a reader that
     reads while they come; return the ids as the reader saw them."""
-    outbox = Outbox(lambda note, how: None, lambda warning: None)
+    outbox = Outbox(lambda note, how: None, lambda warning: None, NoJournal())
     read: list[str] = []
 
     async def reader() -> None:
@@ -266,7 +268,7 @@ async def test_nobody_needs_to_read_to_know_the_state(tmp_path: Path) -> None:
         assert runtime.get(task.id) == snapshot == runtime.tasks()[0]
         (note,) = runtime.notifications.drain()
         note.ack()
-        assert runtime.get(task.id) == snapshot
+        assert runtime.get(task.id) == attrs.evolve(snapshot, notified=True)
 
 
 async def test_a_stop_is_told_by_the_end_and_never_by_the_request(

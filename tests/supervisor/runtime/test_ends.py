@@ -223,8 +223,8 @@ async def test_a_stop_that_races_with_the_end_gives_one_end(
     tmp_path: Path, end_first: bool
 ) -> None:
     """SM6: the first terminal state wins."""
-    for _ in range(20):
-        async with open_runtime(tmp_path) as runtime:
+    for number in range(20):
+        async with open_runtime(tmp_path / str(number)) as runtime:
             end = trio.Event()
             task = await runtime.launch(waits_for(end))
             await trio.testing.wait_all_tasks_blocked()

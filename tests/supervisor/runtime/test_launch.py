@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -478,7 +479,7 @@ async def test_what_fails_after_the_id_is_a_failed_task(tmp_path: Path) -> None:
     directory = tmp_path / "tasks"
     async with open_runtime(directory) as runtime:
         events = runtime.events.subscribe()
-        directory.rmdir()
+        shutil.rmtree(directory)
         task = await runtime.launch(Shell("true"), description="too late")
         assert task.status is FAILED
         snapshot = await task.wait()

@@ -244,14 +244,14 @@ async def test_an_agent_that_is_about_to_run_again_is_not_let_go(
         await task.wait()
         other, load = world.files.share(tmp_path), runtime.transcripts.load
 
-        async def load_late(agent_id: str) -> Any:
+        async def load_late(agent_id: str, **options: Any) -> Any:
             nonlocal is_full
             assert not runtime.transcripts.keeps_meta(agent_id)
             is_full = False
             await runtime.transcripts.flush()
             assert runtime.transcripts.keeps_meta(agent_id)
             assert other.holder(agent_id) is not None
-            return await load(agent_id)
+            return await load(agent_id, **options)
 
         monkeypatch.setattr(runtime.transcripts, "load", load_late)
         assert (await (await runtime.resume(task.id)).wait()).error is None
@@ -437,6 +437,8 @@ async def test_a_lock_file_that_is_none_keeps_nobody_from_working(
     run in this one."""
     lock = tmp_path / "agents.lock"
     async with open_runtime(tmp_path, agents=POLICY) as first:
+        # The journal has claimed its name already.
+        lock.unlink()
         if what == "link":
             lock.symlink_to(tmp_path / "elsewhere")
         elif what == "directory":

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -169,7 +170,7 @@ async def test_nobody_needs_to_be_woken_to_know_the_state(tmp_path: Path) -> Non
             snapshot = await task.wait()
             assert runtime.get(task.id) == snapshot
         assert [n.task_id for n in await hear(runtime.wakes())] == [task.id]
-        assert runtime.get(task.id) == snapshot
+        assert runtime.get(task.id) == attrs.evolve(snapshot, notified=True)
 
 
 async def test_the_second_wake_for_nothing_is_told_as_a_warning(tmp_path: Path) -> None:

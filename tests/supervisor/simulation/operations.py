@@ -56,9 +56,7 @@ LEFT_OUT = {
 the disk meet it all the same."""
 
 NEVER_WAIT = {
-    "AgentContext.launch": "it lets others run, and then starts the task at once",
     "AgentEvents.aclose": "it lets others run after it has closed",
-    "Runtime.launch": "it lets others run, and then starts the task at once",
     "Supervisor.delete_child": "it lets others run, and then forgets the child at once",
     "Wake": "it is entered and left at once; what strikes it arrives in its block",
 }

@@ -94,6 +94,11 @@ async def agents_work(sim: Sim) -> None:
             with trio.move_on_after(1):
                 await call(sim, budget.wait_exceeded)
 
+        async def marked() -> None:
+            with trio.move_on_after(1):
+                mark = await call(sim, budget.wait_mark, 0.0)
+                assert mark in (None, 1.0)
+
         async def charges() -> None:
             await trio.sleep(0.3)
             budget.charge(30)
@@ -104,7 +109,18 @@ async def agents_work(sim: Sim) -> None:
         async def other() -> None:
             await runtime.launch(StruckAgent(works, "go"))
 
-        await together(one, other, exceeded, charges)
+        await together(one, other, exceeded, marked, charges)
+
+
+async def agents_launch_durably(sim: Sim) -> None:
+    """What an agent launches is on the disk before it has the handle."""
+
+    async def launches(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        await call(sim, context.launch, Shell("true"))
+        yield FinalResult("done")
+
+    async with running(sim, durable=True) as runtime:
+        await runtime.launch(Agent(launches, "go"))
 
 
 async def asks_for_approval(sim: Sim) -> None:
@@ -176,6 +192,7 @@ async def reads_transcripts(sim: Sim) -> None:
 SCENES: tuple[Scene, ...] = (
     talks_to_agents,
     agents_work,
+    agents_launch_durably,
     asks_for_approval,
     reads_transcripts,
 )

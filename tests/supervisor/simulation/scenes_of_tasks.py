@@ -42,6 +42,21 @@ async def launches(sim: Sim) -> None:
         assert len(runtime.tasks()) == len(handles), "a struck launch has started one"
 
 
+async def launches_durably(sim: Sim) -> None:
+    """Each launch waits for the disk. It has begun by then, so it is there whatever
+    comes out of that wait."""
+    async with running(sim, durable=True) as runtime:
+
+        async def one() -> None:
+            await call(sim, runtime.launch, Shell("true"))
+
+        async def sync() -> None:
+            with suppress(OSError):  # The world may have it so.
+                await call(sim, runtime.synced)
+
+        await together(one, one, sync)
+
+
 async def runs_commands(sim: Sim) -> None:
     """What a task does is struck itself."""
 
@@ -280,8 +295,37 @@ async def schedules(sim: Sim) -> None:
         READ[runtime] = []
 
 
+async def monitors(sim: Sim) -> None:
+    """Of a command that is begun, and of one that runs; and both are stopped."""
+    async with running(sim) as runtime:
+        for command in ("make", "deaf"):
+            monitor = await call(sim, runtime.monitor, Shell(command), owner="x")
+            if monitor is None:
+                left = [it for it in runtime.tasks() if not it.status.is_terminal]
+                assert not left, f"a struck call has begun {left}"
+                assert not runtime.monitors(), "a struck call has left a monitor"
+                continue
+            other = await call(sim, runtime.monitor, monitor.task_id, "line")
+            await trio.sleep(0.3)
+            if other is not None:
+                await call(sim, other.stop)
+                await other.stop()
+            await call(sim, monitor.stop)
+            await monitor.stop()
+        await runtime.wait_idle()
+        assert not runtime.monitors(), "a monitor has outlived its command"
+        told = runtime.notifications_for("x").drain()
+        kinds = "".join(note.kind[0] for note in told)
+        # Each end comes after the last lines of its command.
+        for task in {note.task_id for note in told}:
+            last = [note.kind for note in told if note.task_id == task][-1]
+            assert last == "task", kinds
+        READ[runtime] = [note.task_id for note in told if note.kind == "task"]
+
+
 SCENES: tuple[Scene, ...] = (
     launches,
+    launches_durably,
     runs_commands,
     uses_tools,
     runs,
@@ -291,4 +335,5 @@ SCENES: tuple[Scene, ...] = (
     opens,
     tells,
     schedules,
+    monitors,
 )

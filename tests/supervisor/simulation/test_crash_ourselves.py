@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
+from xml.etree.ElementTree import fromstring as parse
 
 import pytest
 import trio
@@ -30,9 +31,9 @@ from actors.testing import Program
 from actors.transcript import AgentMeta, TranscriptStore
 from actors.transcript.hosting import transcript_writer
 from supervisor.agents import AgentPolicy
-from supervisor.runtime import open_runtime
+from supervisor.runtime import Runtime, open_runtime
 from supervisor.simulation import Sim, fault_everywhere, simulate
-from supervisor.simulation.crash import Disk, crash, crash_everywhere
+from supervisor.simulation.crash import Disk, DiskProgram, crash, crash_everywhere
 from supervisor.tree import child, open_supervisor
 from tests.supervisor.talkers import answers, read, sent
 
@@ -151,10 +152,17 @@ async def found_by_the_next(directory: Path, env: Env, told: list[Any]) -> None:
             has = each(await read(runtime, agent_id))
             assert has[: len(texts)] == texts or ended.get(agent_id) == "killed"
             assert len(has) <= len(texts) + 1
-        ends = Counter(note.task_id for note in runtime.notifications.drain())
-        assert {*found} <= ends.keys()
-        assert {*ends.values()} <= {1}
+        assert {*found} <= told_once(runtime)
         assert runtime.unfinished_agents() == []
+
+
+def told_once(runtime: Runtime) -> set[str]:
+    """Take all notifications, those that came again among them. Return the tasks whose
+    ends they tell: of each run, one."""
+    notes = [it for it in runtime.notifications.drain() if it.kind == "task"]
+    runs = [parse(note.xml).findtext("run-id") for note in notes]
+    assert len({*runs}) == len({note.id for note in notes}) == len(notes)
+    return {note.task_id for note in notes}
 
 
 def test_our_runtime_recovers_from_a_kill_at_each_change_of_its_directory() -> None:
@@ -162,9 +170,26 @@ def test_our_runtime_recovers_from_a_kill_at_each_change_of_its_directory() -> N
     assert report.points > 200
 
 
+def changes_of(program: DiskProgram) -> list[tuple[str, str]]:
+    """Return what each change of its disk is, and of which file, in order."""
+    found: list[tuple[str, str]] = []
+
+    async def main(sim: Sim) -> None:
+        disk = Disk(sim)
+        disk.files.disk.on_step = lambda it: found.append((it.kind, it.path.name))
+        await program(sim, disk)
+
+    assert simulate(main).error is None
+    return found
+
+
 def test_a_message_that_was_read_just_before_a_kill_is_not_read_once_more() -> None:
-    """Between the transcript and the meta: two tapes that the sweep has found."""
-    for tape in ("crash write torn-last 82", "crash create kill 83"):
+    """Between the transcript and the meta: two crashes that the sweep has found."""
+    changes = changes_of(agents)
+    read = "write", "agent-00000001.jsonl"
+    noted = "create", "agent-00000001.meta.json.new"
+    last = max(n for n, it in enumerate(pairwise(changes), 1) if it == (read, noted))
+    for tape in (f"crash write torn-last {last}", f"crash create kill {last + 1}"):
         assert crash(agents, go_on, tape).error is None
 
 
@@ -225,13 +250,15 @@ async def reunited(sim: Sim, disk: Disk) -> None:
     ) as runtime:
         left = runtime.unfinished_agents()
         listed = {meta.agent_id for meta in left}
+        resumed = set[str]()
         with sim.within(60):
             for meta in left:
                 if meta.owner in listed:
                     assert runtime.abandon_agent(meta.agent_id)
                 else:
-                    resumed = await (await runtime.resume(meta.agent_id)).wait()
-                    assert resumed.error is None
+                    again = await (await runtime.resume(meta.agent_id)).wait()
+                    assert again.error is None
+                    resumed.add(again.id)
             await runtime.transcripts.flush()
         for agent_id in disk.told:
             found = runtime.agent_meta(agent_id)
@@ -239,9 +266,7 @@ async def reunited(sim: Sim, disk: Disk) -> None:
             waiting = [text for text, _ in found.messages]
             assert [*each(await read(runtime, agent_id)), *waiting] == ["one"]
         assert runtime.unfinished_agents() == []
-        ends = Counter(note.task_id for note in runtime.notifications.drain())
-        assert {*ends.values()} <= {1}
-        assert ends.keys() <= listed
+        assert resumed <= told_once(runtime)
 
 
 def test_a_family_of_agents_goes_on_after_a_kill() -> None:

@@ -151,6 +151,18 @@ def test_value(explore):
 
 def test_name(explore):
     explore(program, sedes=9)
+
+class Odd:
+    def start(self, seed):
+        return lambda waiting, step: len(None)
+
+async def two(sim):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep, 1)
+        nursery.start_soon(trio.sleep, 1)
+
+def test_policy(explore):
+    explore(two, seeds=1, policy=Odd())
 """
     shown = run(tmp_path, code, "--sim-replay", "round robin", "-k", "assert or dead")
     assert ">       assert trio.current_time() == 1" in shown, shown
@@ -161,6 +173,9 @@ def test_name(explore):
     assert "got an unexpected keyword argument 'sedes'" in shown
     assert ">       explore(program, seeds=0)" in shown, shown
     assert "_plugin.py" not in shown and "checks.py" not in shown, shown
+    shown = run(tmp_path, code, "-k", "policy")
+    assert "len(None)" in shown, shown
+    assert "_plugin.py" not in shown, shown
 
 
 def test_options_say_which_schedules(tmp_path: Path) -> None:

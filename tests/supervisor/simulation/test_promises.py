@@ -20,7 +20,16 @@ from actors.agent import Agent, AgentContext, AgentEvent, FinalResult
 from actors.shell import Shell
 from actors.testing import Program
 from bench.mutants import programs
-from supervisor.runtime import Limits, Runtime, TaskEnded, open_runtime
+from supervisor.runtime import (
+    Limits,
+    Runtime,
+    TaskContinued,
+    TaskEnded,
+    TaskPaused,
+    TaskRestarted,
+    TaskStopRequested,
+    open_runtime,
+)
 from supervisor.simulation import Sim, simulate
 from supervisor.simulation.log import KINDS, Kept, LogError, read, record, to_line
 from supervisor.simulation.promises import Checkers, Violation, check, watched
@@ -477,6 +486,11 @@ WRONG: dict[str, tuple[str, str, Callable[[Lines], object]]] = {
         "a later one, ran",
         before("StopRequested", "StopRequested", {"child": "first"}, {"child": "last"}),
     ),
+    "P8 a task of another owner": (
+        "stops",
+        "it was launched for",
+        change("TaskStarted", {}, owner="another"),
+    ),
     "P9 a wait that returns late": (
         "ends",
         "s late",
@@ -486,6 +500,21 @@ WRONG: dict[str, tuple[str, str, Callable[[Lines], object]]] = {
         "stops",
         "its work has failed",
         change("TaskEnded", {"status": "failed"}, status="completed", error=None),
+    ),
+    "P5 an envelope that names another one by whom it ended": (
+        "stops",
+        "its envelope has another one by whom it ended",
+        change("TaskEnded", {"status": "killed"}, ended_by="user"),
+    ),
+    "P10 an end by nobody": (
+        "stops",
+        "it was killed, and does not say by whom",
+        change("TaskEnded", {"status": "killed"}, ended_by=None),
+    ),
+    "P10 a completion by somebody": (
+        "ends",
+        "it is completed by user",
+        change("TaskEnded", {"status": "completed"}, ended_by="user"),
     ),
     "P10 a child that is not restarted": (
         "one_for_one",
@@ -608,6 +637,44 @@ def test_a_broken_promise_is_a_finding_of_the_run() -> None:
     run = simulate(program)
     (found,) = [it for it in run.findings if it.kind == "P3"]
     assert "task s1: it ended twice" in found.text
+
+
+PAUSED = TaskPaused, "a1", "a1-1", "a limit", None, 1
+CONTINUED = TaskContinued, "a1", "a1-2", "time"
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ([PAUSED, PAUSED], "it was paused while it was paused"),
+        ([CONTINUED], "it goes on, and was not paused"),
+        (
+            [PAUSED, (TaskStopRequested, "a1", None), CONTINUED],
+            "it goes on, and was to stop",
+        ),
+        (
+            [PAUSED, (TaskRestarted, "a1", "a1-2")],
+            "it was run again while it was paused",
+        ),
+        (
+            [PAUSED, (TaskEnded, "a1", "completed", None, None, None)],
+            "it has completed while it was paused",
+        ),
+        (
+            [(TaskEnded, "a1", "killed", None, None, None), PAUSED],
+            "TaskPaused after its end",
+        ),
+    ],
+)
+def test_what_a_paused_task_cannot_do_is_a_finding(said: list[Any], text: str) -> None:
+    async def program(sim: Sim) -> None:
+        with watched(sim) as log:
+            for kind, *fields in said:
+                log.add(kind, *fields)
+        await trio.lowlevel.checkpoint()
+
+    found = [it.text for it in simulate(program).findings if it.kind == "P3"]
+    assert [it for it in found if text in it]
 
 
 def test_a_checker_that_fails_is_no_clean_run(monkeypatch: pytest.MonkeyPatch) -> None:

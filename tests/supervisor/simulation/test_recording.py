@@ -42,7 +42,13 @@ async def forever(program: Program) -> None:
     await trio.sleep_forever()
 
 
-COMMANDS = {"forever": forever, "echo": "done\n", "fails": 3}
+async def chatty(program: Program) -> None:
+    while True:
+        await program.print("again\n")
+        await trio.sleep(1)
+
+
+COMMANDS = {"forever": forever, "chatty": chatty, "echo": "done\n", "fails": 3}
 
 
 # ---- Whoever asks for a stop is heard ----
@@ -84,6 +90,8 @@ def test_nobody_else_asks_for_the_stop_of_a_task() -> None:
         "Runtime.stop_all",
         "Runtime.stop_foreground",
         "TaskHandle.stop",
+        "Watch.stop",  # of a monitor
+        "Watch._give_up",
         "run_in_foreground",  # by the cancellation of Runtime.run
         "end",  # by each of these
         "Life.close",
@@ -135,6 +143,16 @@ async def in_a_turn(runtime: Runtime, task: TaskHandle) -> None:
             await runtime.run(Shell("forever"), owner="me")
 
 
+async def monitored(runtime: Runtime, task: TaskHandle) -> None:
+    await (await runtime.monitor(Shell("forever"))).stop()
+
+
+async def monitored_in_vain(runtime: Runtime, task: TaskHandle) -> None:
+    monitor = await runtime.monitor(Shell("chatty"))
+    await runtime.handle(monitor.task_id).wait()
+    assert monitor.ended is not None and "woke nobody" in monitor.ended
+
+
 async def nothing(runtime: Runtime, task: TaskHandle) -> None:
     """The block ends."""
 
@@ -157,16 +175,18 @@ WAYS: dict[str, Way] = {
     "the handle of a run": handle_of_a_run,
     "TaskStop": lambda runtime, task: by_tool("TaskStop", runtime, task),
     "KillShell": lambda runtime, task: by_tool("KillShell", runtime, task),
+    "Monitor.stop": monitored,
+    "a monitor that gives up": monitored_in_vain,
     "close": nothing,
 }
 
 
-# A run that waits for its place would wait for ever.
+# Who waits for its place would wait for ever.
 @pytest.mark.parametrize(
     ("way", "total"),
     [
         *((way, None) for way in WAYS),
-        *((way, 1) for way in WAYS if "run" not in way and "fore" not in way),
+        *((way, 1) for way in WAYS if not re.search("run|fore|gives up", way)),
     ],
 )
 def test_a_stop_is_heard_however_it_is_asked_for(way: str, total: int | None) -> None:
@@ -254,6 +274,9 @@ METHODS = {
     "is_busy": "owner",
     "wakes": "owner",
     "tell_progress": "task",
+    "monitor": "command",
+    "monitors": "owner",
+    "synced": "",
     "schedule": "expression",
     "stop": "task",
     "stop_all": "owner",

@@ -39,6 +39,7 @@ from supervisor._tasks.reading import (
 from supervisor._tasks.record import Order, Task
 from supervisor._tasks.snapshot import OutputEnded
 from supervisor.runtime import Runtime, TaskHandle, open_runtime
+from tests.supervisor.jobs import files
 
 HANGS = 60.0
 ENV = real_env()
@@ -957,7 +958,7 @@ async def test_a_shell_may_rotate_its_output(tmp_path: Path) -> None:
     async with shell(tmp_path, command, rotate=10_000, quota=20_000) as (_, task):
         done = await task.wait()
         assert done.status is TaskStatus.COMPLETED
-        sizes = {entry.name: entry.stat().st_size for entry in os.scandir(tmp_path)}
+        sizes = {name: (tmp_path / name).stat().st_size for name in files(tmp_path)}
         assert set(sizes) == {f"{task.id}.output", f"{task.id}.output.1"}
         assert max(sizes.values()) <= 10_000
         whole = "".join(f"line {n}\n" for n in range(1, 20_001))

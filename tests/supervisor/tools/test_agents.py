@@ -255,7 +255,12 @@ async def test_a_foreground_agent_answers_with_its_end_and_what_it_used(
     """The form of the seeds: content, duration, tokens, tool uses."""
 
     async def works(context: AgentContext) -> AsyncIterator[AgentEvent]:
-        yield TokensUsed(input_tokens=100, output_tokens=20)
+        yield TokensUsed(
+            input_tokens=100,
+            output_tokens=20,
+            cache_read_tokens=60,
+            cache_write_tokens=30,
+        )
         reply = AssistantMessage("", uses(("TaskList", {})))
         yield reply
         yield await context.use_tools(reply.tool_uses)
@@ -267,7 +272,7 @@ async def test_a_foreground_agent_answers_with_its_end_and_what_it_used(
         (task,) = call.runtime.tasks()
         duration = task.usage.duration_ms
         assert result == ToolResult(
-            f"Agent {task.id} has completed (tokens: 120, tool uses: 1, {duration} ms)"
+            f"Agent {task.id} has completed (tokens: 120, tool uses: 1, 1.5s)"
             "\n\nAll is <well>.",
             data={
                 "status": "completed",
@@ -278,6 +283,12 @@ async def test_a_foreground_agent_answers_with_its_end_and_what_it_used(
                 "totalDurationMs": duration,
                 "totalTokens": 120,
                 "totalToolUseCount": 1,
+                "usage": {
+                    "input_tokens": 10,
+                    "output_tokens": 20,
+                    "cache_read_input_tokens": 60,
+                    "cache_creation_input_tokens": 30,
+                },
             },
         )
         assert duration == 1500
@@ -1044,7 +1055,7 @@ async def test_what_an_agent_has_started_is_listed_below_it(
         last = await call.runtime.launch(Job(forever), description="last", owner=mine)
         below = {t.depth: t.id for t in call.runtime.tasks() if t.depth}
         listed = await call("TaskList")
-        assert listed.text.splitlines() == [
+        assert [line.partition(" | ")[0] for line in listed.text.splitlines()] == [
             f"{top.id} local_agent (running): a task",
             f"  {below[1]} local_agent (running): below",
             f"    {below[2]} local_agent (running): below",

@@ -349,6 +349,7 @@ async def test_a_background_command_answers_at_once_with_id_and_file(
         assert not result.is_error
         assert result.data == {
             "status": "async_launched",
+            "code": 0,
             "backgroundTaskId": task.id,
             "outputFile": str(file),
             "interrupted": False,

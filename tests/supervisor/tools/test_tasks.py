@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import trio.testing
 
 from actors import Context, TaskStatus
 from actors.shell import Shell
+from actors.text import duration_words
 from actors.work import Report
 from supervisor.runtime import Acked, Limits, Runtime, TaskStopRequested, open_runtime
 from supervisor.settings import Settings
@@ -67,12 +69,21 @@ async def test_the_output_of_a_shell_has_the_form_of_the_seeds(
             Shell("echo out; exit 3"), description="unit\ntests"
         )
         result = await call("TaskOutput", task_id=task.id)
+        ended = task.snapshot()
     assert not result.is_error
+    duration = ended.usage.duration_ms
+    assert ended.started_at is not None and ended.last_activity_at is not None
+    assert ended.ended_at is not None and duration is not None
+    assert ended.started_at <= ended.last_activity_at <= ended.ended_at
     assert result.data == {
         "task_id": task.id,
         "task_type": "local_bash",
         "status": "failed",
         "description": "unit tests",
+        "command": "echo out; exit 3",
+        "totalDurationMs": duration,
+        "startedAt": ended.started_at.isoformat(timespec="milliseconds"),
+        "lastActivityAt": ended.last_activity_at.isoformat(timespec="milliseconds"),
         "output": "out\n",
         "exitCode": 3,
         "signal": None,
@@ -83,6 +94,8 @@ async def test_the_output_of_a_shell_has_the_form_of_the_seeds(
         "task_type: local_bash\n"
         "status: failed\n"
         "description: unit tests\n"
+        "command: echo out; exit 3\n"
+        f"duration: {duration_words(duration)}\n"
         "exit_code: 3\n"
         "error: CommandFailed: exit code 3\n"
         "\n"
@@ -94,7 +107,8 @@ async def test_the_output_of_a_shell_has_the_form_of_the_seeds(
 async def test_the_output_of_agents_has_their_result_and_their_error(
     tmp_path: Path,
 ) -> None:
-    """The forms of local_agent and remote_agent, of which the prompt is no part."""
+    """The forms of local_agent and remote_agent; what an agent that a model works on
+    has besides is in tests/rules/test_records.py."""
     async with tools(tmp_path) as call:
         local = await call.runtime.launch(returns("42"))
         remote = await call.runtime.launch(
@@ -105,7 +119,10 @@ async def test_the_output_of_agents_has_their_result_and_their_error(
             await call("TaskOutput", task_id=task.id)
             for task in (local, remote, broken)
         ]
-    common = {"description": "a job"}
+    common = {"description": "a job", "lastActivityAt": None}
+    for result in results:
+        assert result.data.pop("totalDurationMs") >= 0
+        assert datetime.fromisoformat(result.data.pop("startedAt")).tzinfo is UTC
     assert [result.data for result in results] == [
         {
             "task_id": local.id,
@@ -347,7 +364,8 @@ async def test_what_a_command_prints_cannot_pass_for_what_the_tool_says(
     head, _, output = text.partition("\n\noutput:\n")
     assert output == forged
     assert [line.partition(":")[0] for line in head.splitlines()] == [
-        *("task_id", "task_type", "status", "description", "exit_code", "error")
+        *("task_id", "task_type", "status", "description"),
+        *("command", "duration", "exit_code", "error"),
     ]
 
 
@@ -574,16 +592,20 @@ async def test_the_list_shows_running_tasks_first_and_then_the_latest_ended(
         await call.runtime.launch(Job(forever), owner="other")
         await call.runtime.run(Shell("true"))
         result = await call("TaskList")
-    assert result.text.splitlines() == [
+    lines = [line.partition(" | ") for line in result.text.splitlines()]
+    assert [line for line, _, _ in lines] == [
         f"{runs.id} local_agent (running): a job",
         f"{waits.id} local_agent (pending, waits for a free place): a job",
         f"{agent.id} local_agent (completed): a job",
         f"{shell.id} local_bash (failed, exit code 3): a shell",
     ]
+    assert lines[1][2] == ""
+    assert lines[3][2].endswith(" | exit 3")
     assert result.data["total"] == 4
     assert [t["status"] for t in result.data["tasks"]] == [
         *("running", "pending", "completed", "failed")
     ]
+    ended = shell.snapshot()
     assert result.data["tasks"][3] == {
         "task_id": shell.id,
         "task_type": "local_bash",
@@ -592,6 +614,12 @@ async def test_the_list_shows_running_tasks_first_and_then_the_latest_ended(
         "background": True,
         "waiting": None,
         "parent": None,
+        "outputFile": str(ended.output_file),
+        "notified": False,
+        "command": "exit 3",
+        "totalDurationMs": ended.usage.duration_ms,
+        "startedAt": str(ended.started_at).replace(" ", "T")[:23] + "+00:00",
+        "lastActivityAt": None,
     }
 
 

@@ -24,7 +24,10 @@ from supervisor.tools._arguments import Field, Refused, object_schema, read_argu
 from supervisor.tools._set import tools_for
 from tests.supervisor.jobs import Job, forever, returns
 
-NAMES = ["Bash", "TaskOutput", "TaskStop", "TaskList", "TaskWrite", "KillShell"]
+NAMES = [
+    *("Bash", "TaskOutput", "TaskStop", "TaskList", "TaskWrite", "TaskMonitor"),
+    "KillShell",
+]
 
 
 def tool(runtime: Runtime, name: str, owner: str | None = None) -> Tool:
@@ -131,6 +134,7 @@ async def test_the_text_of_the_stop_says_what_ends_and_when_it_answers(
     assert "you are not told of that end again" in stop
     assert "Only your own tasks can be stopped" in stop
     assert "task_id" in stop
+    assert "all: true, which stops all of your background tasks" in stop
     assert "Older name of TaskStop" in kill
     assert "shell_id" in kill
 
@@ -269,7 +273,8 @@ def test_no_call_raises_or_changes_anything_whatever_its_arguments(
     """P10: hostile arguments are answered with errors; each answer is JSON."""
 
     async def main() -> None:
-        async with open_runtime(tmp_path) as runtime:
+        # A directory has but one program: what another has left would be told.
+        async with open_runtime(tmp_path, journal=False) as runtime:
             await runtime.launch(Job(forever))
             await trio.testing.wait_all_tasks_blocked()
             tools = {t.name: t for t in tools_for(runtime, None, Settings())}

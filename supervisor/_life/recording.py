@@ -1,0 +1,74 @@
+"""What the journal is told of a task: its record becomes a line."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+from actors.envelope import RESULT_LIMIT, Envelope
+
+from .._tasks.journal.records import Ended, Started
+
+if TYPE_CHECKING:
+    from .._delivery.outbox import Notification
+    from .._tasks.record import Order, Task
+
+
+# An envelope has less of it.
+_RESULT: Final = 4 * RESULT_LIMIT
+
+
+def time_of(at: datetime | None) -> str:
+    """Return a time as a journal has it."""
+    return "" if at is None else at.isoformat(timespec="milliseconds")
+
+
+def begun(task: Task, order: Order, at: datetime | None) -> Started:
+    """Return the record of a task that was entered."""
+    rare = task.rare or {}
+    file = rare.get("output_file")
+    return Started(
+        run=task.run_id,
+        type=task.task_type,
+        at=time_of(at),
+        description=task.description,
+        owner=task.owner,
+        parent=task.parent_id,
+        background=task.background,
+        notify=task.notify,
+        tool_use=rare.get("tool_use_id"),
+        command=getattr(task.work, "command", None),
+        cwd=getattr(task.work, "cwd", None),
+        output=None if file is None else file.name,
+        key=order.key,
+        what=order.what,
+    )
+
+
+def over(
+    task: Task, note: Notification | None = None, facts: Envelope | None = None
+) -> Ended:
+    """Return the record of a task that has ended."""
+    rare = task.rare or {}
+    file = result = None
+    if facts is not None and not task.writes_output:
+        file, result = facts.output_file, facts.result
+    return Ended(
+        run=task.entered_as,
+        last_run=None if task.run_id == task.entered_as else task.run_id,
+        status=task.status._value_,
+        by=rare.get("ended_by"),
+        at=time_of(task.ended_at),
+        note=None if note is None else note.id,
+        summary="" if facts is None else facts.summary,
+        remaining=0 if facts is None else facts.remaining,
+        exit_code=rare.get("exit_code"),
+        signal=rare.get("signal"),
+        error=None if facts is None else facts.error,
+        result=None if result is None else result[:_RESULT],
+        output=None if file is None else PurePath(file).name,
+        tokens=None if facts is None else facts.total_tokens,
+        tools=None if facts is None else facts.tool_uses,
+        duration_ms=None if facts is None else facts.duration_ms,
+    )

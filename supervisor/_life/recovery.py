@@ -1,0 +1,446 @@
+"""What a runtime makes of the tasks that an earlier one has left in the directory.
+
+A task that had not ended ends now, as ``failed``: its program has died. A notification
+that nobody has acknowledged comes again, under its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import attrs
+import trio
+
+from actors import Context, TaskStatus
+from actors.envelope import TAIL_LIMIT, Envelope
+from actors.shell import Shell
+from actors.work import Report, Work
+
+from .._delivery.outbox import Notification, Notify
+from .._tasks.errors import BacklogFull, ResumeRefused
+from .._tasks.journal.records import Ended, NewerJournal, Paused, Started
+from .._tasks.journal.state import Read, State
+from .._tasks.record import Order, Task
+from .._tasks.snapshot import Pause, TaskError
+from .keys import KEPT
+from .recording import time_of
+
+if TYPE_CHECKING:
+    from actors.agent import UserMessage
+
+    from .life import Life
+
+STATUSES = {it.value: it for it in TaskStatus}
+_SHOWN = 5
+_ORPHANS_WITHIN = 10.0
+
+DIED = "the program that ran it has died; what it had done by then is not known"
+
+
+@attrs.frozen
+class Gone:
+    """Stands for the work of a task whose program has died."""
+
+    task_type: str
+    writes_output: bool
+    shutdown: float = 0.0
+
+    def describe(self) -> str:
+        return ""
+
+    def run(self, ctx: Context[object], report: Report) -> Awaitable[object]:
+        raise RuntimeError(DIED)
+
+
+class HostDied(Exception):
+    """Why a task has failed whose program has died."""
+
+
+def begin(life: Life) -> Read | None:
+    """Begin the journal of a runtime, before anything else is there. Return what was in
+    it; None if there is none, or another runtime has it.
+
+    Raises:
+        NewerJournal, OSError: as `Journal.begin`.
+    """
+    there = life.journal.begin(*_beginning(life)) if life.journal.is_kept else None
+    if there is None:
+        # Whoever keeps the journal gives the same numbers.
+        life.delivery.go_on_behind(0, f"{life.env.ids.hex(8)}-")
+    return there
+
+
+def told_of(there: Read | None) -> set[str]:
+    """Return the ids of the tasks of which something is still to be told."""
+    if there is None:
+        return set()
+    return {it.started.task for it in there.state.tasks.values()}
+
+
+async def take_over(life: Life) -> None:
+    """Become the one who writes, if the other runtime has ended by now, and recover
+    what that has left."""
+    try:
+        there = life.journal.begin(*_beginning(life))
+    except (NewerJournal, OSError) as error:
+        if life.journal.other != str(error):
+            life.journal.other = str(error)
+            life.delivery.warn(None, f"the journal cannot be taken over: {error}")
+        return
+    await recover(life, there)
+
+
+def _beginning(life: Life) -> tuple[str, str, str]:
+    now = life.env.clock.now()
+    return time_of(now), time_of(now - KEPT), life.env.processes.program()
+
+
+@attrs.define
+class Found:
+    """What became of the tasks that had not ended."""
+
+    lost: int = 0
+    """So many have failed, because their program has died."""
+    paused: int = 0
+    """So many agents can go on, and wait."""
+    refused: list[str] = attrs.Factory(list[str])
+    """Why others cannot go on here."""
+    orphans: int = 0
+    """So many processes still lived of those."""
+    again: int = 0
+    """So many notifications come again."""
+
+
+async def recover(life: Life, there: Read | None) -> None:
+    """Enter what a journal knows. A shell that had not ended ends now, an agent is
+    paused, and what nobody has acknowledged comes again."""
+    if there is None:
+        return
+    state, found = there.state, Found()
+    life.delivery.go_on_behind(state.last_note)
+    # Those above first: what is below them is told to them.
+    unfinished = [state.tasks[run].started for run in state.unfinished.values()]
+    # The marker of a tree is the id of its run.
+    shells = [f"{it.task}-" for it in unfinished if it.command is not None]
+    if shells:
+        # Before anything says that they have ended.
+        found.orphans = await _end_orphans(life, state.program, shells)
+    if life.is_stopping:
+        # All of it is in the file, for the next one.
+        return
+    for started in unfinished:
+        if started.type == "local_agent":
+            heard = await _heard(life, started.task)
+            _each(
+                life,
+                started,
+                partial(_recover_agent, life, started, heard, state, found),
+            )
+    ended = [it for it in state.tasks.values() if it.ended is not None]
+    for known in sorted(ended, key=state.place):
+        started, over = known.started, cast("Ended", known.ended)
+        tell = partial(_recover_ended, life, started, over)
+        if _is_for_later(life, started):
+            life.parked.setdefault(started.parent or "", []).append(tell)
+        else:
+            _each(life, started, tell)
+    found.again = len(state.notes)
+    lost: list[Task] = []
+    for started in unfinished:
+        if started.type != "local_agent":
+            _each(life, started, partial(_enter_lost, life, started, lost))
+    # Now that all are there: the end of each says how many others there are.
+    for task in lost:
+        life.conclude(task, TaskStatus.FAILED, HostDied(DIED))
+    found.lost += len(lost)
+    life.journal.flush()
+    # Its readers may wait already.
+    life.delivery.wake_notifier()
+    text = summary(there, found)
+    if text is not None:
+        life.delivery.warn(None, text)
+
+
+def _each(life: Life, started: Started, recover: Callable[[], object]) -> None:
+    # The boundary: one that cannot be recovered is no reason to lose the others.
+    try:
+        recover()
+    except Exception as error:
+        what = f"what the journal says of task {started.task} cannot be used"
+        life.delivery.warn(None, f"{what}: {error!r}", error)
+
+
+async def _end_orphans(life: Life, program: str, prefixes: list[str]) -> int:
+    # The boundary: what cannot be ended is no reason not to open.
+    try:
+        with trio.move_on_after(_ORPHANS_WITHIN, shield=True):
+            return await life.env.processes.end_orphans(program, prefixes)
+    except Exception as error:
+        what = "what still lives of the program before cannot be ended"
+        life.delivery.warn(None, f"{what}: {error!r}", error)
+    return 0
+
+
+def _enter_lost(life: Life, started: Started, lost: list[Task]) -> None:
+    task = _make(life, started)
+    life.table.add(task)
+    _find_by_key(life, started, task)
+    _report(task).cut_by = "crash"
+    lost.append(task)
+
+
+async def _heard(life: Life, agent_id: str) -> Sequence[tuple[str, UserMessage]]:
+    """Return the messages that an agent had read, as far as its transcript tells."""
+    # The boundary: one read twice is better than one lost.
+    try:
+        transcript = await life.agents.transcripts.load(agent_id)
+    except Exception:
+        return ()
+    return () if transcript is None else transcript.heard
+
+
+def _recover_agent(
+    life: Life,
+    started: Started,
+    heard: Sequence[tuple[str, UserMessage]],
+    state: State,
+    found: Found,
+) -> None:
+    """Pause an agent whose program has died. One whose agent has died with it ends: it
+    is for that to go on with it."""
+    agent_id, why = started.task, DIED
+    if agent_id in life.table.live:
+        # It was resumed here before its journal was taken over.
+        return
+    try:
+        meta = life.agents.transcripts.read_meta(agent_id)
+    except (OSError, ValueError) as error:
+        meta, why = None, f"{DIED}, nor can its file be read: {error}"
+    status = None if meta is None else STATUSES.get(meta.status)
+    begun = life.begun_before[agent_id] = _number(started.run)
+    is_over = status is not None and status.is_terminal
+    if meta is not None and is_over and _number(meta.run_id) < begun:
+        # Its resume was not yet in its file: nobody has heard that it runs again.
+        ended = Ended(run=started.run, status=meta.status, at=started.at)
+        life.journal.add(ended)
+        return
+    if meta is not None and status is not None and not status.is_terminal:
+        if started.parent not in state.unfinished:
+            try:
+                paused = state.tasks[started.run].paused
+                entered = life.enter_paused(meta, _pause(life, paused), heard)
+                _find_by_key(life, started, entered)
+                found.paused += 1
+            except (ResumeRefused, BacklogFull) as error:
+                found.refused.append(str(error))
+            return
+        gone = attrs.evolve(meta, status=TaskStatus.FAILED.value, error=DIED)
+        life.agents.transcripts.write_meta(gone)
+    task = _make(life, started)
+    if meta is not None and status is not None and is_over:
+        # Its end was in its file already, and not in the journal.
+        task.transition(status)
+        if meta.error is not None:
+            task.error = TaskError("AgentFailed", meta.error, "")
+    else:
+        task.transition(TaskStatus.FAILED)
+        task.error = TaskError("HostDied", why, "")
+        _report(task).ended_by = "crash"
+        found.lost += 1
+    task.ended_at = life.env.clock.now()
+    _find_by_key(life, started, task)
+    life.delivery.tell_of_agent(task)
+
+
+def _number(run_id: str) -> int:
+    digits = run_id.rpartition("-")[2]
+    return int(digits) if digits.isascii() and digits.isdecimal() else 0
+
+
+def _find_by_key(life: Life, started: Started, task: Task) -> None:
+    if started.key is not None:
+        life.keys.add(started.owner, started.key, started.what, task)
+
+
+def _pause(life: Life, paused: Paused | None) -> Pause:
+    """Return the pause of an agent whose program has died. If it waited for a limit,
+    that still holds."""
+    until = None if paused is None or paused.until is None else _time(paused.until)
+    if paused is not None and until is not None:
+        return Pause(paused.reason, until, paused.attempt)
+    goes_on = life.agents.after_crash == "resume"
+    return Pause(DIED, life.env.clock.now() if goes_on else None)
+
+
+def summary(there: Read, found: Found) -> str | None:
+    """Return in one line for people what was found, None if that is nothing."""
+    parts: list[str] = []
+    ran = found.lost + found.paused + len(found.refused)
+    if ran:
+        text = f"the program before died while {_count(ran, 'task')} ran"
+        if found.paused:
+            text = f"{text}, of which {_count(found.paused, 'agent')} can be resumed"
+        parts.append(text)
+    if found.orphans:
+        one, more = "process that it had left was", "processes that it had left were"
+        what = one if found.orphans == 1 else more
+        parts.append(f"{found.orphans} {what} ended")
+    if found.refused:
+        parts.append(f"{_count(len(found.refused), 'agent')} cannot go on here")
+        parts += found.refused[:_SHOWN]
+    if found.again:
+        notes = _count(found.again, "notification")
+        verb = "comes" if found.again == 1 else "come"
+        parts.append(f"{notes} that nobody had acknowledged {verb} again")
+    if there.torn:
+        parts.append(
+            f"the journal ended within a line, and {there.torn} bytes were cut"
+        )
+    if there.bad:
+        lines = ", ".join(map(str, there.bad[:_SHOWN]))
+        parts.append(f"these lines of the journal say nothing known: {lines}")
+    return "; ".join(parts) or None
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number} {what}s"
+
+
+def _make(life: Life, started: Started) -> Task:
+    is_shell = started.command is not None
+    writes_output = started.output is not None
+    work = cast("Work", Gone(started.type, writes_output))
+    if is_shell:
+        work = Shell(cast("str", started.command), cwd=started.cwd)
+    order = Order(
+        work=work,
+        task_type=started.type,
+        shutdown=0.0,
+        writes_output=writes_output,
+        takes_input=False,
+        description=started.description,
+        owner=started.owner,
+        tool_use_id=started.tool_use,
+        policy=None,
+        notify=cast("Notify", started.notify),
+    )
+    above = None if started.parent is None else life.table.live.get(started.parent)
+    parent = None if above is None else above.as_agent
+    task = Task(
+        started.task,
+        started.run,
+        life.env,
+        order,
+        life.delivery,
+        background=started.background,
+        parent=parent,
+    )
+    if parent is None:
+        task.was_own_of(started.parent)
+    task.started_at = _time(started.at)
+    if started.output is not None:
+        path = life.directory / Path(started.output).name
+        task.output_file = path
+        try:
+            tail, task.output_truncated = life.env.files.read_tail(path, TAIL_LIMIT)
+        except OSError as error:
+            # Its end is told all the same.
+            life.delivery.warn(None, f"its last output cannot be read: {error}")
+        else:
+            _report(task).output_tail = tail.decode("utf-8", "replace")
+    task.transition(TaskStatus.RUNNING)
+    return task
+
+
+def _time(at: str) -> datetime | None:
+    """Return a time as `time_of` has told it, None if no clock could tell."""
+    return datetime.fromisoformat(at) if at else None
+
+
+def _is_for_later(life: Life, started: Started) -> bool:
+    """Whether it is for an agent that does not run, and that may go on."""
+    parent = started.parent
+    if parent is None or parent in life.table.live:
+        return False
+    try:
+        meta = life.agents.transcripts.read_meta(parent)
+    except (OSError, ValueError):
+        return False
+    status = None if meta is None else STATUSES.get(meta.status)
+    return status is not None and not status.is_terminal
+
+
+def _recover_ended(life: Life, started: Started, ended: Ended) -> None:
+    task = _make(life, started)
+    report = _report(task)
+    report.exit_code, report.signal = ended.exit_code, ended.signal
+    report.ended_by = ended.by
+    if ended.output is not None:
+        task.output_file = life.directory / Path(ended.output).name
+    task.transition(TaskStatus(ended.status))
+    task.ended_at = _time(ended.at) or _time(started.at) or life.env.clock.now()
+    task.result = task.output_tail if task.writes_output else ended.result
+    task.run_id = ended.last_run or task.run_id
+    if ended.error is not None:
+        kind, _, message = ended.error.partition(": ")
+        task.error = TaskError(kind, message, "")
+    _find_by_key(life, started, task)
+    if ended.note is not None:
+        _tell_again(life, task, started, ended, ended.note)
+
+
+def _tell_again(
+    life: Life, task: Task, started: Started, ended: Ended, note_id: str
+) -> None:
+    facts = Envelope(
+        notification_id=note_id,
+        task_id=task.task_id,
+        run_id=task.run_id,
+        task_type=task.task_type,
+        status=ended.status,
+        summary=ended.summary,
+        remaining=ended.remaining,
+        all_terminal=ended.remaining == 0,
+        tool_use_id=started.tool_use,
+        exit_code=ended.exit_code,
+        signal=ended.signal,
+        ended_by=ended.by,
+        result=ended.result,
+        error=ended.error,
+        output_tail=task.output_tail,
+        output_truncated=task.output_truncated,
+        output_file=None if task.output_file is None else str(task.output_file),
+        total_tokens=ended.tokens,
+        tool_uses=ended.tools,
+        duration_ms=ended.duration_ms,
+    )
+    note = Notification(
+        life.delivery.outbox,
+        note_id,
+        task.task_id,
+        task.owner,
+        task.status,
+        task.notify,
+        facts,
+        None if task.parent is None else task.parent.deliver,
+    )
+    note.record = 0
+    if task.parent is not None:
+        task.parent.routed[note.id] = note
+    note.description = started.description
+    note.command, note.cwd = started.command, started.cwd
+    life.delivery.outbox.enter(note)
+    if started.type != "local_agent":
+        # What is known of an agent stands in the directory, and it may be resumed.
+        task.note = note
+        life.table.add(task)
+        life.table.end(task)
+
+
+def _report(task: Task) -> Report:
+    """Return what the work of a task writes to."""
+    return task

@@ -1,0 +1,276 @@
+"""The lines of a journal: what each says, and how it is written.
+
+They are not frozen, though nobody changes one: to make one that is takes four times as
+long, and they are on the way of each task.
+
+A line is a JSON object. ``k`` says what it tells; the other keys are short, because
+there may be four lines for each of many thousand tasks. What has its default is left
+out. The first line of a file is a `Header`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, ClassVar, TypeAlias, cast
+
+import attrs
+import orjson
+
+SCHEMA = 1
+"""The version of what the lines mean. A file with a higher one is not read."""
+
+
+class NotALine(ValueError):
+    """A line is torn, or says what no line can say."""
+
+
+class NewerJournal(Exception):
+    """A journal was written by a later version of this library."""
+
+
+def _as(key: str, **options: Any) -> Any:
+    return attrs.field(metadata={"key": key}, **options)
+
+
+@attrs.define(kw_only=True)
+class Header:
+    """Since when a runtime writes."""
+
+    kind: ClassVar = "journal"
+    schema: int = _as("v", default=SCHEMA)
+    at: str = _as("at")
+    """The time, in UTC, as ISO 8601 has it. So it is in all lines."""
+    program: str = _as("p", default="")
+    """The program that writes, as `actors.env.Processes.program` tells it."""
+    last_note: int = _as("n", default=0)
+    """The highest number of a notification so far: what was acknowledged is left out of
+    a file that is made anew, and no number is given twice."""
+
+
+@attrs.define(kw_only=True)
+class Started:
+    """A task was entered, perhaps under the id of one that has ended before."""
+
+    kind: ClassVar = "start"
+    run: str = _as("r")
+    """The id of its first run, by which all other lines name it: under the id of the
+    task there may be another one later."""
+    type: str = _as("y")
+    at: str = _as("at")
+    description: str = _as("d", default="")
+    owner: str | None = _as("o", default=None)
+    parent: str | None = _as("a", default=None)
+    """The agent whose own task it is."""
+    background: bool = _as("b", default=True)
+    notify: str = _as("n", default="wake")
+    tool_use: str | None = _as("u", default=None)
+    command: str | None = _as("c", default=None)
+    cwd: str | None = _as("w", default=None)
+    output: str | None = _as("f", default=None)
+    """The name of its output file in the directory."""
+    key: str | None = _as("i", default=None)
+    """What makes a launch the same as an earlier one."""
+    what: str = _as("h", default="")
+    """What it does; of a task with a key."""
+
+    @property
+    def task(self) -> str:
+        """The id of the task."""
+        return self.run.rpartition("-")[0]
+
+
+@attrs.define(kw_only=True)
+class Moved:
+    """A task was moved to the background."""
+
+    kind: ClassVar = "move"
+    run: str = _as("r")
+
+
+@attrs.frozen(kw_only=True)
+class Paused:
+    """An agent waits, and will go on by itself if it is known when."""
+
+    kind: ClassVar = "pause"
+    run: str = _as("r")
+    reason: str = _as("m", default="")
+    until: str | None = _as("u", default=None)
+    attempt: int = _as("a", default=0)
+
+
+@attrs.frozen(kw_only=True)
+class Continued:
+    """It goes on."""
+
+    kind: ClassVar = "go on"
+    run: str = _as("r")
+
+
+@attrs.define(kw_only=True)
+class Ended:
+    """A task has ended; with the facts of its notification, if it has one."""
+
+    kind: ClassVar = "end"
+    run: str = _as("r")
+    last_run: str | None = _as("t", default=None)
+    """The id of its last run, if it was run again."""
+    status: str = _as("s")
+    at: str = _as("at")
+    by: str | None = _as("by", default=None)
+    """Who ended it, if somebody did."""
+    note: str | None = _as("n", default=None)
+    """The id of its notification; None if it has none."""
+    summary: str = _as("m", default="")
+    remaining: int = _as("l", default=0)
+    exit_code: int | None = _as("x", default=None)
+    signal: int | None = _as("g", default=None)
+    error: str | None = _as("e", default=None)
+    result: str | None = _as("u", default=None)
+    """What the work returned; of a shell and an agent it stands in their own files."""
+    output: str | None = _as("f", default=None)
+    """The name of the transcript of an agent in the directory."""
+    tokens: int | None = _as("q", default=None)
+    tools: int | None = _as("h", default=None)
+    duration_ms: int | None = _as("z", default=None)
+
+
+@attrs.define(kw_only=True)
+class Acked:
+    """A notification was acknowledged."""
+
+    kind: ClassVar = "ack"
+    note: str = _as("n")
+    how: str = _as("h", default="delivered")
+
+
+Record: TypeAlias = Header | Started | Moved | Paused | Continued | Ended | Acked
+
+KINDS: Mapping[str, type[Record]] = {
+    it.kind: it for it in (Header, Started, Moved, Paused, Continued, Ended, Acked)
+}
+
+_Field: TypeAlias = tuple[str, str, object]  # (name, key, default)
+
+
+_FIELDS: Mapping[str, Sequence[_Field]] = {
+    name: [(it.name, it.metadata["key"], it.default) for it in attrs.fields(kind)]
+    for name, kind in KINDS.items()
+}
+
+
+# Of each kind: what reads all fields and the kind, and their keys and defaults.
+_SHAPES: Mapping[
+    str,
+    tuple[Callable[[Record], tuple[object, ...]], Sequence[tuple[str, object]]],
+] = {
+    kind: (
+        attrgetter("kind", *(name for name, _, _ in fields)),
+        [
+            ("k", attrs.NOTHING),
+            *(
+                (key, attrs.NOTHING if kind == Header.kind else default)
+                for _, key, default in fields
+            ),
+        ],
+    )
+    for kind, fields in _FIELDS.items()
+}
+
+
+def to_line(record: Record) -> bytes:
+    """Return a record as a line, with its newline. Whatever a work has written into its
+    report, it is a line."""
+    read, fields = _SHAPES[record.kind]
+    values = read(record)
+    if not _EXACT.issuperset(map(type, values)):
+        values = tuple(it if type(it) in _EXACT else _exact(it) for it in values)
+    # What has its default nearly always is the same object.
+    line = {
+        key: value
+        for value, (key, default) in zip(values, fields, strict=True)
+        if value is not default and value != default
+    }
+    try:
+        return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:
+        # A str with half a surrogate pair, as in a command, or a number that is too
+        # large.
+        plain = {key: _plain(value) for key, value in line.items()}
+        return orjson.dumps(plain, option=orjson.OPT_APPEND_NEWLINE)
+
+
+_EXACT = frozenset({str, int, bool, type(None)})
+
+
+def _exact(value: object) -> object:
+    """Return it as what it stands for. None of its own methods is called."""
+    kind = type(value)
+    if issubclass(kind, str):
+        return str.__str__(cast("str", value))
+    if issubclass(kind, int):
+        return int.__int__(cast("int", value))
+    return None
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, int) and value.bit_length() > _BITS:
+        return None
+    return value
+
+
+_BITS = 63
+
+
+def from_line(line: bytes) -> Record:
+    """Return what a line says.
+
+    Raises:
+        NotALine: if it is torn, or no line of a journal.
+        NewerJournal: if it is the header of a later version.
+    """
+    try:
+        loaded: object = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise NotALine(f"no JSON: {error}") from error
+    if not isinstance(loaded, dict):
+        raise NotALine("no object")
+    said = cast("dict[str, Any]", loaded)
+    name: object = said.get("k")
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is Header and isinstance(said.get("v"), int) and said["v"] > SCHEMA:
+        text = f"its version is {said['v']}, and this library reads up to {SCHEMA}"
+        raise NewerJournal(text)
+    if kind is None:
+        raise NotALine(f"no kind of line is {name!r:.80}")
+    given: dict[str, Any] = {}
+    for field, key, types in _TYPES[kind.kind]:
+        if key in said:
+            value = given[field] = said[key]
+            if type(value) not in types:
+                raise NotALine(f"a {kind.kind} whose {field} is {value!r:.80}")
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise NotALine(f"a {kind.kind} that lacks something: {error}") from error
+
+
+# What JSON has is of these very types.
+_FITS: Mapping[str, frozenset[type]] = {
+    "str": frozenset({str}),
+    "str | None": frozenset({str, type(None)}),
+    "int": frozenset({int}),
+    "int | None": frozenset({int, type(None)}),
+    "bool": frozenset({bool}),
+}
+
+
+# Of each kind: the name of each field, its key, and its types.
+_TYPES: Mapping[str, Sequence[tuple[str, str, frozenset[type]]]] = {
+    name: [
+        (it.name, it.metadata["key"], _FITS[str(it.type)]) for it in attrs.fields(kind)
+    ]
+    for name, kind in KINDS.items()
+}

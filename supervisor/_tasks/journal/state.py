@@ -1,0 +1,178 @@
+"""What the lines of a journal add up to: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from .records import (
+    Acked,
+    Continued,
+    Ended,
+    Header,
+    Moved,
+    NewerJournal,
+    NotALine,
+    Paused,
+    Record,
+    Started,
+    from_line,
+)
+
+
+@attrs.define
+class Known:
+    """What a journal knows of one task."""
+
+    started: Started
+    ended: Ended | None = None
+    paused: Paused | None = None
+
+
+@attrs.define
+class State:
+    """What a journal knows."""
+
+    tasks: dict[str, Known] = attrs.Factory(dict[str, Known])
+    """Each task that has not ended, or whose notification is not acknowledged, or that
+    has a key; by the id of its first run; in the order of the starts."""
+    notes: dict[str, str] = attrs.Factory(dict[str, str])
+    """Each notification that is not acknowledged, in the order of the ends, with that
+    run."""
+    unfinished: dict[str, str] = attrs.Factory(dict[str, str])
+    """Of each task that has not ended, by its id, that run."""
+    program: str = ""
+    """Who has written it last."""
+    last_note: int = 0
+    """The highest number of a notification."""
+
+    def add(self, record: Record) -> None:
+        """Take the next record."""
+        match record:
+            case Header():
+                self.last_note = max(self.last_note, record.last_note)
+                self.program = record.program
+            case Started():
+                # One that had not ended goes on in this one.
+                self.tasks.pop(self.unfinished.get(record.task, ""), None)
+                self.unfinished[record.task] = record.run
+                self.tasks[record.run] = Known(record)
+            case Moved():
+                known = self.tasks.get(record.run)
+                if known is not None and known.ended is None:
+                    known.started = attrs.evolve(known.started, background=True)
+            case Paused():
+                self._paused(record.run, record)
+            case Continued():
+                self._paused(record.run, None)
+            case Ended():
+                self._ended(record)
+            case Acked():
+                self._acked(record.note)
+
+    def _paused(self, run: str, record: Paused | None) -> None:
+        known = self.tasks.get(run)
+        if known is not None and known.ended is None:
+            known.paused = record
+
+    def _ended(self, record: Ended) -> None:
+        known = self.tasks.get(record.run)
+        if known is None or known.ended is not None:
+            return
+        known.ended, known.paused = record, None
+        self.unfinished.pop(known.started.task, None)
+        if record.note is not None:
+            self.notes[record.note] = record.run
+            self.last_note = max(self.last_note, _number(record.note))
+        elif known.started.key is None:
+            del self.tasks[record.run]
+
+    def _acked(self, note: str) -> None:
+        run = self.notes.pop(note, None)
+        if run is None:
+            return
+        known = self.tasks[run]
+        if known.started.key is None:
+            del self.tasks[run]
+        elif known.ended is not None:
+            known.ended = attrs.evolve(known.ended, note=None)
+
+    def forget(self, before: str) -> None:
+        """Let go of what has ended before that time and is kept for its key alone."""
+        for run, known in [*self.tasks.items()]:
+            ended = known.ended
+            if ended is not None and ended.note is None and ended.at < before:
+                del self.tasks[run]
+
+    def place(self, known: Known) -> int:
+        """Return a number by which tasks that have ended are in the order of that."""
+        return _number((known.ended and known.ended.note) or "")
+
+    def records(self) -> Iterable[Record]:
+        """Return the fewest records that add up to this state."""
+        # In the order of the ends, which is that of the notifications. Each before what
+        # may have begun under the same id since.
+        ended = [it for it in self.tasks.values() if it.ended is not None]
+        for known in sorted(ended, key=_end):
+            yield known.started
+            if known.ended is not None:
+                yield known.ended
+        for run in self.unfinished.values():
+            known = self.tasks[run]
+            yield known.started
+            if known.paused is not None:
+                yield known.paused
+
+
+def _end(known: Known) -> tuple[int, str]:
+    ended = known.ended
+    return (0, "") if ended is None else (_number(ended.note or ""), ended.at)
+
+
+def _number(id: str) -> int:
+    digits = id.rpartition("-")[2].lstrip("n")
+    return int(digits) if digits.isascii() and digits.isdecimal() else 0
+
+
+@attrs.frozen
+class Read:
+    """What was read of a file."""
+
+    state: State
+    whole: int
+    """So many bytes are whole lines. What follows is torn, and is to be cut."""
+    torn: int
+    """So many bytes are not."""
+    bad: tuple[int, ...]
+    """The numbers of lines, from 1, that are whole and say nothing that is known."""
+
+
+def read(contents: bytes) -> Read:
+    """Read a journal.
+
+    What is behind the last line that says something is a torn tail. A line before that
+    which says nothing is left out, and told by its number.
+
+    Raises:
+        NewerJournal: if a later version has written it.
+    """
+    state, bad, whole, at = State(), list[int](), 0, 0
+    for number, line in enumerate(contents.split(b"\n"), 1):
+        at += len(line) + 1
+        if at > len(contents):
+            break  # It has no newline: it is torn, whatever it says.
+        try:
+            record = from_line(line)
+        except NotALine:
+            bad.append(number)
+            continue
+        state.add(record)
+        whole = at
+    last = contents[:whole].count(b"\n")
+    return Read(
+        state, whole, len(contents) - whole, tuple(it for it in bad if it <= last)
+    )
+
+
+__all__ = ["Known", "NewerJournal", "Read", "State", "read"]

@@ -1,0 +1,395 @@
+"""The journal of a directory: a file to which one runtime appends what it must not
+forget, and from which the next one learns what became of the tasks.
+
+A record is added in memory, in the step in which what it tells happens. It is written
+before anybody sees what it tells: who makes that visible calls `Journal.flush` first, or
+waits by `Journal.settle`. All that waits then goes out in one write.
+
+One runtime writes, the first that has the directory open. The records of another one
+stay in its memory until the first has ended, in whatever way; then it takes over.
+
+A disk that cannot be written holds up and ends nothing. It is warned of, once for each
+time that it begins, and what could not be written is written when that is possible
+again; until then a crash of the program loses it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+from trio.lowlevel import enable_ki_protection
+
+from actors import Context
+from actors.env import Files
+from actors.hosting import LogFile, Share
+
+from .records import Header, NewerJournal, Record, to_line
+from .state import Read, State, read
+
+NAME: Final = "journal.jsonl"
+_SLOW: Final = 0.02
+"""Seconds. After a write that took longer, writes go through a thread for a while."""
+_THREADED: Final = 64
+"""So many."""
+_PATIENCE: Final = 10.0
+"""Seconds for which a disk may hold up whoever waits for it."""
+_AGAIN: Final = 1.0
+"""Seconds after which a write that has failed is tried again, and after which one asks
+again whether the runtime that writes has ended: no event tells that."""
+_TURNS: Final = 2
+"""Turns of the loop for which the actor waits for more before it writes. One is not
+enough for those who have to be woken first."""
+_SMALL: Final = 2**20
+_GROWN: Final = 4
+"""A file with more than ``_SMALL`` bytes is written anew once it has so many times the
+bytes that it had then."""
+
+
+class Journal:
+    """The records of one runtime.
+
+    Args:
+        is_kept: whether there is a journal at all; without one nothing is written.
+        durable: whether what is written must survive the death of the machine.
+        warn: told of what goes wrong, for people.
+        wrote: told, after a write that somebody may wait for, how many records are
+            written.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        share: Share,
+        directory: Path,
+        *,
+        is_kept: bool,
+        durable: bool,
+        warn: Callable[[str], object],
+        wrote: Callable[[int], object],
+    ) -> None:
+        self.is_kept = is_kept
+        self.added = 0
+        """How many records were added."""
+        self.failure: OSError | None = None
+        """Why they cannot be written at the moment."""
+        self.other: str | None = None
+        """Who writes the journal, if that is another runtime."""
+        self._files = files
+        self._share = share
+        self._path = directory / NAME
+        self.durable = durable
+        """Whether what is written must survive the death of the machine."""
+        self._warn = warn
+        self._wrote = wrote
+        self._waiting: list[Record] = []
+        # What another one would have to know, as long as it does not.
+        self._untold: State | None = State()
+        self._log: LogFile | None = None
+        self._header = Header(at="")
+        # With what it was tried last.
+        self._begin: tuple[str, str, str] | None = None
+        self._compacted = 0
+        self._is_writing = False
+        self._is_over = False
+        # Whether the actor is there, which writes what must not be written inline.
+        self._is_served = False
+        self._threaded = 0
+        self._news = trio.Event()
+        self._settled = trio.lowlevel.ParkingLot()
+
+    # The beginning and the end
+
+    def begin(self, at: str, kept_since: str, program: str = "") -> Read | None:
+        """Become the one who writes, unless there is another: see `other`. Return what
+        was there; of that, only what still counts is left in the file.
+
+        Args:
+            at: the time now.
+            kept_since: what has ended before, and is kept for its key alone, goes.
+            program: who begins, as `actors.env.Processes.program` tells it.
+
+        Raises:
+            NewerJournal: if a later version has written it. Nothing is changed.
+            OSError: if it cannot be read or written.
+        """
+        self._begin = at, kept_since, program
+        other = self._who_writes()
+        if other is not None:
+            self.other = other
+            return None
+        try:
+            there = read(self._contents())
+            there.state.forget(kept_since)
+            untold = self._untold or State()
+            self._header = Header(
+                at=at, program=program, last_note=there.state.last_note
+            )
+            records = chain(there.state.records(), untold.records())
+            self._write_anew(self._header, records)
+        except BaseException:
+            self._share.release(NAME)
+            raise
+        # Not before: who asks once a second would tell the same failure each time.
+        self._untold = self.other = None
+        return there
+
+    def _contents(self) -> bytes:
+        size, at = self._files.size(self._path) or 0, 0
+        pieces: list[bytes] = []
+        while at < size and (piece := self._files.read_at(self._path, at, size - at)):
+            pieces.append(piece)
+            at += len(piece)
+        return b"".join(pieces)
+
+    def _who_writes(self) -> str | None:
+        """Claim the journal, and return in words who else has it."""
+        try:
+            return self._share.holder(NAME) or self._share.claim(NAME)
+        except OSError as error:
+            if self._share.is_alone():
+                return None
+            return f"perhaps another runtime, for that cannot be told: {error}"
+
+    def end(self) -> None:
+        """Close the file. What is acknowledged later is written all the same. If the
+        runtime that wrote has ended by now, what this one has is written first."""
+        if self._untold is not None and self._begin is not None:
+            # What is wrong with it, the next runtime will tell.
+            with suppress(OSError, NewerJournal):
+                self.begin(*self._begin)
+        self.flush()
+        self._is_over = True
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def _write_anew(self, header: Header, records: Iterable[Record]) -> None:
+        self._put(_lines(header, records))
+
+    def _put(self, contents: bytes) -> None:
+        self._files.replace(self._path, contents, durable=self.durable)
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
+        self._log = self._files.open_log(self._path)
+        self._compacted = len(contents)
+
+    # Records
+
+    @property
+    def written(self) -> int:
+        """How many of them are written; with ``durable``, on the disk. As long as
+        another runtime writes, all of them count."""
+        return self.added - len(self._waiting)
+
+    def add(self, record: Record) -> int:
+        """Add a record, and return its number. It is written by whoever flushes."""
+        if not self.is_kept:
+            return 0
+        if self._untold is None:
+            self._waiting.append(record)
+        else:
+            self._untold.add(record)
+        self.added += 1
+        return self.added
+
+    @enable_ki_protection
+    def flush(self) -> None:
+        """Write what waits, if that can be done at once: while the disk is slow, or with
+        ``durable``, the actor of the journal does it."""
+        if not self._waiting or self._is_writing:
+            return
+        if self._is_served and self._is_deferred():
+            self._news.set()
+        elif self._is_served:
+            began = trio.current_time()
+            self._write_waiting()
+            if trio.current_time() - began > _SLOW:
+                self._threaded = _THREADED
+        else:
+            # Also what was told in the block and is acknowledged long after it.
+            self._write_waiting()
+
+    def is_told(self, number: int) -> bool:
+        """Whether one may see what the record with that number tells: it is written, or
+        that cannot be done and everybody was warned."""
+        return number <= self.written or self.failure is not None
+
+    async def settle(self, number: int | None = None) -> None:
+        """Wait until a record, or all, are written, or cannot be. What others add in
+        this turn of the loop goes out in the same write. This cannot be cancelled, but
+        a disk that does not answer counts after some seconds as one that fails."""
+        number = self.added if number is None else number
+        self.flush()
+        if self.is_told(number):
+            return
+        with trio.move_on_after(_PATIENCE, shield=True) as scope:
+            while not self.is_told(number):
+                await self._settled.park()
+        if scope.cancelled_caught and not self.is_told(number):
+            what = f"the disk has not answered for {_PATIENCE:g} seconds"
+            self._fails(OSError(errno.ETIMEDOUT, what, str(self._path)))
+
+    # The actor
+
+    async def serve(self, take_over: Callable[[], Awaitable[object]]) -> None:
+        """Write what waits, whenever somebody asks for it, in a thread; and ask from
+        time to time whether there is nobody else who writes."""
+        self._is_served = True
+        if self._waiting:
+            # The one before has crashed, and somebody may wait for it.
+            self._news.set()
+        try:
+            while True:
+                if self._untold is not None:
+                    await trio.sleep(_AGAIN)
+                    await take_over()
+                    continue
+                if self.failure is None:
+                    await self._news.wait()
+                else:
+                    await trio.sleep(_AGAIN)
+                # Whoever the last write has let go on adds what goes out in this one.
+                for _ in range(_TURNS):
+                    await trio.lowlevel.checkpoint()
+                self._news = trio.Event()
+                await self._write_aside()
+        finally:
+            self._is_served = False
+            self.flush()
+
+    async def _write_aside(self) -> None:
+        if self._is_writing:
+            return
+        self._is_writing = True
+        try:
+            if self._waiting:
+                batch = [*self._waiting]
+                error = await self._files.in_thread(self._write, batch)
+                self._done(len(batch), error)
+                if error is None:
+                    self._wrote(self.written)
+            if self._is_large() and self._is_deferred():
+                await self._files.in_thread(self._try_to_compact)
+        finally:
+            self._is_writing = False
+        if self._is_large() and not self._waiting:
+            await self._compact_beside()
+        if self._waiting:
+            self._news.set()
+
+    def _write_waiting(self) -> None:
+        batch = [*self._waiting]
+        self._done(len(batch), self._write(batch))
+
+    # In a thread, perhaps.
+    def _write(self, batch: Sequence[Record]) -> OSError | None:
+        lines = b"".join(map(to_line, batch))
+        try:
+            if self._is_over:
+                self._files.append_lines(self._path, lines, durable=self.durable)
+                return None
+            if self._log is None:
+                # It was made anew and could not be opened.
+                self._log = self._files.open_log(self._path)
+            try:
+                self._log.append(lines, durable=self.durable)
+            except FileNotFoundError:
+                # Somebody has removed it. We have it open.
+                self._compact(self._log)
+                self._log.append(lines, durable=self.durable)
+        except OSError as error:
+            return error
+        return None
+
+    # In a thread.
+    def _try_to_compact(self) -> None:
+        log = self._log
+        if log is None:
+            return
+        try:
+            self._compact(log)
+        except OSError:
+            # It is as long as it was, or could not be opened once it was made anew.
+            # What is wrong will show when it is written.
+            self._compacted = log.size()
+
+    def _compact(self, log: LogFile) -> None:
+        self._put(self._compacted_lines(log.read()))
+
+    # In a thread.
+    def _compacted_lines(self, contents: bytes) -> bytes:
+        state = read(contents).state
+        if self._begin is not None:
+            state.forget(self._begin[1])
+        header = attrs.evolve(self._header, last_note=state.last_note)
+        return _lines(header, state.records())
+
+    async def _compact_beside(self) -> None:
+        """Make the file anew while others go on to append to it: what they append
+        meanwhile, they may have told. Only the last step holds them up."""
+        log = self._log
+        assert log is not None
+        try:
+            contents = log.read()
+            lines = await self._files.in_thread(self._compacted_lines, contents)
+            if self._log is log:
+                self._put(lines + log.read()[len(contents) :])
+        except OSError:
+            self._compacted = log.size()  # As in `_try_to_compact`.
+
+    def _is_deferred(self) -> bool:
+        """Whether it is the actor that writes."""
+        return self.durable or self._threaded > 0
+
+    def _is_large(self) -> bool:
+        log = self._log
+        return log is not None and log.size() > max(_SMALL, _GROWN * self._compacted)
+
+    def _fails(self, error: OSError) -> None:
+        began, self.failure = self.failure is None, error
+        self._news.set()
+        if began:
+            self._warn(f"the journal cannot be written: a crash loses it: {error}")
+        if self._settled:
+            self._settled.unpark_all()
+
+    def _done(self, count: int, error: OSError | None) -> None:
+        try:
+            if self._threaded:
+                self._threaded -= 1
+            if error is None:
+                # What fails before this is written again, which says nothing new.
+                del self._waiting[:count]
+                self.failure = None
+                if self._is_large():
+                    self._news.set()
+            else:
+                self._fails(error)
+        finally:
+            if self._settled:
+                self._settled.unpark_all()
+
+
+def _lines(header: Header, records: Iterable[Record]) -> bytes:
+    return b"".join(map(to_line, chain([header], records)))
+
+
+# An interrupt is for the host, and must not end the tree through this actor.
+@enable_ki_protection
+async def journal_writer(
+    _: Context[object], journal: Journal, take_over: Callable[[], Awaitable[object]]
+) -> None:
+    """The actor of a journal. What it had not written when it crashed, it writes next.
+
+    Args:
+        take_over: called from time to time as long as another runtime writes.
+    """
+    await journal.serve(take_over)

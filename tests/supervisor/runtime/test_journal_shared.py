@@ -1,0 +1,221 @@
+"""Two runtimes on one directory: one writes the journal, and the other one takes over."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from actors.env import Env, real_env
+from actors.testing import FakeEnv, FakeFiles, fake_env
+from supervisor.runtime import Runtime, Warned, open_runtime
+from tests.supervisor.jobs import Job, forever, returns
+from tests.supervisor.runtime.test_shared import Locks
+
+HERE = Path("/tasks")
+LONG = 60.0
+End = Callable[[], Awaitable[None]]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="locks of single bytes")
+
+
+def beside(env: FakeEnv) -> FakeEnv:
+    """Another program in the same world."""
+    other = fake_env()
+    other.ids.given = env.ids.given + 1_000
+    return FakeEnv(
+        clock=other.clock, ids=other.ids, processes=other.processes, files=env.files
+    )
+
+
+def crashed(files: FakeFiles) -> FakeEnv:
+    again = fake_env()
+    again.ids.given = 10_000
+    again.files.disk = files.disk.image().killed()
+    return again
+
+
+@asynccontextmanager
+async def first_of(directory: Path, env: Env) -> AsyncGenerator[tuple[Runtime, End]]:
+    """A runtime that ends when it is told to."""
+    go, gone = trio.Event(), trio.Event()
+
+    async def opens(  # noqa: ASYNC114
+        task_status: trio.TaskStatus[Runtime],
+    ) -> None:
+        async with open_runtime(directory, env=env) as runtime:
+            task_status.started(runtime)
+            await go.wait()
+        gone.set()
+
+    async def end() -> None:
+        go.set()
+        await gone.wait()
+
+    async with trio.open_nursery() as nursery:
+        yield await nursery.start(opens), end
+        await end()
+
+
+async def test_the_second_keeps_its_tasks_once_the_first_has_ended_and_tells_of_those(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """What the first left goes to a reader of the second that waits; no id is given
+    twice; and a crash of the second loses neither."""
+    env = fake_env()
+    with trio.fail_after(LONG):
+        async with (
+            first_of(HERE, env) as (one, end),
+            open_runtime(HERE, env=beside(env)) as two,
+        ):
+            of_first = await one.launch(returns("first"))
+            await of_first.wait()
+            (mine,) = one.notifications.drain()
+            of_second = await two.launch(returns("second"))
+            await of_second.wait()
+            (theirs,) = two.notifications.drain()
+            assert mine.id != theirs.id
+            runs = await two.launch(Job(forever))
+            await end()
+            again = await anext(two.notifications)
+            assert (again.id, again.task_id, again.xml) == (
+                mine.id,
+                of_first.id,
+                mine.xml,
+            )
+            later = await two.launch(returns("later"))
+            await later.wait()
+            last = await anext(two.notifications)
+            assert len({mine.id, theirs.id, last.id}) == 3
+            assert again.ack()
+            env = crashed(env.files)
+        async with open_runtime(HERE, env=env) as three:
+            told = {note.task_id: note for note in three.notifications.drain()}
+            assert {*told} == {of_second.id, later.id, runs.id}
+            assert told[of_second.id].id == theirs.id
+            assert told[of_second.id].xml == theirs.xml
+            assert told[later.id].id == last.id
+            assert told[runs.id].id not in {mine.id, theirs.id, last.id}
+
+
+async def test_a_journal_that_cannot_be_taken_over_is_told_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It is asked for each second. When it can be, it is."""
+    env = fake_env()
+    with trio.fail_after(LONG):
+        async with (
+            first_of(HERE, env) as (_, end),
+            open_runtime(HERE, env=beside(env)) as two,
+        ):
+            events = two.events.subscribe()
+            await end()
+            env.files.write_error = OSError(28, "No space left on device")
+            await trio.sleep(20)
+            told = [it.text for it in events.drain() if isinstance(it, Warned)]
+            assert len([it for it in told if "cannot be taken over" in it]) == 1
+            env.files.write_error = None
+            await trio.sleep(3)
+            task = await two.launch(returns("x"))
+            await task.wait()
+            env = crashed(env.files)
+        async with open_runtime(HERE, env=env) as three:
+            assert [it.task_id for it in three.notifications.drain()] == [task.id]
+
+
+async def test_what_the_first_acknowledges_after_its_end_harms_no_journal(
+    tmp_path: Path,
+) -> None:
+    """It appends to a file that another runtime writes by then, which is made anew
+    soon: nothing of either is lost."""
+    with trio.fail_after(LONG):
+        async with open_runtime(tmp_path) as one:
+            await (await one.launch(returns("x"))).wait()
+            await (await one.launch(returns("y"))).wait()
+        late, kept = one.notifications.drain()
+        async with open_runtime(tmp_path) as two:
+            task = await two.launch(returns("z"))
+            await task.wait()
+            await two.synced()
+            assert late.ack()
+            other = await two.launch(returns("z"))
+            await other.wait()
+            await two.synced()
+    with trio.fail_after(LONG):
+        async with open_runtime(tmp_path) as three:
+            told = [note.task_id for note in three.notifications.drain()]
+            assert told == [kept.task_id, task.id, other.id]
+
+
+HOLDS = """
+import sys, trio
+from supervisor.runtime import open_runtime
+from actors.shell import Shell
+
+async def main():
+    async with open_runtime(sys.argv[1]) as runtime:
+        done = await runtime.launch(Shell("echo done"))
+        await done.wait()
+        await runtime.launch(Shell("sleep 600"))
+        print(done.id, flush=True)
+        await trio.to_thread.run_sync(sys.stdin.read)
+
+trio.run(main)
+"""
+
+
+@linux
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_what_another_process_leaves_is_taken_over_however_it_ends(
+    tmp_path: Path, is_killed: bool
+) -> None:
+    """A stale lock never blocks: the kernel takes it back."""
+    with trio.fail_after(LONG):
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-c", HOLDS, str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        try:
+            assert process.stdout is not None and process.stdin is not None
+            done = (await process.stdout.receive_some()).strip().decode()
+            async with open_runtime(tmp_path) as runtime:
+                assert runtime.notifications.drain() == []
+                if is_killed:
+                    process.kill()
+                await process.stdin.aclose()
+                first = await anext(runtime.notifications)
+                second = await anext(runtime.notifications)
+                assert first.task_id == done
+                assert second.status.value == ("failed" if is_killed else "killed")
+                assert "<ended-by>crash<" in second.xml or not is_killed
+                assert first.ack() and second.ack()
+                await process.wait()
+        finally:
+            with trio.CancelScope(shield=True):
+                process.kill()
+                await process.wait()
+        async with open_runtime(tmp_path) as runtime:
+            assert runtime.notifications.drain() == []
+
+
+@linux
+async def test_without_locks_the_second_takes_over_once_it_is_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on systems that lock no single bytes."""
+    Locks(monkeypatch).fails = lambda call: True
+    with trio.fail_after(LONG):
+        async with (
+            first_of(tmp_path, real_env()) as (one, end),
+            open_runtime(tmp_path) as two,
+        ):
+            task = await one.launch(returns("x"))
+            await task.wait()
+            await end()
+            assert (await anext(two.notifications)).task_id == task.id

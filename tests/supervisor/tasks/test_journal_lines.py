@@ -1,0 +1,180 @@
+"""The lines of a journal and what they add up to, against a model."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import attrs
+import pytest
+
+from supervisor._tasks.journal.records import (
+    KINDS,
+    SCHEMA,
+    Acked,
+    Ended,
+    Header,
+    Moved,
+    NewerJournal,
+    NotALine,
+    Record,
+    Started,
+    from_line,
+    to_line,
+)
+from supervisor._tasks.journal.state import State, read
+
+AT = "2026-11-23T12:00:00.000+00:00"
+
+
+def history(seed: int, length: int = 60) -> list[Record]:
+    """Return lines such as a runtime writes, with some that make no sense."""
+    chance = random.Random(seed)
+    ids = [f"s{number:08x}" for number in range(6)]
+    told: list[Record] = [Header(at=AT)]
+    runs, notes, begun = 0, 0, ["s0-000000"]
+    for _ in range(length):
+        task = chance.choice(ids)
+        run = chance.choice(begun)
+        match chance.randrange(6):
+            case 0 | 1:
+                runs += 1
+                begun.append(f"{task}-{runs:06}")
+                key = chance.choice([None, None, "k"])
+                told.append(
+                    Started(
+                        run=begun[-1],
+                        type="local_bash",
+                        at=AT,
+                        key=key,
+                        background=chance.random() < 0.7,
+                    )
+                )
+            case 2 | 3:
+                note = None
+                if chance.random() < 0.8:
+                    notes += 1
+                    note = f"n{notes:06}"
+                told.append(Ended(run=run, status="failed", at=AT, note=note))
+            case 4:
+                told.append(Acked(note=f"n{chance.randint(1, notes + 1):06}"))
+            case _:
+                told.append(Moved(run=run))
+    return told
+
+
+def added(records: list[Record]) -> State:
+    state = State()
+    for record in records:
+        state.add(record)
+    return state
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda it: it.kind)
+def test_what_is_written_is_read(kind: Any) -> None:
+    chance = random.Random(1)
+    values = {
+        "str": lambda: chance.choice(["", "a\nb", "\udc80", "ä" * 99, '"\\\0']),
+        "str | None": lambda: chance.choice([None, "x", "<&>"]),
+        "int": lambda: chance.randrange(-2, 2**40),
+        "int | None": lambda: chance.choice([None, 0, 9]),
+        "bool": lambda: chance.random() < 0.5,
+    }
+    for _ in range(200):
+        given: dict[str, Any] = {
+            it.name: values[str(it.type)]() for it in attrs.fields(kind)
+        }
+        if kind is Header:
+            given["schema"] = SCHEMA
+        record = kind(**given)
+        line = to_line(record)
+        assert line.count(b"\n") == 1 and line.endswith(b"\n")
+        again = from_line(line)
+        assert to_line(again) == line
+        if "\udc80" not in given.values():
+            assert again == record
+
+
+def test_no_two_fields_of_a_kind_have_one_key() -> None:
+    for kind in KINDS.values():
+        keys = [it.metadata["key"] for it in attrs.fields(kind)]
+        assert len({"k", *keys}) == len(keys) + 1
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_fewest_lines_add_up_to_the_same(seed: int) -> None:
+    state = added(history(seed))
+    header = Header(at=AT, last_note=state.last_note)
+    again = added([header, *state.records()])
+    assert again == state
+    assert [*again.notes] == [*state.notes]
+    assert len([*state.records()]) <= 2 * len(state.tasks)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_file_that_was_cut_anywhere_is_its_whole_lines(seed: int) -> None:
+    records = history(seed, 12)
+    lines = [*map(to_line, records)]
+    contents = b"".join(lines)
+    for size in range(len(contents) + 1):
+        there = read(contents[:size])
+        whole, count = 0, 0
+        while count < len(lines) and whole + len(lines[count]) <= size:
+            whole, count = whole + len(lines[count]), count + 1
+        assert there.state == added(records[:count])
+        assert (there.whole, there.torn, there.bad) == (whole, size - whole, ())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_line_that_says_nothing_is_left_out_and_told(seed: int) -> None:
+    chance = random.Random(seed)
+    records = history(seed, 12)
+    lines = [*map(to_line, records)]
+    at = chance.randrange(1, len(lines) - 1)
+    lines[at] = chance.choice(
+        [
+            b"\n",
+            b"{}\n",
+            b"[]\n",
+            b"\0" * 40 + b"\n",
+            b'{"k":"start","t":3}\n',
+            lines[at][5:],
+        ]
+    )
+    there = read(b"".join(lines))
+    assert there.bad == (at + 1,)
+    assert there.torn == 0
+    assert there.state == added([*records[:at], *records[at + 1 :]])
+
+
+def test_what_is_behind_the_last_line_that_says_something_is_a_torn_tail() -> None:
+    lines = [*map(to_line, history(3, 5))]
+    good = b"".join(lines)
+    there = read(good + b"\0\0\0\n{}\n{")
+    assert (there.whole, there.torn, there.bad) == (len(good), 8, ())
+
+
+def test_a_later_version_is_refused() -> None:
+    line = to_line(Header(at=AT, schema=SCHEMA + 1))
+    with pytest.raises(NewerJournal, match=f"its version is {SCHEMA + 1}"):
+        read(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"null",
+        b"3",
+        b'{"k":"nothing"}',
+        b'{"k":["end"]}',
+        b'{"k":"end"}',
+        b'{"k":"end","r":"s1","s":"failed","at":1}',
+        b'{"k":"end","r":"s1","s":"failed","at":"x","x":true}',
+        b'{"k":"journal","v":"1","at":"x"}',
+        b'{"k":"ack","n":null}',
+    ],
+)
+def test_what_no_line_can_say_is_refused(line: bytes) -> None:
+    with pytest.raises(NotALine):
+        from_line(line)
