@@ -132,27 +132,29 @@ async def recover(life: Life, there: Read | None) -> None:
     if life.is_stopping:
         # All of it is in the file, for the next one.
         return
+    for agent_id, over in state.agents.items():
+        _each(life, agent_id, partial(_correct, life, agent_id, over))
     for started in unfinished:
         if started.type == "local_agent":
             heard = await _heard(life, started.task)
             _each(
                 life,
-                started,
+                started.task,
                 partial(_recover_agent, life, started, heard, state, found),
             )
     ended = [it for it in state.tasks.values() if it.ended is not None]
     for known in sorted(ended, key=state.place):
-        started, over = known.started, cast("Ended", known.ended)
-        tell = partial(_recover_ended, life, started, over)
+        started, end = known.started, cast("Ended", known.ended)
+        tell = partial(_recover_ended, life, started, end)
         if _is_for_later(life, started):
             life.parked.setdefault(started.parent or "", []).append(tell)
         else:
-            _each(life, started, tell)
+            _each(life, started.task, tell)
     found.again = len(state.notes)
     lost: list[Task] = []
     for started in unfinished:
         if started.type != "local_agent":
-            _each(life, started, partial(_enter_lost, life, started, lost))
+            _each(life, started.task, partial(_enter_lost, life, started, lost))
     # Now that all are there: the end of each says how many others there are.
     for task in lost:
         life.conclude(task, TaskStatus.FAILED, HostDied(DIED))
@@ -165,12 +167,12 @@ async def recover(life: Life, there: Read | None) -> None:
         life.delivery.warn(None, text)
 
 
-def _each(life: Life, started: Started, recover: Callable[[], object]) -> None:
+def _each(life: Life, task_id: str, recover: Callable[[], object]) -> None:
     # The boundary: one that cannot be recovered is no reason to lose the others.
     try:
         recover()
     except Exception as error:
-        what = f"what the journal says of task {started.task} cannot be used"
+        what = f"what the journal says of task {task_id} cannot be used"
         life.delivery.warn(None, f"{what}: {error!r}", error)
 
 
@@ -191,6 +193,20 @@ def _enter_lost(life: Life, started: Started, lost: list[Task]) -> None:
     _find_by_key(life, started, task)
     _report(task).cut_by = "crash"
     lost.append(task)
+
+
+def _correct(life: Life, agent_id: str, over: Ended) -> None:
+    """Have the file of an agent say that it has ended, if the program died before that
+    was written: it would be gone on with, and its end be told twice."""
+    if agent_id in life.table.live:
+        return
+    meta = life.agents.transcripts.read_meta(agent_id)
+    if meta is None or STATUSES[meta.status].is_terminal:
+        return
+    if _number(meta.run_id) <= _number(over.last_run or over.run):
+        error = over.error and over.error.partition(": ")[2]
+        ended = attrs.evolve(meta, status=over.status, error=error)
+        life.agents.transcripts.write_meta(ended)
 
 
 async def _heard(life: Life, agent_id: str) -> Sequence[tuple[str, UserMessage]]:

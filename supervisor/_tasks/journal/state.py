@@ -42,6 +42,10 @@ class State:
     run."""
     unfinished: dict[str, str] = attrs.Factory(dict[str, str])
     """Of each task that has not ended, by its id, that run."""
+    agents: dict[str, Ended] = attrs.Factory(dict[str, Ended])
+    """The ends of agents since the file was made, by the id of the agent: what their own
+    files say may be older. Without those that the end of a program has ended: they can
+    go on."""
     program: str = ""
     """Who has written it last."""
     last_note: int = 0
@@ -57,6 +61,7 @@ class State:
                 # One that had not ended goes on in this one.
                 self.tasks.pop(self.unfinished.get(record.task, ""), None)
                 self.unfinished[record.task] = record.run
+                self.agents.pop(record.task, None)
                 self.tasks[record.run] = Known(record)
             case Moved():
                 known = self.tasks.get(record.run)
@@ -82,6 +87,8 @@ class State:
             return
         known.ended, known.paused = record, None
         self.unfinished.pop(known.started.task, None)
+        if known.started.type == "local_agent" and record.by != "shutdown":
+            self.agents[known.started.task] = record
         if record.note is not None:
             self.notes[record.note] = record.run
             self.last_note = max(self.last_note, _number(record.note))
