@@ -20,7 +20,7 @@ from actors.envelope import TAIL_LIMIT, Envelope
 from actors.shell import Shell
 from actors.work import Report, Work
 
-from .._delivery.outbox import Notification, Notify
+from .._delivery.outbox import Notify
 from .._tasks.errors import BacklogFull, ResumeRefused
 from .._tasks.journal.records import Ended, NewerJournal, Paused, Started
 from .._tasks.journal.state import Read, State
@@ -358,6 +358,10 @@ def _make(life: Life, started: Started) -> Task:
     if parent is None:
         task.was_own_of(started.parent)
     task.started_at = _time(started.at)
+    # What its notification says of it.
+    task.cwd = started.cwd
+    if started.command is not None:
+        task.command = started.command
     if started.output is not None:
         path = life.directory / Path(started.output).name
         task.output_file = path
@@ -434,21 +438,10 @@ def _tell_again(
         tool_uses=ended.tools,
         duration_ms=ended.duration_ms,
     )
-    note = Notification(
-        life.delivery.outbox,
-        note_id,
-        task.task_id,
-        task.owner,
-        task.status,
-        task.notify,
-        facts,
-        None if task.parent is None else task.parent.deliver,
-    )
+    note = life.delivery.make_note(task, note_id, facts, task.parent)
     note.record = 0
     if task.parent is not None:
         task.parent.routed[note.id] = note
-    note.description = started.description
-    note.command, note.cwd = started.command, started.cwd
     life.delivery.outbox.enter(note)
     if started.type != "local_agent":
         # What is known of an agent stands in the directory, and it may be resumed.

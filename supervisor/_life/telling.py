@@ -311,20 +311,7 @@ class Delivery:
             facts = None
             if task.notify != "silent":
                 facts = self._facts(task, note_id, remaining)
-            note = Notification(
-                outbox,
-                note_id,
-                task.task_id,
-                task.owner,
-                task.status,
-                task.notify,
-                facts,
-                None if parent is None else parent.deliver,
-            )
-            note.description = task.description
-            if task.rare is not None:
-                # As they lie there: most tasks have neither.
-                note.command, note.cwd = task.rare.get("command"), task.rare.get("cwd")
+            note = self.make_note(task, note_id, facts, parent)
             # From here on it is this one.
             self._notes, task.note = number, note
         if note.record is None and self._journal.is_kept:
@@ -372,6 +359,31 @@ class Delivery:
             record = over(task, told, bare(task, note.id, 0))
         note.record = self._journal.add(record)
 
+    def make_note(
+        self,
+        task: Task,
+        note_id: str,
+        facts: Envelope | None,
+        parent: AgentTask | None,
+    ) -> Notification:
+        """Return the notification of the end of ``task``, for its ``parent`` alone if
+        it has one."""
+        note = Notification(
+            self.outbox,
+            note_id,
+            task.task_id,
+            task.owner,
+            task.status,
+            task.notify,
+            facts,
+            None if parent is None else parent.deliver,
+        )
+        note.description = task.description
+        if task.rare is not None:
+            # As they lie there: most tasks have neither.
+            note.command, note.cwd = task.rare.get("command"), task.rare.get("cwd")
+        return note
+
     def tell_of_agent(self, task: Task) -> None:
         """Tell the end of an agent that has ended with its program. There is no record
         of it but in the directory, so ``task`` only says what is to be told."""
@@ -381,18 +393,7 @@ class Delivery:
         self._notes += 1
         note_id, parent = self._note_id(self._notes), task.parent
         facts = self._facts(task, note_id, 0)
-        deliver = None if parent is None else parent.deliver
-        note = Notification(
-            self.outbox,
-            note_id,
-            task.task_id,
-            task.owner,
-            task.status,
-            task.notify,
-            facts,
-            deliver,
-        )
-        note.description = task.description
+        note = self.make_note(task, note_id, facts, parent)
         note.record = self._journal.add(over(task, note, facts))
         self.outbox.enter(note)
         self._events.emit(Notified, note.id, task.task_id)
