@@ -52,6 +52,7 @@ from ._tasks.errors import (
     BacklogFull,
     DepthExceeded,
     InputClosed,
+    KeyElsewhere,
     KeyTaken,
     MessageRefused,
     ResumeRefused,
@@ -122,6 +123,7 @@ __all__ = [
     "EndedBy",
     "InputClosed",
     "JournalWritten",
+    "KeyElsewhere",
     "KeyTaken",
     "Limits",
     "MessageRefused",
@@ -309,11 +311,13 @@ class Runtime:
                 with the same key starts nothing: it returns the handle of the task that
                 the first has started, also if that has ended. The journal keeps the key
                 until 24 hours after that end, so it also holds in the next runtime on
-                the directory. Another one that has it open meanwhile knows nothing of
-                the key.
+                the directory. One that has it open meanwhile refuses keys. Without a
+                journal a key holds in this runtime alone.
 
         Raises:
             KeyTaken: if the key has started something else. It names both.
+            KeyElsewhere: if another runtime keeps the journal of the directory. Once
+                that has ended, this one takes a second, or a little more, to take over.
             RuntimeStopping: if the runtime is stopping or has ended, or if the task
                 would belong to an agent that is stopping.
             DepthExceeded: if it is an agent too deep below others.

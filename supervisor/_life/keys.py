@@ -12,7 +12,7 @@ from actors.house import check_text
 from actors.shell import Shell
 from actors.work import Work
 
-from .._tasks.errors import KeyTaken
+from .._tasks.errors import KeyElsewhere, KeyTaken
 from .._tasks.record import Task
 
 if TYPE_CHECKING:
@@ -33,9 +33,17 @@ class Keyed:
 
 
 class Keys:
-    """The keys of one runtime, each of one owner."""
+    """The keys of one runtime, each of one owner.
+
+    The keys of a directory are in its journal, so only the runtime that writes that
+    knows them all. Another one there begins nothing with a key: it cannot know what was
+    begun with it, nor keep it for those who come later.
+    """
 
     def __init__(self, life: Life) -> None:
+        self.elsewhere: str | None = None
+        """Who has the keys of the directory, if that is another runtime. It counts until
+        what that has left is recovered, and not only read."""
         self._life = life
         self._begun: dict[tuple[str | None, str], Keyed] = {}
         # Looked through when it has so many: there is no other event for their age.
@@ -47,7 +55,10 @@ class Keys:
 
         Raises:
             KeyTaken: if that task does something else.
+            KeyElsewhere: if another runtime has the keys.
         """
+        if self.elsewhere is not None:
+            raise KeyElsewhere(key, owner, self.elsewhere)
         found = self._begun.get((owner, key))
         if found is None or self._is_over(found.task):
             return None

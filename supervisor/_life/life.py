@@ -218,6 +218,7 @@ class Life:
 
         Raises:
             KeyTaken: if that does something else.
+            KeyElsewhere: if another runtime has the keys of the directory.
         """
         assert order.key is not None
         owner, current = order.owner, self.current_task()

@@ -71,6 +71,7 @@ def begin(life: Life) -> Read | None:
     if there is None:
         # Whoever keeps the journal gives the same numbers.
         life.delivery.go_on_behind(0, f"{life.env.ids.hex(8)}-")
+        life.keys.elsewhere = life.journal.other
     return there
 
 
@@ -155,6 +156,8 @@ async def recover(life: Life, there: Read | None) -> None:
     for started in unfinished:
         if started.type != "local_agent":
             _each(life, started.task, partial(_enter_lost, life, started, lost))
+    # All of them are known.
+    life.keys.elsewhere = None
     # Now that all are there: the end of each says how many others there are.
     for task in lost:
         life.conclude(task, TaskStatus.FAILED, HostDied(DIED))

@@ -9,6 +9,7 @@
   - AgentRunsElsewhere
 - DepthExceeded
 - KeyTaken
+- KeyElsewhere
 """
 
 from __future__ import annotations
@@ -158,6 +159,26 @@ class KeyTaken(SupervisorError):
         return (
             f"the key {self.key!r}{whose} has begun task {self.task_id} with "
             f"{begun!r}, not with {asked!r}: give that another key"
+        )
+
+
+@attrs.define(slots=False, repr=False)
+class KeyElsewhere(SupervisorError):
+    """Raised by `launch` for a key, in a runtime that shares its directory with an
+    earlier one. That one keeps the journal, and so alone knows what was begun with which
+    key. Nothing was started. Launch there, or here once that has ended; ``holder`` says
+    which it is, in words such as ``process 4711``."""
+
+    key: str
+    owner: str | None
+    holder: str
+
+    def __str__(self) -> str:
+        whose = "" if self.owner is None else f" of {self.owner}"
+        return (
+            f"it cannot be told here what the key {self.key!r}{whose} has begun: "
+            f"{self.holder} keeps the journal of the directory, and its keys. Launch it "
+            "there, or here when that has ended"
         )
 
 
