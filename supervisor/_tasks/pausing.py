@@ -4,7 +4,7 @@ does: a pure function of what it has tried. And what is there of it while it wai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -24,6 +24,9 @@ _MINUTES: Final = (1, 2, 5, 10, 20, 30)
 # one limit together.
 _JITTER: Final = 0.1
 _REASON_SHOWN: Final = 200
+FARTHEST: Final = timedelta(days=32)
+"""Limits are reset within a month. A time that is farther away is a mistake of somebody,
+and who believed it would never go on."""
 
 ContinuedBy: TypeAlias = Literal["time", "message", "host"]
 """What ends a pause."""
@@ -50,19 +53,20 @@ def next_pause(
     """Return what counts as tried with a run that ``error`` has ended ``now``, and the
     pause that follows; None if the agent has no patience left.
 
-    After a first try it waits until the error is over, if that is known. Otherwise it
-    waits 1, 2, 5, 10, 20 and then always 30 minutes, a tenth more or less, and longer
-    if it is known that the error lasts longer. Only the former counts against
-    ``patience``, and the last wait is cut to what is left of that.
+    After a first try it waits until the error is over, if that is known. A time that is
+    more than `FARTHEST` away is not known. Otherwise it waits 1, 2, 5, 10, 20 and then
+    always 30 minutes, a tenth more or less, and longer if it is known that the error
+    lasts longer. Only the former counts against ``patience``, and the last wait is cut
+    to what is left of that.
 
     Args:
         tries: those before, since the model of the agent has last answered.
         chance: a random number, at least 0.0 and below 1.0.
     """
-    known = None if error.resume_at is None else error.resume_at.astimezone(UTC)
+    known = _known(error, now)
     attempt = len(tries) + 1
     if known is not None and not tries:
-        return Try(now, error.reason), Pause(error.reason, max(now, known), attempt)
+        return Try(now, error.reason), Pause(error.reason, known, attempt)
     left = patience - sum(it.waited for it in tries)
     # Not 0: sums of floats are seldom exact.
     if left < 1e-3:
@@ -73,6 +77,15 @@ def next_pause(
     if known is not None:
         until = max(until, known)
     return Try(now, error.reason, delay), Pause(error.reason, until, attempt)
+
+
+def _known(error: TransientError, now: datetime) -> datetime | None:
+    """Return when ``error`` is over, if that can be believed."""
+    if error.resume_at is None:
+        return None
+    # A difference, because not every time with a zone can be said in another one.
+    left = error.resume_at - now
+    return now + max(left, timedelta(0)) if left <= FARTHEST else None
 
 
 def gave_up(tries: Sequence[Try]) -> AgentFailed:

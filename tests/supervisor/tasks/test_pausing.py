@@ -67,7 +67,7 @@ def test_chance_makes_a_pause_a_tenth_shorter_or_longer(chance: float) -> None:
     assert 54 <= (pause.resume_at - NOW).total_seconds() <= 66
 
 
-def test_a_time_that_is_known_is_kept_to_however_far_it_is() -> None:
+def test_a_time_that_is_known_is_kept_to_also_if_it_is_days_away() -> None:
     """In UTC, whatever zone it was told in, and also without any patience."""
     zone = timezone(timedelta(hours=5))
     until = (NOW + timedelta(days=3)).astimezone(zone)
@@ -80,6 +80,26 @@ def test_a_time_that_is_known_is_kept_to_however_far_it_is() -> None:
 def test_a_time_that_is_over_is_now() -> None:
     error = TransientError("x", NOW - timedelta(hours=1))
     _, pause = next_pause((), error, NOW, PATIENCE, 0.5)
+    assert pause is not None and pause.resume_at == NOW
+
+
+@pytest.mark.parametrize(
+    "until",
+    [
+        NOW + timedelta(days=33),
+        datetime(2058, 1, 1, tzinfo=UTC),
+        # It has no name in UTC.
+        datetime.max.replace(tzinfo=timezone(timedelta(hours=-5))),
+    ],
+)
+def test_a_time_that_is_absurdly_far_is_none(until: datetime) -> None:
+    _, pause = next_pause((), TransientError("x", until), NOW, PATIENCE, 0.5)
+    assert pause is not None and pause.resume_at == NOW + timedelta(minutes=1)
+
+
+def test_the_first_of_all_times_is_over() -> None:
+    first = datetime.min.replace(tzinfo=timezone(timedelta(hours=5)))
+    _, pause = next_pause((), TransientError("x", first), NOW, PATIENCE, 0.5)
     assert pause is not None and pause.resume_at == NOW
 
 
