@@ -33,6 +33,19 @@ _PASSING_KINDS: Final = {
 _PASSING_WORDS: Final = re.compile(
     r"overloaded|rate limit|too many requests|temporarily|try again", re.IGNORECASE
 )
+_STAYING_KINDS: Final = {
+    "authentication_error",
+    "context_length_exceeded",
+    "invalid_api_key",
+    "invalid_prompt",
+    "invalid_request_error",
+    "model_not_found",
+    "not_found_error",
+    "permission_error",
+    "request_too_large",
+}
+"""What it is called that is about the request: 400, 401, 403, 404, 413. Whatever its
+words are: "shorten it and try again" is no reason to ask for the same once more."""
 _USED_UP: Final = {
     "billing_error",
     "billing_hard_limit_reached",
@@ -134,7 +147,7 @@ def of_error(body: object, now: datetime) -> Outlook:
     for kind in kinds:
         if re.fullmatch(r"[1-5]\d\d", kind):
             return of_response(int(kind), {}, body, now)
-    if kinds & _PASSING_KINDS or _says_so(body):
+    if kinds & _PASSING_KINDS or (not kinds & _STAYING_KINDS and _says_so(body)):
         return Outlook(True, at_once=True, resume_at=_reset(429, {}, body, now))
     return NEVER
 
@@ -145,7 +158,7 @@ def is_too_long(told: str) -> bool:
 
 
 def _says_so(body: object) -> bool:
-    """Whether an error that has no name says in words that it passes."""
+    """Whether an error says in words that it passes."""
     return any(
         isinstance(value, str) and _PASSING_WORDS.search(value[:_CHARACTERS])
         for _, value in _fields(body)

@@ -266,6 +266,13 @@ def test_what_waits_for_money_does_not_pass(body: Any) -> None:
         ({"code": "server_error", "message": "x"}, True),
         ({"code": 502, "message": "Provider disconnected"}, True),
         ({"code": "400", "message": "no"}, False),
+        ({"code": "invalid_api_key", "message": "Mend it and try again"}, False),
+        (
+            {"type": "invalid_request_error", "message": "Shorten it and try again"},
+            False,
+        ),
+        # Some that speak this form call everything so.
+        ({"type": "invalid_request_error", "code": "rate_limit_exceeded"}, True),
         ("Overloaded", True),
         ("the context is too long", False),
         ({}, False),
