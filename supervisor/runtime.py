@@ -43,7 +43,7 @@ from ._life.monitors import (
 )
 from ._life.opening import RuntimeTree
 from ._life.progress_notes import ProgressNotes
-from ._life.recovery import begin, recover, told_of
+from ._life.recovery import begin, recover
 from ._life.stops import StopResult, stop
 from ._life.waiting import TaskSet, wait_all, wait_any
 from ._tasks.endings import STOPPED_BY, EndedBy, StoppedBy
@@ -1110,7 +1110,7 @@ class open_runtime:
         self._close_directory = life.close_directory
         try:
             there = begin(life)
-            await remove_outdated(life, told_of(there))
+            await remove_outdated(life, there)
             runtime.root = await self._tree.start()
             try:
                 await recover(life, there)

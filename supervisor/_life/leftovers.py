@@ -16,6 +16,7 @@ from .._tasks.kinds import KINDS
 if TYPE_CHECKING:
     from actors.env import Files
 
+    from .._tasks.journal.state import Read
     from .._tasks.limits import Limits
     from .life import Life
 
@@ -25,13 +26,14 @@ where no lock can tell."""
 _DAY: Final = 86_400.0
 
 _PREFIXES: Final = "|".join(kind.id_prefix for kind in KINDS.values())
+# Only what a runtime makes: a store of transcripts takes other ids, from others.
 # With the names in the order of their removal. A meta goes before its transcript, or an
 # agent would be found that has forgotten everything. An output goes last: as long as it
 # is there, no other task gets its id.
 _NAMES: Final = (
-    re.compile(r"agent-(?P<id>[A-Za-z0-9_-]{1,128})\.meta\.json\.new").fullmatch,
-    re.compile(r"agent-(?P<id>[A-Za-z0-9_-]{1,128})\.meta\.json").fullmatch,
-    re.compile(r"agent-(?P<id>[A-Za-z0-9_-]{1,128})\.jsonl").fullmatch,
+    re.compile(r"agent-(?P<id>[0-9a-f]{8})\.meta\.json\.new").fullmatch,
+    re.compile(r"agent-(?P<id>[0-9a-f]{8})\.meta\.json").fullmatch,
+    re.compile(r"agent-(?P<id>[0-9a-f]{8})\.jsonl").fullmatch,
     re.compile(rf"(?P<id>(?:{_PREFIXES})[0-9a-f]{{8}})\.output\.new").fullmatch,
     re.compile(rf"(?P<id>(?:{_PREFIXES})[0-9a-f]{{8}})\.output\.1").fullmatch,
     re.compile(rf"(?P<id>(?:{_PREFIXES})[0-9a-f]{{8}})\.output").fullmatch,
@@ -103,17 +105,21 @@ def outdated(
     return gone
 
 
-async def remove_outdated(life: Life, keep: Collection[str] = ()) -> None:
+async def remove_outdated(life: Life, there: Read | None) -> None:
     """Remove from the directory what is `outdated`, and tell by one warning what went
     and what could not be removed. It fails by nothing of that.
 
     It is for the opening. If another runtime has the directory open,
     it does nothing. One that opens it meanwhile may resume an agent, so each agent is
-    claimed before it goes.
+    claimed before it goes. Of a task of which a journal has still something to tell
+    nothing goes: ``there`` is what was in it, None if this runtime keeps none.
     """
     if not life.share.is_alone():
         return
     try:
+        # One who keeps no journal leaves that of others as it is, and what it is about.
+        state = (life.journal.look() if there is None else there).state
+        keep = {it.started.task for it in state.tasks.values()}
         old = _look(life, keep)
         if old:
             agents = [it.task_id for it in old if it.is_agent]

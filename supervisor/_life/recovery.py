@@ -75,13 +75,6 @@ def begin(life: Life) -> Read | None:
     return there
 
 
-def told_of(there: Read | None) -> set[str]:
-    """Return the ids of the tasks of which something is still to be told."""
-    if there is None:
-        return set()
-    return {it.started.task for it in there.state.tasks.values()}
-
-
 async def take_over(life: Life) -> None:
     """Become the one who writes, if the other runtime has ended by now, and recover
     what that has left."""

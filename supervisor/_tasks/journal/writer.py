@@ -125,7 +125,7 @@ class Journal:
             self.other = other
             return None
         try:
-            there = read(self._contents())
+            there = self.look()
             there.state.forget(kept_since)
             untold = self._untold or State()
             self._header = Header(
@@ -139,6 +139,15 @@ class Journal:
         # Not before: who asks once a second would tell the same failure each time.
         self._untold = self.other = None
         return there
+
+    def look(self) -> Read:
+        """Return what is in the file, and leave it as it is.
+
+        Raises:
+            NewerJournal: if a later version has written it.
+            OSError: if it cannot be read.
+        """
+        return read(self._contents())
 
     def _contents(self) -> bytes:
         size, at = self._files.size(self._path) or 0, 0

@@ -46,6 +46,8 @@ OTHERS = [
         "s00000001.output~",
         ".s00000001.output",
     ),
+    # Others may use a store of transcripts of their own there.
+    *("agent-notes.jsonl", "agent-alice.meta.json", "agent-000000001.jsonl"),
     *("agent-00000001.jsonl.bak", "disk-1.lease", "agent-00000001.meta.jsonx"),
 ]
 NAMES = [name.format(n) for name in OURS for n in range(4)] + OTHERS
@@ -227,6 +229,26 @@ async def test_while_another_runtime_has_the_directory_nothing_goes(
     env.clock.ahead += YOUNG
     async with open_runtime(HERE, env=other, limits=none):
         assert names(env) == []
+
+
+async def test_what_a_journal_still_has_to_tell_stays_for_one_who_keeps_none(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if that journal cannot be read by it."""
+    env = fake_env()
+    none = Limits(keep_tasks=0)
+    async with open_runtime(HERE, env=env) as runtime:
+        task = await runtime.launch(Shell("echo it"))
+        await task.wait()
+    env.clock.ahead += 40 * DAY
+    left(env, "s0000000a.output", 50)
+    async with open_runtime(HERE, env=env, limits=none, journal=False):
+        assert names(env) == [f"{task.id}.output"]
+    left(env, "s0000000a.output", 50)
+    env.files.replace(HERE / "journal.jsonl", b'{"k":"journal","v":99}\n')
+    async with open_runtime(HERE, env=env, limits=none, journal=False):
+        assert names(env) == sorted([f"{task.id}.output", "s0000000a.output"])
+    assert "could not be removed" in caplog.messages[-1]
 
 
 async def forever(program: Any) -> None:
