@@ -1052,6 +1052,8 @@ class open_runtime:
 
     Raises:
         OSError: if the directory cannot be made or written to.
+        NewerJournal: if a later version of this library has written the journal, or it
+            names a version that is not known. Nothing there was changed.
         TypeError, ValueError: for bad arguments.
     """
 

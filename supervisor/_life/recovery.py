@@ -308,13 +308,19 @@ def summary(there: Read, found: Found) -> str | None:
         notes = _count(found.again, "notification")
         verb = "comes" if found.again == 1 else "come"
         parts.append(f"{notes} that nobody had acknowledged {verb} again")
-    if there.torn:
+    if there.kept is not None and not there.whole:
+        parts.append(f"what was in the place of the journal was none: {there.kept}")
+    elif there.torn:
         parts.append(
             f"the journal ended within a line, and {there.torn} bytes were cut"
         )
     if there.bad:
         lines = ", ".join(map(str, there.bad[:_SHOWN]))
+        if len(there.bad) > _SHOWN:
+            lines = f"{lines} and {len(there.bad) - _SHOWN} more"
         parts.append(f"these lines of the journal say nothing known: {lines}")
+    if there.kept is not None and there.whole:
+        parts.append(f"the journal was damaged, and is kept as it was: {there.kept}")
     return "; ".join(parts) or None
 
 

@@ -18,7 +18,7 @@ import attrs
 import orjson
 
 SCHEMA = 1
-"""The version of what the lines mean. A file with a higher one is not read."""
+"""The version of what the lines mean. A file with another one is not read."""
 
 
 class NotALine(ValueError):
@@ -26,7 +26,8 @@ class NotALine(ValueError):
 
 
 class NewerJournal(Exception):
-    """A journal was written by a later version of this library."""
+    """A journal was written by a later version of this library, or in any case names a
+    version that this one does not know."""
 
 
 def _as(key: str, **options: Any) -> Any:
@@ -229,7 +230,7 @@ def from_line(line: bytes) -> Record:
 
     Raises:
         NotALine: if it is torn, or no line of a journal.
-        NewerJournal: if it is the header of a later version.
+        NewerJournal: if it is the header of a version that is not known.
     """
     try:
         loaded: object = orjson.loads(line)
@@ -240,11 +241,10 @@ def from_line(line: bytes) -> Record:
     said = cast("dict[str, Any]", loaded)
     name: object = said.get("k")
     kind = KINDS.get(name) if isinstance(name, str) else None
-    if kind is Header and isinstance(said.get("v"), int) and said["v"] > SCHEMA:
-        text = f"its version is {said['v']}, and this library reads up to {SCHEMA}"
-        raise NewerJournal(text)
     if kind is None:
         raise NotALine(f"no kind of line is {name!r:.80}")
+    if kind is Header:
+        _check_version(said)
     given: dict[str, Any] = {}
     for field, key, types in _TYPES[kind.kind]:
         if key in said:
@@ -255,6 +255,16 @@ def from_line(line: bytes) -> Record:
         return kind(**given)
     except TypeError as error:
         raise NotALine(f"a {kind.kind} that lacks something: {error}") from error
+
+
+def _check_version(said: Mapping[str, object]) -> None:
+    if "v" not in said:
+        raise NotALine("a header without a version")
+    version = said["v"]
+    # Whatever it is, "2" or 1.5: whoever has written it meant something by it.
+    if type(version) is not int or not 1 <= version <= SCHEMA:
+        text = f"its version is {version!r:.80}, and this library reads up to {SCHEMA}"
+        raise NewerJournal(text)
 
 
 # What JSON has is of these very types.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import attrs
 
@@ -153,6 +154,11 @@ class Read:
     """So many bytes are not."""
     bad: tuple[int, ...]
     """The numbers of lines, from 1, that are whole and say nothing that is known."""
+    is_damaged: bool = False
+    """Whether something is in it that no death of its program explains: it does not
+    begin with a header, or a whole line says nothing that is known."""
+    kept: Path | None = None
+    """Where it lies as it was, if it was damaged."""
 
 
 def read(contents: bytes) -> Read:
@@ -164,7 +170,7 @@ def read(contents: bytes) -> Read:
     Raises:
         NewerJournal: if a later version has written it.
     """
-    state, bad, whole, at = State(), list[int](), 0, 0
+    state, bad, whole, at, has_header = State(), list[int](), 0, 0, False
     for number, line in enumerate(contents.split(b"\n"), 1):
         at += len(line) + 1
         if at > len(contents):
@@ -175,10 +181,15 @@ def read(contents: bytes) -> Read:
             bad.append(number)
             continue
         state.add(record)
+        has_header |= whole == 0 and isinstance(record, Header)
         whole = at
     last = contents[:whole].count(b"\n")
     return Read(
-        state, whole, len(contents) - whole, tuple(it for it in bad if it <= last)
+        state,
+        whole,
+        len(contents) - whole,
+        tuple(it for it in bad if it <= last),
+        is_damaged=bool(bad) or (not has_header and contents != b""),
     )
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
@@ -108,7 +108,8 @@ class Journal:
 
     def begin(self, at: str, kept_since: str, program: str = "") -> Read | None:
         """Become the one who writes, unless there is another: see `other`. Return what
-        was there; of that, only what still counts is left in the file.
+        was there; of that, only what still counts is left in the file. One that is
+        damaged, or no journal, is kept beside it as it was.
 
         Args:
             at: the time now.
@@ -125,7 +126,10 @@ class Journal:
             self.other = other
             return None
         try:
-            there = self.look()
+            contents = self._contents()
+            there = read(contents)
+            if there.is_damaged:
+                there = attrs.evolve(there, kept=self._keep(contents))
             there.state.forget(kept_since)
             untold = self._untold or State()
             self._header = Header(
@@ -156,6 +160,24 @@ class Journal:
             pieces.append(piece)
             at += len(piece)
         return b"".join(pieces)
+
+    def _keep(self, contents: bytes) -> Path:
+        """Keep what is not to be lost beside the journal, once."""
+        for number in count(1):
+            ending = ".bad" if number == 1 else f".bad.{number}"
+            path = self._path.with_name(f"{NAME}{ending}")
+            with suppress(FileExistsError):
+                self._files.reserve(path)
+                self._files.replace(path, contents, durable=self.durable)
+                return path
+            # Who has kept it was killed before the journal was written anew.
+            size = len(contents)
+            if (
+                self._files.size(path) == size
+                and self._files.read_at(path, 0, size) == contents
+            ):
+                return path
+        raise AssertionError
 
     def _who_writes(self) -> str | None:
         """Claim the journal, and return in words who else has it."""

@@ -33,19 +33,53 @@ async def told(directory: Path, *, journal: bool = True) -> tuple[list[str], lis
             return [it.task_id for it in runtime.notifications.drain()], warned
 
 
+def bad(directory: Path) -> list[str]:
+    return sorted(it for it in os.listdir(directory) if ".bad" in it)
+
+
 async def test_a_torn_tail_and_lines_that_say_nothing_are_told(tmp_path: Path) -> None:
     with trio.fail_after(LONG):
         task = await tell(tmp_path)
         path = tmp_path / "journal.jsonl"
         header, rest = path.read_bytes().split(b"\n", 1)
-        path.write_bytes(header + b"\nrubbish\n\0\0\0\n" + rest + b'{"k":"ack","n":"n0')
+        damaged = header + b"\nrubbish\n\0\0\0\n" + rest + b'{"k":"ack","n":"n0'
+        path.write_bytes(damaged)
         tasks, (warned,) = await told(tmp_path)
         assert tasks == [task]
         assert "the journal ended within a line, and 18 bytes were cut" in warned
         assert "these lines of the journal say nothing known: 2, 3" in warned
+        kept = tmp_path / "journal.jsonl.bad"
+        assert f"the journal was damaged, and is kept as it was: {kept}" in warned
+        assert kept.read_bytes() == damaged
         # It is as good as new.
         tasks, (warned,) = await told(tmp_path)
-        assert tasks == [task] and "line" not in warned
+        assert tasks == [task] and "line" not in warned and "bad" not in warned
+        assert bad(tmp_path) == [kept.name]
+
+
+@pytest.mark.parametrize(
+    "what", [b"precious\0\xff", b"precious\nwords\n", b'{"v":9}\n']
+)
+async def test_a_file_in_its_place_that_is_no_journal_is_kept_beside_it(
+    tmp_path: Path, what: bytes
+) -> None:
+    """Each once, also if the program was killed before it wrote a journal there."""
+    path = tmp_path / "journal.jsonl"
+    with trio.fail_after(LONG):
+        path.write_bytes(what)
+        (tmp_path / "journal.jsonl.bad").write_bytes(what)
+        tasks, (warned,) = await told(tmp_path)
+        assert tasks == []
+        kept = tmp_path / "journal.jsonl.bad"
+        assert f"what was in the place of the journal was none: {kept}" in warned
+        path.write_bytes(b"other " + what)
+        _, (warned,) = await told(tmp_path)
+        second = tmp_path / "journal.jsonl.bad.2"
+        assert warned.endswith(f"was none: {second}")
+        assert bad(tmp_path) == [kept.name, second.name]
+        assert kept.read_bytes() == what and second.read_bytes() == b"other " + what
+        task = await tell(tmp_path)
+        assert (await told(tmp_path))[0] == [task]
 
 
 async def test_a_journal_of_a_later_version_is_refused_and_not_changed(

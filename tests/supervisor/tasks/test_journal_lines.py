@@ -25,6 +25,7 @@ from supervisor._tasks.journal.records import (
 from supervisor._tasks.journal.state import State, read
 
 AT = "2026-11-23T12:00:00.000+00:00"
+GOOD = to_line(Header(at=AT))
 
 
 def history(seed: int, length: int = 60) -> list[Record]:
@@ -154,10 +155,38 @@ def test_what_is_behind_the_last_line_that_says_something_is_a_torn_tail() -> No
     assert (there.whole, there.torn, there.bad) == (len(good), 8, ())
 
 
-def test_a_later_version_is_refused() -> None:
-    line = to_line(Header(at=AT, schema=SCHEMA + 1))
-    with pytest.raises(NewerJournal, match=f"its version is {SCHEMA + 1}"):
+@pytest.mark.parametrize(
+    "version", [b"2", b"9" * 30, b'"2"', b'"1"', b"1.5", b"1.0", b"true", b"null", b"0"]
+)
+def test_a_version_that_is_not_known_is_refused(version: bytes) -> None:
+    """Nobody can say what the lines mean then, so none may be cut."""
+    line = b'{"k":"journal","v":' + version + b',"at":"x"}\n'
+    with pytest.raises(NewerJournal, match=r"its version is .* reads up to 1"):
         read(line)
+    with pytest.raises(NewerJournal):
+        read(to_line(Header(at=AT)) + line)
+
+
+@pytest.mark.parametrize(
+    ("contents", "is_damaged"),
+    [
+        (b"", False),
+        (GOOD, False),
+        (GOOD + b'{"k":"ac', False),
+        (GOOD + b"\0" * 40, False),
+        (GOOD + b"rubbish\n", True),
+        (GOOD + b"rubbish\n" + to_line(Acked(note="n1")), True),
+        (b"rubbish\n" + GOOD, True),
+        (to_line(Acked(note="n1")) + GOOD, True),
+        (GOOD[:-1], True),
+        (b"precious", True),
+        (b"\0" * 40, True),
+    ],
+)
+def test_what_no_death_of_the_program_explains_is_damage(
+    contents: bytes, is_damaged: bool
+) -> None:
+    assert read(contents).is_damaged is is_damaged
 
 
 @pytest.mark.parametrize(
@@ -171,7 +200,8 @@ def test_a_later_version_is_refused() -> None:
         b'{"k":"end"}',
         b'{"k":"end","r":"s1","s":"failed","at":1}',
         b'{"k":"end","r":"s1","s":"failed","at":"x","x":true}',
-        b'{"k":"journal","v":"1","at":"x"}',
+        b'{"k":"journal","at":"x"}',
+        b'{"k":"journal","v":1,"at":7}',
         b'{"k":"ack","n":null}',
     ],
 )
