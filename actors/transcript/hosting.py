@@ -9,6 +9,8 @@ from ._log import STORE_LIMIT as STORE_LIMIT
 from ._log import TranscriptLog as TranscriptLog
 from ._meta import META_LIMIT as META_LIMIT
 from ._meta import MOST_RESUMES as MOST_RESUMES
+from ._meta import decode_meta as decode_meta
+from ._meta import encode_meta as encode_meta
 from ._meta import keeps as keeps
 from ._reading import READ_LIMIT as READ_LIMIT
 from ._reading import Transcript as Transcript

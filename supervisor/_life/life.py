@@ -209,8 +209,9 @@ class Life:
         self.table.add(task)
         if order.key is not None:
             self.keys.add(order.owner, order.key, order.what, task)
+        failure = self._prepare(task) or error
         self._enter_in_journal(task, order)
-        self._begin(task, error)
+        self._begin(task, failure)
         return task
 
     def begun_with(self, order: Order) -> Task | None:
@@ -270,8 +271,9 @@ class Life:
             self.table.replace(before, task)
         else:
             self.table.add(task)
+        error = self._prepare(task)
         self._enter_in_journal(task, order)
-        self._begin(task, None)
+        self._begin(task, error)
         # What has ended while it had no run.
         untold = self.parked.pop(task.task_id, [])
         self.each_part(task, [*untold, partial(self.delivery.hand_over, task)])
@@ -352,13 +354,17 @@ class Life:
             parent.own[task_id] = task
         return task
 
-    def _begin(self, task: Task, error: Exception | None) -> None:
-        if isinstance(task, AgentTask) and error is None:
-            # It has its id: whatever fails from here on is told by its end.
+    def _prepare(self, task: Task) -> Exception | None:
+        """Have an agent ready, before the journal says what it is. Return what has
+        failed: it has its id, so that is told by its end."""
+        if isinstance(task, AgentTask):
             try:
                 self.agents.entered(task)
             except Exception as failure:
-                error = failure
+                return failure
+        return None
+
+    def _begin(self, task: Task, error: Exception | None) -> None:
         if error is not None:
             self.conclude(task, TaskStatus.FAILED, error)
         elif task.parent is not None and task.parent.pool is None:

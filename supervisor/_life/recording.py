@@ -7,11 +7,13 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from actors.envelope import RESULT_LIMIT, Envelope
+from actors.transcript.hosting import encode_meta
 
 from .._tasks.journal.records import Ended, Started
 
 if TYPE_CHECKING:
     from .._delivery.outbox import Notification
+    from .._tasks.agent_task import AgentTask
     from .._tasks.record import Order, Task
 
 
@@ -27,7 +29,8 @@ def time_of(at: datetime | None) -> str:
 def begun(task: Task, order: Order, at: datetime | None) -> Started:
     """Return the record of a task that was entered."""
     rare = task.rare or {}
-    file = rare.get("output_file")
+    # That of an agent is its transcript.
+    file = rare.get("output_file") if task.writes_output else None
     return Started(
         run=task.run_id,
         type=task.task_type,
@@ -43,7 +46,17 @@ def begun(task: Task, order: Order, at: datetime | None) -> Started:
         output=None if file is None else file.name,
         key=order.key,
         what=order.what,
+        agent=None if task.as_agent is None else _said_of(task.as_agent),
     )
+
+
+def _said_of(task: AgentTask) -> str | None:
+    """Return what the file of an agent is to say; None if that is more than it may, or
+    if the agent could not be made ready."""
+    try:
+        return None if task.meta is None else encode_meta(task.meta).decode()
+    except ValueError:
+        return None  # It will be warned of when the file is written.
 
 
 def over(

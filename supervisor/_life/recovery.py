@@ -6,7 +6,7 @@ that nobody has acknowledged comes again, under its id.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,10 @@ import attrs
 import trio
 
 from actors import Context, TaskStatus
+from actors.agent import AssistantMessage
 from actors.envelope import TAIL_LIMIT, Envelope
 from actors.shell import Shell
+from actors.transcript.hosting import decode_meta
 from actors.work import Report, Work
 
 from .._delivery.outbox import Notify
@@ -30,7 +32,8 @@ from .keys import KEPT
 from .recording import time_of
 
 if TYPE_CHECKING:
-    from actors.agent import UserMessage
+    from actors.transcript import AgentMeta
+    from actors.transcript.hosting import Transcript
 
     from .life import Life
 
@@ -128,13 +131,14 @@ async def recover(life: Life, there: Read | None) -> None:
         return
     for agent_id, over in state.agents.items():
         _each(life, agent_id, partial(_correct, life, agent_id, over))
+    gone: list[Task] = []
     for started in unfinished:
         if started.type == "local_agent":
-            heard = await _heard(life, started.task)
+            said = await _said(life, started.task)
             _each(
                 life,
                 started.task,
-                partial(_recover_agent, life, started, heard, state, found),
+                partial(_recover_agent, life, started, said, state, found, gone),
             )
     ended = [it for it in state.tasks.values() if it.ended is not None]
     for known in sorted(ended, key=state.place):
@@ -145,6 +149,8 @@ async def recover(life: Life, there: Read | None) -> None:
         else:
             _each(life, started.task, tell)
     found.again = len(state.notes)
+    for task in gone:
+        _each(life, task.task_id, partial(life.delivery.tell_of_agent, task))
     lost: list[Task] = []
     for started in unfinished:
         if started.type != "local_agent":
@@ -205,25 +211,26 @@ def _correct(life: Life, agent_id: str, over: Ended) -> None:
         life.agents.transcripts.write_meta(ended)
 
 
-async def _heard(life: Life, agent_id: str) -> Sequence[tuple[str, UserMessage]]:
-    """Return the messages that an agent had read, as far as its transcript tells."""
-    # The boundary: one read twice is better than one lost.
+async def _said(life: Life, agent_id: str) -> Transcript | None:
+    """Return what an agent has said and was told, as far as that can be read."""
+    # The boundary: a message that is read twice is better than one that is lost.
     try:
-        transcript = await life.agents.transcripts.load(agent_id)
+        return await life.agents.transcripts.load(agent_id)
     except Exception:
-        return ()
-    return () if transcript is None else transcript.heard
+        return None
 
 
 def _recover_agent(
     life: Life,
     started: Started,
-    heard: Sequence[tuple[str, UserMessage]],
+    said: Transcript | None,
     state: State,
     found: Found,
+    gone: list[Task],
 ) -> None:
     """Pause an agent whose program has died. One whose agent has died with it ends: it
-    is for that to go on with it."""
+    is for that to go on with it. One that has ended is put with those that are ``gone``,
+    to be told behind the ends of before."""
     agent_id, why = started.task, DIED
     if agent_id in life.table.live:
         # It was resumed here before its journal was taken over.
@@ -232,6 +239,14 @@ def _recover_agent(
         meta = life.agents.transcripts.read_meta(agent_id)
     except (OSError, ValueError) as error:
         meta, why = None, f"{DIED}, nor can its file be read: {error}"
+    else:
+        begun_as = _begun_as(started)
+        if begun_as is not None and (
+            meta is None or _number(meta.run_id) < _number(begun_as.run_id)
+        ):
+            # It was not written in time.
+            meta = begun_as
+            life.agents.transcripts.write_meta(meta)
     status = None if meta is None else STATUSES.get(meta.status)
     begun = life.begun_before[agent_id] = _number(started.run)
     is_over = status is not None and status.is_terminal
@@ -244,15 +259,17 @@ def _recover_agent(
         if started.parent not in state.unfinished:
             try:
                 paused = state.tasks[started.run].paused
+                heard = () if said is None else said.heard
                 entered = life.enter_paused(meta, _pause(life, paused), heard)
                 _find_by_key(life, started, entered)
                 found.paused += 1
             except (ResumeRefused, BacklogFull) as error:
                 found.refused.append(str(error))
             return
-        gone = attrs.evolve(meta, status=TaskStatus.FAILED.value, error=DIED)
-        life.agents.transcripts.write_meta(gone)
+        failed = attrs.evolve(meta, status=TaskStatus.FAILED.value, error=DIED)
+        life.agents.transcripts.write_meta(failed)
     task = _make(life, started)
+    task.result = _last_words(said)
     if meta is not None and status is not None and is_over:
         # Its end was in its file already, and not in the journal.
         task.transition(status)
@@ -265,7 +282,28 @@ def _recover_agent(
         found.lost += 1
     task.ended_at = life.env.clock.now()
     _find_by_key(life, started, task)
-    life.delivery.tell_of_agent(task)
+    gone.append(task)
+
+
+def _last_words(said: Transcript | None) -> str | None:
+    """Return what an agent has said last: its answer, if it has ended with one."""
+    messages = () if said is None else reversed(said.messages)
+    texts = (it.text for it in messages if isinstance(it, AssistantMessage))
+    return next((text for text in texts if text.strip()), None)
+
+
+def _begun_as(started: Started) -> AgentMeta | None:
+    """Return what the file of an agent was to say when it began, None if the journal
+    does not know it."""
+    if started.agent is None:
+        return None
+    try:
+        meta = decode_meta(started.agent.encode())
+    except ValueError:
+        # Anybody may have written to the directory.
+        return None
+    known = meta.agent_id, meta.run_id
+    return meta if known == (started.task, started.run) else None
 
 
 def _number(run_id: str) -> int:

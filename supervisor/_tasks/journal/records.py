@@ -74,6 +74,9 @@ class Started:
     """What makes a launch the same as an earlier one."""
     what: str = _as("h", default="")
     """What it does; of a task with a key."""
+    agent: str | None = _as("j", default=None)
+    """Of an agent, until it has ended: what its own file says of it at its start, as
+    JSON. That is written a little later."""
 
     @property
     def task(self) -> str:

@@ -87,6 +87,9 @@ class State:
         if known is None or known.ended is not None:
             return
         known.ended, known.paused = record, None
+        if known.started.agent is not None:
+            # Its own file says it, or will.
+            known.started = attrs.evolve(known.started, agent=None)
         self.unfinished.pop(known.started.task, None)
         if known.started.type == "local_agent" and record.by != "shutdown":
             self.agents[known.started.task] = record

@@ -13,6 +13,7 @@ from xml.etree.ElementTree import fromstring as parse
 import pytest
 import trio
 
+from actors import TaskStatus
 from actors.agent import (
     Agent,
     AgentContext,
@@ -191,6 +192,43 @@ def test_a_message_that_was_read_just_before_a_kill_is_not_read_once_more() -> N
     last = max(n for n, it in enumerate(pairwise(changes), 1) if it == (read, noted))
     for tape in (f"crash write torn-last {last}", f"crash create kill {last + 1}"):
         assert crash(agents, go_on, tape).error is None
+
+
+async def launches(sim: Sim, disk: Disk) -> None:
+    policy = AgentPolicy(run=answers)
+    async with open_runtime(DIRECTORY, env=disk.env(), agents=policy) as runtime:
+        for number in range(3):
+            task = await runtime.launch(Agent(answers, f"go {number}"))
+            disk.tell((task.id, f"go {number}"))
+            if number == 1:
+                await task.wait()
+                await runtime.resume(task.id, "once more")
+                disk.tell((task.id, "go 1 | once more"))
+        await runtime.wait_idle()
+
+
+async def all_known(sim: Sim, disk: Disk) -> None:
+    """Whatever was launched, or was gone on with, has ended or waits to go on."""
+    policy = AgentPolicy(run=answers)
+    async with open_runtime(DIRECTORY, env=disk.env(), agents=policy) as runtime:
+        paused = {it.id for it in runtime.tasks() if it.status is TaskStatus.PAUSED}
+        results = dict[str, str | None]()
+        with sim.within(60):
+            for agent_id in paused:
+                again = await (await runtime.resume(agent_id)).wait()
+                results[agent_id] = again.result
+        for note in runtime.notifications.drain():
+            if note.kind == "task":
+                assert note.status is TaskStatus.COMPLETED
+                results[note.task_id] = parse(note.xml).findtext("result")
+        for agent_id, last in dict(disk.told).items():
+            result = results[agent_id]
+            assert result is not None and result.startswith(last)
+
+
+def test_each_agent_whose_launch_has_returned_has_ended_or_goes_on() -> None:
+    report = crash_everywhere(launches, all_known, crashes=["kill", "torn"])
+    assert report.points > 50
 
 
 # ---- Agents below agents, and runs after a failure ---------------------------------------
