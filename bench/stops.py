@@ -13,6 +13,7 @@ from supervisor.tree import child
 
 from ._case import Case, Row, Target
 from ._listened import listened_pool, listened_runtime
+from .limit import Limit
 from .tasks import InProcess
 
 
@@ -27,6 +28,7 @@ def cases(small: bool) -> list[Case]:
                 lambda: {"stop_all": trio.run(_stop_all, n)},
                 lambda: {"leave runtime": trio.run(_leave_runtime, n)},
                 lambda: {"leave pool": trio.run(_leave_pool, n)},
+                lambda: {"limit": trio.run(_stop_limit, n)},
                 lambda: {"bare": trio.run(_cancel_all, n)},
                 lambda: {"scopes": trio.run(_cancel_each, n)},
             ],
@@ -38,6 +40,13 @@ def cases(small: bool) -> list[Case]:
                     base="bare",
                     unit="ms",
                     target=target,
+                ),
+                Row(
+                    id="PF12",
+                    what="  the same / the same promises in pure trio (bench/limit.py)",
+                    ours="stop_all",
+                    base="limit",
+                    unit="ms",
                 ),
                 Row(
                     id="PF12",
@@ -94,6 +103,22 @@ async def _stop_all(n: int) -> float:
         await trio.testing.wait_all_tasks_blocked()
         began = perf_counter()
         await runtime.stop_all()
+        return _milliseconds_since(began)
+
+
+async def sleep() -> str:
+    """Be a work of a `Limit` that waits for ever."""
+    await trio.sleep_forever()
+    return ""
+
+
+async def _stop_limit(n: int) -> float:
+    async with Limit().opened() as limit:
+        for _ in range(n):
+            limit.launch(sleep)
+        await trio.testing.wait_all_tasks_blocked()
+        began = perf_counter()
+        await limit.stop_all()
         return _milliseconds_since(began)
 
 

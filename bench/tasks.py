@@ -16,9 +16,10 @@ from supervisor.tree import child
 from . import beam, pykka_peer
 from ._case import Case, Figures, Row, Target, percentile
 from ._listened import listened_pool, listened_runtime
+from .limit import Limit
 
 _WAVE = 1000
-_RESULT = "ordinary result text & more " * 7 + "end."
+RESULT = "ordinary result text & more " * 7 + "end."
 
 
 class InProcess:
@@ -34,7 +35,7 @@ class InProcess:
 
     async def run(self, ctx: Context[object], report: Report) -> object:
         """Return the result, a text of 200 bytes."""
-        return _RESULT
+        return RESULT
 
 
 def cases(small: bool) -> list[Case]:
@@ -49,6 +50,7 @@ def _launch_case(small: bool) -> Case:
     n = 200 if small else 5_000
     parts = [
         lambda: {"launch": trio.run(_launch, n)},
+        lambda: {"limit": trio.run(_launch_limit, n)},
         lambda: {"start_soon": trio.run(_start_soon, n)},
         lambda: {"nursery.start": trio.run(_start, n)},
         lambda: {"asyncio": asyncio.run(_create_task(n))},
@@ -61,6 +63,13 @@ def _launch_case(small: bool) -> Case:
             base="start_soon",
             unit="tasks/s",
             target=Target(">=", 0.3),
+        ),
+        Row(
+            id="PF4",
+            what="the same / the same promises in pure trio (bench/limit.py)",
+            ours="launch",
+            base="limit",
+            unit="tasks/s",
         ),
         Row(
             id="PF4",
@@ -132,6 +141,27 @@ async def _launch(n: int) -> float:
         began = perf_counter()
         for wave in _waves(n):
             await launch_and_ack(runtime, work, wave)
+        return n / (perf_counter() - began)
+
+
+async def _result() -> str:  # noqa: ASYNC124 - a work
+    return RESULT
+
+
+async def launch_and_ack_in_pure_trio(limit: Limit, n: int) -> None:
+    """Do in a `Limit` what `launch_and_ack` does in a runtime."""
+    for _ in range(n):
+        limit.launch(_result)
+    for note in await limit.notes(n):
+        assert note.xml
+        note.ack()
+
+
+async def _launch_limit(n: int) -> float:
+    async with Limit().opened() as limit:
+        began = perf_counter()
+        for wave in _waves(n):
+            await launch_and_ack_in_pure_trio(limit, wave)
         return n / (perf_counter() - began)
 
 
@@ -252,6 +282,7 @@ def _wake_case(small: bool) -> Case:
         parts=[
             lambda: trio.run(_wait_for_task, n),
             lambda: trio.run(_wait_for_notification, n),
+            lambda: trio.run(_wait_for_limit, n),
             lambda: trio.run(_wait_for_event, n),
         ],
         rows=[
@@ -268,6 +299,13 @@ def _wake_case(small: bool) -> Case:
                 what="  the same, p50",
                 ours="wait p50",
                 base="event p50",
+                unit="us",
+            ),
+            Row(
+                id="PF7",
+                what="end to task.wait(), p50 / the same in pure trio, p50",
+                ours="wait p50",
+                base="limit p50",
                 unit="us",
             ),
             Row(
@@ -310,7 +348,7 @@ class Stopwatch(InProcess):
     async def run(self, ctx: Context[object], report: Report) -> object:
         """See `wait_and_begin`."""
         await self.wait_and_begin()
-        return _RESULT
+        return RESULT
 
     def read(self) -> float:
         """Return the seconds since the end of the task."""
@@ -354,6 +392,31 @@ async def _wait_for_notification(n: int) -> Figures:
                 await trio.testing.wait_all_tasks_blocked()
                 watch.go.set()
     return _percentiles("note", seconds)
+
+
+async def _wait_for_limit(n: int) -> Figures:
+    seconds: list[float] = []
+    async with Limit().opened() as limit:
+        for _ in range(n):
+            watch = Stopwatch()
+
+            async def run() -> str:
+                await watch.wait_and_begin()  # noqa: B023 - done before the next turn
+                return RESULT
+
+            task = limit.launch(run)
+
+            async def wait() -> None:
+                await task.wait()  # noqa: B023
+                seconds.append(watch.read())  # noqa: B023
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(wait)
+                await trio.testing.wait_all_tasks_blocked()
+                watch.go.set()
+            for note in await limit.notes(1):
+                note.ack()
+    return _percentiles("limit", seconds)
 
 
 async def _wait_for_event(n: int) -> Figures:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
+import trio
 
-from bench import calls
+from bench import cost
 from bench.__main__ import all_cases, main, select
 from bench._case import Case, Figures, Result, Row, Spread, Target, percentile, run_case
 from bench._report import format_number, format_table
+from bench.limit import Limit
 
 TARGETED = {f"PF{number}" for number in range(1, 25)}
 
@@ -155,24 +158,69 @@ def test_bad_arguments_end_with_2_and_name_the_value(
     assert arguments[1] in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("part", "name"), [(part, name) for part in cost.PARTS for name in cost.PARTS[part]]
+)
 def test_the_calls_for_a_task_are_counted_and_nearly_the_same_each_time(
-    capsys: pytest.CaptureFixture[str],
+    part: str, name: str
 ) -> None:
     """What two commits are compared by must not depend on the load."""
-    counts: list[list[float]] = []
-    for _ in range(2):
-        calls.main(["--tasks", "50"])
-        lines = capsys.readouterr().out.splitlines()
-        counts.append([float(line.split()[-4]) for line in lines])
-    assert len(counts[0]) == 4
-    for first, second in zip(*counts, strict=True):
-        assert first > 10
-        assert second == pytest.approx(first, rel=0.1)
+    program = cost.PARTS[part][name]
+    first, second = cost.calls(program, 200), cost.calls(program, 200)
+    assert first > 10
+    assert second == pytest.approx(first, rel=0.1)
+
+
+def test_the_limit_has_told_each_end_once_and_knows_no_task_any_more() -> None:
+    async def main() -> None:
+        async def work() -> str:
+            return "<done>"
+
+        async def sleep() -> str:
+            await trio.sleep_forever()
+            return ""
+
+        async with Limit().opened() as limit:
+            task, idle = limit.launch(work), limit.launch(sleep)
+            assert await task.wait() == "completed"
+            await limit.stop_all()
+            assert (idle.status, limit.live) == ("killed", {})
+            notes = await limit.notes(2)
+            assert [note.task for note in notes] == [task, idle]
+            assert "<result>&lt;done&gt;</result>" in notes[0].xml
+            for note in notes:
+                note.ack()
+            assert limit.unread == {}
+
+    trio.run(main)
+
+
+def test_the_costs_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    cost.main(["--tasks", "20"])
+    out = capsys.readouterr().out
+    assert all(f"{part}: Python calls a task" in out for part in cost.PARTS)
+
+
+def test_the_instructions_are_those_of_more_tasks_less_those_of_fewer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program in the place of valgrind, which takes minutes: 7,000 for each task, and
+    some for the start."""
+    tool = tmp_path / "valgrind"
+    tool.write_text(
+        f"#!{sys.executable}\n"
+        "import re, sys\n"
+        "n = int(re.findall('[0-9]+', sys.argv[-1])[-1])\n"
+        "print(f'==1== I   refs:      {1_000_000 + 7_000 * n:,}', file=sys.stderr)\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert cost.instructions("PF4 launch to acknowledgement", "bare") == 7_000
 
 
 def test_a_number_of_tasks_that_is_none_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit):
-        calls.main(["--tasks", "0"])
+        cost.main(["--tasks", "0"])
     assert "--tasks must be 1 or more, not 0" in capsys.readouterr().err
