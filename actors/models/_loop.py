@@ -28,6 +28,12 @@ ModelRun: TypeAlias = Callable[[AgentContext], AsyncGenerator[AgentEvent, None]]
 
 _UNREADABLE = 3
 """So many replies in a row with a tool call that cannot be read end the run."""
+_BROKE_OFF = (
+    "Your last message broke off, because the connection to you failed. Say all of it"
+    " again, from its beginning: what follows does not count as a part of it."
+)
+"""A model goes on in the middle of its sentence otherwise, and the second half of an
+answer would pass for the answer."""
 
 
 def loop(
@@ -57,7 +63,7 @@ def loop(
     If the model fails, the run fails, with the text that the model has given. No error
     passes for an answer, and no cut text for a whole one. An error that passes is
     raised as an `actors.agent.TransientError`, also in the middle of an answer: what
-    was said of it is kept, and the next run asks anew behind it.
+    was said of it is kept, and the next run asks anew behind it, for all of it.
     """
 
     check_whole("context_tokens", context_tokens, 1, none=True)
@@ -91,6 +97,8 @@ def loop(
                 if error.partial:
                     yield AssistantMessage(error.partial)
                 if error.temporary:
+                    if error.partial:
+                        yield UserMessage(_BROKE_OFF, origin="reminder")
                     # It says it all: there is no mistake in any code to look for.
                     why = error.message.strip() or "the model failed for a time"
                     raise TransientError(why, error.resume_at) from None

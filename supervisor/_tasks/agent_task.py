@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
-from actors.agent import AssistantMessage, FinalResult, UserMessage
+from actors.agent import (
+    AssistantMessage,
+    FinalResult,
+    Note,
+    TokensUsed,
+    UserMessage,
+)
 from actors.agent.hosting import AgentReport, InboxClosed
 
 from .._delivery.outbox import Notification
@@ -115,7 +121,7 @@ class AgentTask(Task, AgentReport):
         # model has last answered.
         self.rest: Rest | None = None
         self.tries: tuple[Try, ...] = ()
-        # Whether the last event of the run that tries anew was a message of its model.
+        # Whether the run that tries anew has told a message of its model.
         self.said_text = False
         # Not a property, as that of other tasks.
         self.pause: Pause | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -196,10 +202,11 @@ class AgentTask(Task, AgentReport):
     def on_agent_event(self, event: AgentEvent) -> None:
         if self.tries:
             # A text alone may be what has come of an answer that was cut off, and each
-            # try may bring one. Then nothing follows.
-            if self.said_text or _is_whole_answer(event):
+            # try may bring one. Then the model says nothing more.
+            is_next = self.said_text and not _may_follow_a_cut(event)
+            if is_next or _is_whole_answer(event):
                 self.tries = ()
-            self.said_text = isinstance(event, AssistantMessage)
+            self.said_text = self.said_text or isinstance(event, AssistantMessage)
         self.teller.agent_said(self, event)
 
     def let_go(self) -> None:
@@ -216,6 +223,13 @@ class AgentTask(Task, AgentReport):
         super().let_go()
         # What is to be known of them is known.
         self.draft = self.pulse = None
+
+
+def _may_follow_a_cut(event: AgentEvent) -> bool:
+    """Whether a loop may say it behind an answer that was cut off."""
+    if isinstance(event, UserMessage):
+        return event.origin == "reminder"
+    return isinstance(event, Note | TokensUsed)
 
 
 def _is_whole_answer(event: AgentEvent) -> bool:

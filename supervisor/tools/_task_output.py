@@ -225,7 +225,9 @@ def _text(task: TaskSnapshot, data: dict[str, Any], asked: dict[str, Any]) -> st
     else:
         lines.append(f"status: {state(task)}")
         if asked["block"]:
-            lines.append(f"It did not end within {asked['timeout']} ms, and goes on.")
+            # A paused one does not, and its status says when it will.
+            more = "" if task.status is TaskStatus.PAUSED else ", and goes on"
+            lines.append(f"It did not end within {asked['timeout']} ms{more}.")
     lines.append(f"description: {data['description']}")
     lines += _facts.facts(task)
     named = {"exit_code": "exitCode", "signal": "signal", "error": "error"}

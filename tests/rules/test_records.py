@@ -391,6 +391,7 @@ async def test_who_has_ended_a_task_and_why_one_waits_is_in_the_answers(
             "attempt": 1,
         }
         assert "endedBy" not in answer.data and str(pause) in answer.text
+        assert "goes on by itself" in answer.text and "and goes on." not in answer.text
         await call("TaskStop", task_id=task.id)
         answer = await call.output(task)
         assert answer.data["endedBy"] == "model" and "pause" not in answer.data

@@ -19,6 +19,7 @@ from actors.agent import (
     TokensUsed,
     ToolAnswer,
     ToolUse,
+    TransientError,
     UserMessage,
 )
 from actors.agent.hosting import Inbox
@@ -211,6 +212,27 @@ async def test_an_error_of_the_model_is_no_answer(partial: str) -> None:
     *_, last = events = await play(model, FakeContext())
     assert last == FinalResult(partial, "error", error="HTTP 429, slow down")
     assert (AssistantMessage(partial) in events) == bool(partial)
+
+
+@pytest.mark.parametrize("partial", ["", "The answer is 4"])
+async def test_an_answer_that_broke_off_is_asked_for_again_from_its_beginning(
+    partial: str,
+) -> None:
+    """Or the second half would pass for the answer."""
+    error = ModelFailed("no connection", partial=partial, temporary=True)
+    run: Any = loop(FakeModel([[TextDelta("The answer is 4"), error]]))
+    events: list[AgentEvent] = []
+    running = run(FakeContext())
+    with pytest.raises(TransientError):
+        while True:
+            events.append(await anext(running))
+    if partial:
+        *_, said, told = events
+        assert said == AssistantMessage(partial)
+        assert isinstance(told, UserMessage) and told.origin == "reminder"
+        assert "from its beginning" in told.text
+    else:
+        assert not any(isinstance(it, UserMessage) for it in events)
 
 
 async def test_an_error_after_some_work_leaves_what_was_said_before() -> None:

@@ -22,6 +22,7 @@ from actors.agent import (
     FinalResult,
     Note,
     TextDelta,
+    TokensUsed,
     TransientError,
     UserMessage,
 )
@@ -403,6 +404,32 @@ async def test_an_answer_of_its_model_begins_the_count_anew(
         await (await runtime.launch(agent(loop))).wait()
         told = [it.attempt for it in events.drain() if isinstance(it, TaskPaused)]
     assert told == [1, 2, 1, 2]
+
+
+async def test_what_is_said_of_half_an_answer_makes_it_none(
+    autojump_clock: MockClock,
+) -> None:
+    """Or an agent would try for ever whose loop says what each half has cost."""
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        runs.append(trio.current_time())
+        if len(runs) == 9:
+            yield FinalResult("it never gave up")
+            return
+        yield TextDelta("half an ans")
+        yield AssistantMessage("half an ans")
+        yield TokensUsed(input_tokens=10, output_tokens=2)
+        yield Note("it broke off")
+        yield UserMessage("say it again", origin="reminder")
+        raise overloaded()
+
+    runs: list[float] = []
+    policy = AgentPolicy(patience=1000.0)
+    async with open_runtime("tasks", env=fake_env({}), agents=policy) as runtime:
+        events = runtime.events.subscribe()
+        done = await (await runtime.launch(agent(loop))).wait()
+        told = [it.attempt for it in events.drain() if isinstance(it, TaskPaused)]
+    assert done.status is FAILED and told == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("error", [ValueError("bad request"), KeyError("no")])
