@@ -22,6 +22,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
+from weakref import WeakSet
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -36,6 +37,8 @@ from .process_output import OutputTurns
 
 _ATTEMPTS = 5
 """How many guardians a start may outlive before it fails."""
+_AHEAD = 100
+"""Names that are read at once."""
 _SCRIPT = "__main__.py"
 _LOOK_EVERY = 1.0
 """The least seconds between two looks whether a tracer holds the guardian."""
@@ -53,12 +56,37 @@ class SystemIds(Ids):
 
     def __init__(self) -> None:
         self._random = random.SystemRandom()
+        # Read ahead, by their length: each call of the system takes longer than the rest.
+        self._ahead: dict[int, list[str]] = {}
+        _read_ahead.add(self)
 
     def hex(self, digits: int) -> str:
-        return secrets.token_hex((digits + 1) // 2)[:digits]
+        try:
+            # In one step: two threads may share these names.
+            return self._ahead[digits].pop()
+        except (KeyError, IndexError):
+            text = secrets.token_hex((_AHEAD * digits + 1) // 2)
+            names = [text[at : at + digits] for at in range(0, _AHEAD * digits, digits)]
+            self._ahead[digits] = names
+            return names.pop()
+
+    def forget(self) -> None:
+        """Read new names: a fork must not go on with those of its parent."""
+        self._ahead = {}
 
     def uniform(self) -> float:
         return self._random.random()
+
+
+_read_ahead: WeakSet[SystemIds] = WeakSet()
+
+
+def _forget_names() -> None:
+    for ids in _read_ahead:
+        ids.forget()
+
+
+os.register_at_fork(after_in_child=_forget_names)
 
 
 class PosixProcesses(Processes):

@@ -8,6 +8,7 @@ import itertools
 import os
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -935,6 +936,46 @@ def test_names_have_the_length_asked_for_and_differ() -> None:
     assert len(names) > 95
     assert all(len(name) == 7 and int(name, 16) >= 0 for name in names)
     assert all(0.0 <= ids.uniform() < 1.0 for _ in range(100))
+
+
+FORKS = """
+import os
+from actors._system.posix import SystemIds
+
+ids = SystemIds()
+ids.hex(8)  # Others are read ahead.
+child = os.fork()
+print(*(ids.hex(8) for _ in range(200)), flush=True)
+if child:
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_fork_and_its_parent_get_different_names() -> None:
+    # In a program of its own, which has one thread.
+    command = [sys.executable, "-c", FORKS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    names = done.stdout.split()
+    assert len(names) == len({*names}) == 400
+
+
+def test_threads_that_share_names_get_none_twice() -> None:
+    ids, taken = SystemIds(), list[str]()
+
+    def take() -> None:
+        taken.extend(ids.hex(12) for _ in range(5_000))
+
+    threads = [threading.Thread(target=take) for _ in range(8)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert len({*taken}) == len(taken) == 40_000
 
 
 @sees_guardians
