@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from actors.agent.hosting import Inbox
     from actors.transcript import AgentMeta
 
+    from .._tasks.journal.records import Started
     from .._tasks.revival import Revival
     from .agent_side import AgentSide
 
@@ -85,7 +86,7 @@ class Life:
     agents: AgentSide
     # Enters an agent of the directory as a paused task; set likewise.
     enter_paused: Callable[
-        [AgentMeta, Pause, Sequence[tuple[str, UserMessage]]], AgentTask
+        [AgentMeta, Pause, Sequence[tuple[str, UserMessage]], Started], AgentTask
     ]
 
     def __init__(

@@ -7,7 +7,7 @@ that nobody has acknowledged comes again, under its id.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -22,10 +22,12 @@ from actors.shell import Shell
 from actors.transcript.hosting import decode_meta
 from actors.work import Report, Work
 
-from .._delivery.outbox import Notify
+from .._delivery.outbox import NOTIFY
+from .._tasks.endings import ENDED_BY
 from .._tasks.errors import BacklogFull, ResumeRefused
 from .._tasks.journal.records import Ended, NewerJournal, Paused, Started
-from .._tasks.journal.state import Read, State
+from .._tasks.journal.state import Read, State, number_in
+from .._tasks.kinds import KINDS
 from .._tasks.record import Order, Task
 from .._tasks.snapshot import Pause, TaskError
 from .keys import KEPT
@@ -129,17 +131,14 @@ async def recover(life: Life, there: Read | None) -> None:
     if life.is_stopping:
         # All of it is in the file, for the next one.
         return
-    for agent_id, over in state.agents.items():
-        _each(life, agent_id, partial(_correct, life, agent_id, over))
+    for agent_id, end in state.agents.items():
+        _each(life, agent_id, partial(_correct, life, agent_id, end))
     gone: list[Task] = []
     for started in unfinished:
         if started.type == "local_agent":
             said = await _said(life, started.task)
-            _each(
-                life,
-                started.task,
-                partial(_recover_agent, life, started, said, state, found, gone),
-            )
+            enter = partial(_recover_agent, life, started, said, state, found, gone)
+            _each(life, started.task, enter)
     ended = [it for it in state.tasks.values() if it.ended is not None]
     for known in sorted(ended, key=state.place):
         started, end = known.started, cast("Ended", known.ended)
@@ -149,8 +148,6 @@ async def recover(life: Life, there: Read | None) -> None:
         else:
             _each(life, started.task, tell)
     found.again = len(state.notes)
-    for task in gone:
-        _each(life, task.task_id, partial(life.delivery.tell_of_agent, task))
     lost: list[Task] = []
     for started in unfinished:
         if started.type != "local_agent":
@@ -158,6 +155,13 @@ async def recover(life: Life, there: Read | None) -> None:
     # All of them are known.
     life.keys.elsewhere = None
     # Now that all are there: the end of each says how many others there are.
+    for task in gone:
+        # Who has taken over may have resumed it just now.
+        if task.task_id not in life.table.live:
+            life.table.add(task)
+    for task in gone:
+        others = life.table.take_out(task) if life.table.is_live(task) else 0
+        _each(life, task.task_id, partial(life.delivery.tell_of_agent, task, others))
     for task in lost:
         life.conclude(task, TaskStatus.FAILED, HostDied(DIED))
     found.lost += len(lost)
@@ -205,7 +209,7 @@ def _correct(life: Life, agent_id: str, over: Ended) -> None:
     meta = life.agents.transcripts.read_meta(agent_id)
     if meta is None or STATUSES[meta.status].is_terminal:
         return
-    if _number(meta.run_id) <= _number(over.last_run or over.run):
+    if number_in(meta.run_id) <= number_in(over.last_run or over.run):
         error = over.error and over.error.partition(": ")[2]
         ended = attrs.evolve(meta, status=over.status, error=error)
         life.agents.transcripts.write_meta(ended)
@@ -242,15 +246,15 @@ def _recover_agent(
     else:
         begun_as = _begun_as(started)
         if begun_as is not None and (
-            meta is None or _number(meta.run_id) < _number(begun_as.run_id)
+            meta is None or number_in(meta.run_id) < number_in(begun_as.run_id)
         ):
             # It was not written in time.
             meta = begun_as
             life.agents.transcripts.write_meta(meta)
     status = None if meta is None else STATUSES.get(meta.status)
-    begun = life.begun_before[agent_id] = _number(started.run)
+    begun = life.begun_before[agent_id] = number_in(started.run)
     is_over = status is not None and status.is_terminal
-    if meta is not None and is_over and _number(meta.run_id) < begun:
+    if meta is not None and is_over and number_in(meta.run_id) < begun:
         # Its resume was not yet in its file: nobody has heard that it runs again.
         ended = Ended(run=started.run, status=meta.status, at=started.at)
         life.journal.add(ended)
@@ -260,7 +264,8 @@ def _recover_agent(
             try:
                 paused = state.tasks[started.run].paused
                 heard = () if said is None else said.heard
-                entered = life.enter_paused(meta, _pause(life, paused), heard)
+                pause = _pause(life, paused)
+                entered = life.enter_paused(meta, pause, heard, started)
                 _find_by_key(life, started, entered)
                 found.paused += 1
             except (ResumeRefused, BacklogFull) as error:
@@ -281,6 +286,8 @@ def _recover_agent(
         _report(task).ended_by = "crash"
         found.lost += 1
     task.ended_at = life.env.clock.now()
+    # So nobody knows how long it took.
+    _report(task).cut_by = "crash"
     _find_by_key(life, started, task)
     gone.append(task)
 
@@ -306,11 +313,6 @@ def _begun_as(started: Started) -> AgentMeta | None:
     return meta if known == (started.task, started.run) else None
 
 
-def _number(run_id: str) -> int:
-    digits = run_id.rpartition("-")[2]
-    return int(digits) if digits.isascii() and digits.isdecimal() else 0
-
-
 def _find_by_key(life: Life, started: Started, task: Task) -> None:
     if started.key is not None:
         life.keys.add(started.owner, started.key, started.what, task)
@@ -318,9 +320,10 @@ def _find_by_key(life: Life, started: Started, task: Task) -> None:
 
 def _pause(life: Life, paused: Paused | None) -> Pause:
     """Return the pause of an agent whose program has died. If it waited for a limit,
-    that still holds."""
+    that still holds. If it only waited because of an earlier death, the policy of today
+    says what becomes of it."""
     until = None if paused is None or paused.until is None else _time(paused.until)
-    if paused is not None and until is not None:
+    if paused is not None and paused.attempt and until is not None:
         return Pause(paused.reason, until, paused.attempt)
     goes_on = life.agents.after_crash == "resume"
     return Pause(DIED, life.env.clock.now() if goes_on else None)
@@ -367,6 +370,15 @@ def _count(number: int, what: str) -> str:
 
 
 def _make(life: Life, started: Started) -> Task:
+    """Return the record of a task that an earlier program has begun.
+
+    Raises:
+        ValueError: if nobody can have begun it.
+    """
+    if started.type not in KINDS:
+        raise ValueError(f"no task has the type {started.type!r:.80}")
+    if not started.task:
+        raise ValueError(f"no run has the id {started.run!r:.80}")
     is_shell = started.command is not None
     writes_output = started.output is not None
     work = cast("Work", Gone(started.type, writes_output))
@@ -382,7 +394,7 @@ def _make(life: Life, started: Started) -> Task:
         owner=started.owner,
         tool_use_id=started.tool_use,
         policy=None,
-        notify=cast("Notify", started.notify),
+        notify=started.notify if started.notify in NOTIFY else "wake",
     )
     above = None if started.parent is None else life.table.live.get(started.parent)
     parent = None if above is None else above.as_agent
@@ -402,8 +414,9 @@ def _make(life: Life, started: Started) -> Task:
     task.cwd = started.cwd
     if started.command is not None:
         task.command = started.command
-    if started.output is not None:
-        path = life.directory / Path(started.output).name
+    # Only that: it is removed with its record.
+    if started.output == f"{started.task}.output":
+        path = life.directory / started.output
         task.output_file = path
         try:
             tail, task.output_truncated = life.env.files.read_tail(path, TAIL_LIMIT)
@@ -417,8 +430,13 @@ def _make(life: Life, started: Started) -> Task:
 
 
 def _time(at: str) -> datetime | None:
-    """Return a time as `time_of` has told it, None if no clock could tell."""
-    return datetime.fromisoformat(at) if at else None
+    """Return a time as `time_of` has told it, None if no clock could tell, or it is
+    none."""
+    try:
+        time = datetime.fromisoformat(at)
+    except ValueError:
+        return None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def _is_for_later(life: Life, started: Started) -> bool:
@@ -435,13 +453,15 @@ def _is_for_later(life: Life, started: Started) -> bool:
 
 
 def _recover_ended(life: Life, started: Started, ended: Ended) -> None:
-    task = _make(life, started)
+    task, status = _make(life, started), TaskStatus(ended.status)
+    if not status.is_terminal:
+        raise ValueError(f"no task ends {status.value}")
     report = _report(task)
     report.exit_code, report.signal = ended.exit_code, ended.signal
-    report.ended_by = ended.by
+    report.ended_by = ended.by if ended.by in ENDED_BY else None
     if ended.output is not None:
         task.output_file = life.directory / Path(ended.output).name
-    task.transition(TaskStatus(ended.status))
+    task.transition(status)
     task.ended_at = _time(ended.at) or _time(started.at) or life.env.clock.now()
     task.result = task.output_tail if task.writes_output else ended.result
     task.run_id = ended.last_run or task.run_id
@@ -468,7 +488,7 @@ def _tell_again(
         tool_use_id=started.tool_use,
         exit_code=ended.exit_code,
         signal=ended.signal,
-        ended_by=ended.by,
+        ended_by=task.ended_by,
         result=ended.result,
         error=ended.error,
         output_tail=task.output_tail,

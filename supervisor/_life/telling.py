@@ -384,15 +384,16 @@ class Delivery:
             note.command, note.cwd = task.rare.get("command"), task.rare.get("cwd")
         return note
 
-    def tell_of_agent(self, task: Task) -> None:
+    def tell_of_agent(self, task: Task, remaining: int) -> None:
         """Tell the end of an agent that has ended with its program. There is no record
-        of it but in the directory, so ``task`` only says what is to be told."""
+        of it but in the directory, so ``task`` only says what is to be told.
+        ``remaining`` others of its owner have not ended."""
         if not task.background or task.notify == "silent":
             self._journal.add(over(task))
             return
         self._notes += 1
         note_id, parent = self._note_id(self._notes), task.parent
-        facts = self._facts(task, note_id, 0)
+        facts = self._facts(task, note_id, remaining)
         note = self.make_note(task, note_id, facts, parent)
         note.record = self._journal.add(over(task, note, facts))
         self.outbox.enter(note)

@@ -21,6 +21,7 @@ from actors.agent import Agent, Budget, Message, UserMessage
 from actors.agent.hosting import Inbox, InboxFull, settled
 from actors.transcript.hosting import META_LIMIT, keeps
 
+from .._delivery.outbox import NOTIFY
 from .._tasks.agent_task import AgentTask
 from .._tasks.errors import AgentRunsElsewhere, ResumeRefused
 from .._tasks.orders import check_order
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from actors.transcript.hosting import Transcript
 
     from .._life.life import Life
+    from .._tasks.journal.records import Started
     from ..permissions import Mode
     from ._side import Agents
 
@@ -137,10 +139,12 @@ class Resumes:
         meta: AgentMeta,
         pause: Pause,
         heard: Sequence[tuple[str, UserMessage]] = (),
+        started: Started | None = None,
     ) -> AgentTask:
         """Enter an agent of which only the directory knows, as a task that is paused:
         its first run waits. Its conversation is read when it goes on. ``heard`` is what
-        its transcript has of the messages to it.
+        its transcript has of the messages to it, and ``started`` is what the journal
+        has of its launch.
 
         Raises:
             ResumeRefused, BacklogFull, RuntimeStopping: nothing has changed.
@@ -157,7 +161,8 @@ class Resumes:
             recipe = self._recipe(Continuation(agent_id), stored, None)
             revival = Revival(stored, None)
             revival.interrupted = _interrupted(stored)
-            return self._exchange(revival, None, recipe, (), None, pause)
+            order = _order(stored, None, recipe, started)
+            return self._exchange(revival, None, order, (), None, pause)
         finally:
             self._agents.beginning.discard(agent_id)
             self._agents.let_go(agent_id)
@@ -198,7 +203,8 @@ class Resumes:
             meta = _without_heard(meta, transcript.heard)
         revival = Revival(meta, transcript)
         history = _history(meta, transcript)
-        task = self._exchange(revival, before, recipe, history, wanted.message)
+        order = _order(meta, before, recipe)
+        task = self._exchange(revival, before, order, history, wanted.message)
         if wanted.cwd is None and recipe.cwd != meta.cwd:
             task.warn(
                 f"its directory is {recipe.cwd or 'that of the host'}: what a file says "
@@ -368,7 +374,7 @@ class Resumes:
         self,
         revival: Revival,
         before: AgentTask | None,
-        recipe: Agent,
+        order: Order,
         history: Sequence[Message],
         message: UserMessage | None,
         pause: Pause | None = None,
@@ -390,7 +396,6 @@ class Resumes:
             # Or it was forgotten meanwhile.
             revival.before = before
             revival.may_go = life.table.may_go(before)
-        order = _order(meta, before, recipe)
         task = life.enter_again(order, revival, history, inbox, pause)
         if inbox.closed:
             return task
@@ -486,13 +491,24 @@ def _budget(meta: AgentMeta, before: AgentTask | None) -> Budget | None:
     return budget
 
 
-def _order(meta: AgentMeta, before: AgentTask | None, recipe: Agent) -> Order:
+def _order(
+    meta: AgentMeta,
+    before: AgentTask | None,
+    recipe: Agent,
+    started: Started | None = None,
+) -> Order:
     """Return the order for its new run. Nobody waits for that in the foreground, so
-    its end is told."""
+    its end is told. What was launched, as ``started`` tells it, goes on as that."""
     if before is None:
-        return check_order(
+        order = check_order(
             recipe, meta.description or None, meta.owner, None, None, "wake"
         )
+        if started is not None:
+            order.tool_use_id = started.tool_use
+            if started.notify in NOTIFY:
+                order.notify = started.notify
+            order.key, order.what = started.key, started.what
+        return order
     return check_order(
         recipe,
         before.description,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import attrs
 
@@ -20,6 +21,10 @@ from .records import (
     Started,
     from_line,
 )
+
+_DIGITS: Final = 12
+"""A number with more of them was written by somebody else, and is not believed: none is
+left behind it."""
 
 
 @attrs.define
@@ -56,11 +61,14 @@ class State:
         """Take the next record."""
         match record:
             case Header():
-                self.last_note = max(self.last_note, record.last_note)
+                if record.last_note < 10**_DIGITS:
+                    self.last_note = max(self.last_note, record.last_note)
                 self.program = record.program
             case Started():
-                # One that had not ended goes on in this one.
-                self.tasks.pop(self.unfinished.get(record.task, ""), None)
+                before = self.unfinished.get(record.task)
+                if before is not None:
+                    # One that had not ended goes on in this one.
+                    self.tasks.pop(before, None)
                 self.unfinished[record.task] = record.run
                 self.agents.pop(record.task, None)
                 self.tasks[record.run] = Known(record)
@@ -95,7 +103,7 @@ class State:
             self.agents[known.started.task] = record
         if record.note is not None:
             self.notes[record.note] = record.run
-            self.last_note = max(self.last_note, _number(record.note))
+            self.last_note = max(self.last_note, number_in(record.note))
         elif known.started.key is None:
             del self.tasks[record.run]
 
@@ -118,7 +126,7 @@ class State:
 
     def place(self, known: Known) -> int:
         """Return a number by which tasks that have ended are in the order of that."""
-        return _number((known.ended and known.ended.note) or "")
+        return number_in((known.ended and known.ended.note) or "")
 
     def records(self) -> Iterable[Record]:
         """Return the fewest records that add up to this state."""
@@ -138,12 +146,15 @@ class State:
 
 def _end(known: Known) -> tuple[int, str]:
     ended = known.ended
-    return (0, "") if ended is None else (_number(ended.note or ""), ended.at)
+    return (0, "") if ended is None else (number_in(ended.note or ""), ended.at)
 
 
-def _number(id: str) -> int:
+def number_in(id: str) -> int:
+    """Return the number at the end of the id of a run or of a notification, 0 if there
+    is none that one of ours can have."""
     digits = id.rpartition("-")[2].lstrip("n")
-    return int(digits) if digits.isascii() and digits.isdecimal() else 0
+    is_one = len(digits) <= _DIGITS and digits.isascii() and digits.isdecimal()
+    return int(digits) if is_one else 0
 
 
 @attrs.frozen
@@ -196,4 +207,4 @@ def read(contents: bytes) -> Read:
     )
 
 
-__all__ = ["Known", "NewerJournal", "Read", "State", "read"]
+__all__ = ["Known", "NewerJournal", "Read", "State", "number_in", "read"]
