@@ -414,9 +414,10 @@ def _make(life: Life, started: Started) -> Task:
     task.cwd = started.cwd
     if started.command is not None:
         task.command = started.command
-    # Only that: it is removed with its record.
-    if started.output == f"{started.task}.output":
-        path = life.directory / started.output
+    name = f"{started.task}.output"
+    # No other one: it is removed with the record.
+    if started.output == name:
+        path = life.directory / name
         task.output_file = path
         try:
             tail, task.output_truncated = life.env.files.read_tail(path, TAIL_LIMIT)
