@@ -31,7 +31,6 @@ from actors.agent import (
 )
 from actors.shell import Shell
 from actors.testing import FakeEnv, Program, fake_env
-from supervisor._tasks.journal import writer
 from supervisor.agents import AgentPolicy
 from supervisor.runtime import Notified, Pause, open_runtime
 from tests.supervisor.jobs import (
@@ -86,19 +85,12 @@ async def is_limited(context: AgentContext) -> AsyncIterator[AgentEvent]:
     raise TransientError("the limit of the day", LIMIT)
 
 
-@pytest.mark.parametrize("compacted", [False, True])
 @pytest.mark.parametrize("after_crash", ["pause", "resume"])
 async def test_a_pause_holds_over_crashes_with_its_reason_time_and_attempt(
-    autojump_clock: MockClock,
-    monkeypatch: pytest.MonkeyPatch,
-    compacted: bool,
-    after_crash: Literal["pause", "resume"],
+    autojump_clock: MockClock, after_crash: Literal["pause", "resume"]
 ) -> None:
-    """Also in a journal that was written anew meanwhile; and then it goes on by itself,
+    """Each opening writes the journal anew. And then it goes on by itself,
     not before, and not by what is to be done with those that ran."""
-    if compacted:
-        monkeypatch.setattr(writer, "_SMALL", 0)
-        monkeypatch.setattr(writer, "_GROWN", 1)
     env = fake_env()
     with trio.fail_after(LONG + 5 * 3600):
         async with open_runtime(HERE, env=env) as runtime:
@@ -109,9 +101,6 @@ async def test_a_pause_holds_over_crashes_with_its_reason_time_and_attempt(
             await trio.testing.wait_all_tasks_blocked()
             before = task.snapshot().pause
             assert before == Pause("the limit of the day", LIMIT, 3)
-            for _ in range(3):
-                await runtime.run(returns("x"))
-                await trio.testing.wait_all_tasks_blocked()
             env = killed(env)
         policy = AgentPolicy(run=answers, after_crash=after_crash)
         for _ in range(2):
@@ -456,7 +445,7 @@ async def test_a_value_that_nobody_can_have_written_costs_no_other_task(
 
 
 @pytest.mark.parametrize("what", ["meta", "transcript", "output"])
-@pytest.mark.parametrize("kind", ["directory", "rubbish", "empty", "gone"])
+@pytest.mark.parametrize("kind", ["directory", "rubbish", "gone"])
 async def test_a_file_of_a_task_that_cannot_be_read_costs_no_other(
     tmp_path: Path, what: str, kind: str
 ) -> None:
@@ -491,8 +480,6 @@ async def test_a_file_of_a_task_that_cannot_be_read_costs_no_other(
             told = Counter(it.task_id for it in notes)
             for agent, shell in ids:
                 assert told[shell] == 1
-                if agent != agent_id or what != "meta":
-                    assert runtime.get(agent).status is PAUSED
-            assert what != "meta" or told[agent_id] == 1
+                assert runtime.get(agent).status is PAUSED
         async with open_runtime(copy) as runtime:
             assert len(runtime.notifications.drain()) >= len(notes)
