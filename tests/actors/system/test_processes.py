@@ -945,9 +945,9 @@ from actors._system.posix import SystemIds
 ids = SystemIds()
 ids.hex(8)  # Others are read ahead.
 child = os.fork()
-print(*(ids.hex(8) for _ in range(200)), flush=True)
 if child:
-    os.waitpid(child, 0)
+    os.waitpid(child, 0)  # Or their lines may mix.
+print(*(ids.hex(8) for _ in range(200)), flush=True)
 """
 
 
