@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from actors.transcript import AgentMeta
 
     from .._tasks.journal.records import Started
+    from .._tasks.pausing import Before
     from .._tasks.revival import Revival
     from .agent_side import AgentSide
 
@@ -86,7 +87,14 @@ class Life:
     agents: AgentSide
     # Enters an agent of the directory as a paused task; set likewise.
     enter_paused: Callable[
-        [AgentMeta, Pause, Sequence[tuple[str, UserMessage]], Started], AgentTask
+        [
+            AgentMeta,
+            Pause,
+            Sequence[tuple[str, UserMessage]],
+            Started | None,
+            Before | None,
+        ],
+        AgentTask,
     ]
 
     def __init__(
@@ -266,6 +274,8 @@ class Life:
         task.inbox = inbox
         task.revival = revival
         task.pause = pause
+        if revival.paused is not None:
+            task.tries = revival.paused.tries
         task.resumes = min(meta.resumes + 1, MOST_RESUMES)
         before = revival.before
         if before is not None:

@@ -7,10 +7,13 @@ the end of its parent, the end of the runtime. Its own tasks are beside it and g
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
@@ -19,7 +22,7 @@ from actors.agent import TransientError
 
 from .._tasks.agent_task import AgentTask
 from .._tasks.journal.records import Continued, Paused
-from .._tasks.pausing import ContinuedBy, Rest, gave_up, next_pause
+from .._tasks.pausing import Before, ContinuedBy, Rest, Try, gave_up, next_pause
 from .._tasks.snapshot import Pause
 from .._tasks.task_events import TaskContinued, TaskPaused
 from .recording import time_of
@@ -68,26 +71,29 @@ class Pauses:
     def begin_first(self, task: AgentTask, pause: Pause) -> None:
         """Pause ``task``, which has just been started without a place: its first run
         waits."""
-        self._rest(task, pause, Rest(self._life.places.begun_without(task)))
+        before = None if task.revival is None else task.revival.paused
+        self._rest(task, pause, Rest(self._life.places.begun_without(task)), before)
         if task.revival is not None:
             # Nobody need wait to hear whether it runs.
             task.revival.begun()
 
-    def _rest(self, task: AgentTask, pause: Pause, rest: Rest) -> None:
-        life = self._life
+    def _rest(
+        self, task: AgentTask, pause: Pause, rest: Rest, before: Before | None = None
+    ) -> None:
+        life, is_told = self._life, before is not None and before.is_told
         if not task.transition(TaskStatus.PAUSED):
             return
         task.pause, task.rest = pause, rest
         task.terminate = None
         parts = [
             partial(life.agents.write_meta, task),
-            partial(self._record, task, pause),
+            partial(self._record, task, pause, rest, before),
         ]
         if not task.background:
             # Whoever runs it is told by what that returns.
             parts.append(partial(self._move, task))
-        elif task.notify != "silent":
-            parts.append(partial(life.delivery.tell_pause, task, pause))
+        elif task.notify != "silent" and not is_told:
+            parts.append(partial(self._tell, task, pause, rest))
         until = pause.resume_at
         # What it has said is told before.
         life.delivery.tell_latest(task.task_id)
@@ -101,17 +107,32 @@ class Pauses:
         )
         life.each_part(task, parts)
 
-    def _record(self, task: AgentTask, pause: Pause) -> None:
-        until = pause.resume_at
-        self._life.journal.add(
-            Paused(
-                run=task.entered_as,
-                reason=pause.reason,
-                until=None if until is None else time_of(until),
-                attempt=pause.attempt,
-            )
+    def _record(
+        self, task: AgentTask, pause: Pause, rest: Rest, before: Before | None
+    ) -> None:
+        add, until = self._life.journal.add, pause.resume_at
+        rest.record = Paused(
+            run=task.entered_as,
+            reason=pause.reason,
+            until=None if until is None else time_of(until),
+            attempt=pause.attempt,
+            told=before is not None and before.is_told,
         )
+        tries = [_tried(task, number) for number in range(len(task.tries))]
+        if pause.attempt and pause.attempt == len(tries):
+            rest.record = attrs.evolve(
+                rest.record, at=tries[-1].at, waited_ms=tries[-1].waited_ms
+            )
+            tries.pop()
+        if before is not None:
+            # They stand under a run of the program before.
+            for tried in tries:
+                add(tried)
+        add(rest.record)
         self._life.journal.flush()
+
+    def _tell(self, task: AgentTask, pause: Pause, rest: Rest) -> None:
+        rest.note = self._life.delivery.tell_pause(task, pause)
 
     def _move(self, task: AgentTask) -> None:
         self._life.move(task)
@@ -174,3 +195,25 @@ class Pauses:
         # The run that follows may fail before it has said anything.
         task.result = said
         self._life.events.emit(TaskContinued, task.task_id, task.run_id, rest.by)
+
+
+def _tried(task: AgentTask, number: int) -> Paused:
+    """Return a pause of ``task`` that is over as a record."""
+    tried = task.tries[number]
+    return Paused(
+        run=task.entered_as,
+        reason=tried.reason,
+        attempt=number + 1,
+        at=time_of(tried.at),
+        # Never less: what is left of it would be one more try.
+        waited_ms=math.ceil(tried.waited * 1_000),
+    )
+
+
+def tries_of(paused: Sequence[Paused]) -> tuple[Try, ...]:
+    """Return what a journal has of the tries of an agent."""
+    return tuple(
+        Try(datetime.fromisoformat(it.at), it.reason, it.waited_ms / 1_000)
+        for it in paused
+        if it.at
+    )

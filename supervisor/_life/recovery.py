@@ -26,11 +26,13 @@ from .._delivery.outbox import NOTIFY
 from .._tasks.endings import ENDED_BY
 from .._tasks.errors import BacklogFull, ResumeRefused
 from .._tasks.journal.records import Ended, NewerJournal, Paused, Started
-from .._tasks.journal.state import Read, State, number_in
+from .._tasks.journal.state import Known, Read, State, number_in
 from .._tasks.kinds import KINDS
+from .._tasks.pausing import Before
 from .._tasks.record import Order, Task
 from .._tasks.snapshot import Pause, TaskError
 from .keys import KEPT
+from .pauses import tries_of
 from .recording import time_of
 
 if TYPE_CHECKING:
@@ -262,10 +264,11 @@ def _recover_agent(
     if meta is not None and status is not None and not status.is_terminal:
         if started.parent not in state.unfinished:
             try:
-                paused = state.tasks[started.run].paused
+                known = state.tasks[started.run]
                 heard = () if said is None else said.heard
-                pause = _pause(life, paused)
-                entered = life.enter_paused(meta, pause, heard, started)
+                pause = _pause(life, known.paused)
+                before = _before(known)
+                entered = life.enter_paused(meta, pause, heard, started, before)
                 _find_by_key(life, started, entered)
                 found.paused += 1
             except (ResumeRefused, BacklogFull) as error:
@@ -327,6 +330,11 @@ def _pause(life: Life, paused: Paused | None) -> Pause:
         return Pause(paused.reason, until, paused.attempt)
     goes_on = life.agents.after_crash == "resume"
     return Pause(DIED, life.env.clock.now() if goes_on else None)
+
+
+def _before(known: Known) -> Before:
+    is_told = known.paused is not None and known.paused.told
+    return Before(tries_of(known.tries), is_told)
 
 
 def summary(there: Read, found: Found) -> str | None:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import attrs
+
 from actors import (
     ActorRef,
     Ended,
@@ -30,7 +32,7 @@ from actors.text import clean_text, escape, one_line
 from .._delivery.outbox import Ack, Kind, Notification, Notify, Outbox, Wording, Words
 from .._tasks.agent_task import AgentTask
 from .._tasks.journal.records import Acked as Acknowledged
-from .._tasks.journal.records import Header
+from .._tasks.journal.records import Continued, Header
 from .._tasks.journal.writer import Journal
 from .._tasks.kinds import KINDS
 from .._tasks.record import Table, Task
@@ -542,13 +544,13 @@ class Delivery:
         self.outbox.catch_up()
         return note
 
-    def tell_pause(self, task: Task, pause: Pause) -> None:
+    def tell_pause(self, task: Task, pause: Pause) -> Notification:
         """Tell the owner of ``task`` that it waits, with the next that wakes: the model
         of the owner would probably meet the same limit."""
         agent = task.as_agent
         own_tasks = 0 if agent is None else len(agent.own)
         words = partial(_paused_words, task.task_id, task.description, pause, own_tasks)
-        self.add_note("pause", task.task_id, task.owner, "defer", words)
+        return self.add_note("pause", task.task_id, task.owner, "defer", words)
 
     def consume(self, task: Task) -> bool:
         """See `Runtime.consume`."""
@@ -575,7 +577,25 @@ class Delivery:
             # It cannot wait, so it writes itself.
             self._journal.flush()
             note.record = None
+        if note.kind == "pause":
+            self._pause_heard(note)
         self._events.emit(Acked, note.id, note.task_id, how)
+
+    def _pause_heard(self, note: Notification) -> None:
+        """The owner of a paused agent has heard of it: a program that finds it so after
+        a crash need not tell that again."""
+        task = self._table.live.get(note.task_id)
+        agent = None if task is None else task.as_agent
+        rest = None if agent is None else agent.rest
+        if rest is not None and rest.note is note and rest.record is not None:
+            rest.record = attrs.evolve(rest.record, told=True)
+            self._journal.add(rest.record)
+            self._journal.flush()
+
+    def answered(self, task: Task) -> None:
+        """The model of the agent ``task`` has answered, after it had failed."""
+        self._journal.add(Continued(run=task.entered_as, answered=True))
+        self._journal.flush()
 
     def let_go(self, task: Task) -> None:
         """Nobody waits to hear of this ended task any more: it may be forgotten. If

@@ -206,6 +206,7 @@ class AgentTask(Task, AgentReport):
             is_next = self.said_text and not _may_follow_a_cut(event)
             if is_next or _is_whole_answer(event):
                 self.tries = ()
+                self.teller.answered(self)
             self.said_text = self.said_text or isinstance(event, AssistantMessage)
         self.teller.agent_said(self, event)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import attrs
 import trio
@@ -13,8 +13,12 @@ import trio
 from actors.agent import AgentFailed, TransientError
 from actors.text import one_line
 
+from .journal.records import Paused
 from .places import Wait
 from .snapshot import Pause
+
+if TYPE_CHECKING:
+    from .._delivery.outbox import Notification
 
 PATIENCE: Final = 6 * 3600.0
 """The seconds for which an agent tries again, unless its host says otherwise."""
@@ -41,6 +45,16 @@ class Try:
     reason: str
     waited: float = 0.0
     """The seconds of the agent's patience that its pause takes."""
+
+
+@attrs.frozen
+class Before:
+    """What is known of a paused agent from a program that has died."""
+
+    tries: tuple[Try, ...] = ()
+    """Those since its model has last answered."""
+    is_told: bool = False
+    """Whether its owner has acknowledged the note of this pause."""
 
 
 def next_pause(
@@ -110,3 +124,7 @@ class Rest:
     """Set when somebody lets it go on."""
     by: ContinuedBy = "time"
     """What has ended it."""
+    record: Paused | None = None
+    """What the journal has of it."""
+    note: Notification | None = None
+    """What tells its owner."""

@@ -100,6 +100,10 @@ class Teller(Protocol):
         """The agent of ``task`` has said something."""
         ...
 
+    def answered(self, task: Task) -> None:
+        """The model of the agent ``task`` has answered, after it had failed."""
+        ...
+
 
 class Task(Report):
     """The record of one task."""

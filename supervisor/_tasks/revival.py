@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from actors.transcript.hosting import Transcript
 
     from .agent_task import AgentTask
+    from .pausing import Before
 
 
 class Revival:
@@ -33,6 +34,8 @@ class Revival:
         """What it goes on with, as it was read, until its log follows that."""
         self.interrupted: str | None = None
         """The answer to the calls that were cut, until it was given."""
+        self.paused: Before | None = None
+        """What was known of its pause, if it begins with one."""
         self.before: AgentTask | None = None
         """The record that it replaces; None if the table has none, and once it is
         decided that the run stays."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from .._life.life import Life
     from .._tasks.journal.records import Started
+    from .._tasks.pausing import Before
     from ..permissions import Mode
     from ._side import Agents
 
@@ -140,11 +141,12 @@ class Resumes:
         pause: Pause,
         heard: Sequence[tuple[str, UserMessage]] = (),
         started: Started | None = None,
+        paused: Before | None = None,
     ) -> AgentTask:
         """Enter an agent of which only the directory knows, as a task that is paused:
         its first run waits. Its conversation is read when it goes on. ``heard`` is what
-        its transcript has of the messages to it, and ``started`` is what the journal
-        has of its launch.
+        its transcript has of the messages to it, ``started`` is what the journal has of
+        its launch, and ``paused`` of its pauses.
 
         Raises:
             ResumeRefused, BacklogFull, RuntimeStopping: nothing has changed.
@@ -160,7 +162,7 @@ class Resumes:
             stored = _without_heard(stored, heard)
             recipe = self._recipe(Continuation(agent_id), stored, None)
             revival = Revival(stored, None)
-            revival.interrupted = _interrupted(stored)
+            revival.interrupted, revival.paused = _interrupted(stored), paused
             order = _order(stored, None, recipe, started)
             return self._exchange(revival, None, order, (), None, pause)
         finally:

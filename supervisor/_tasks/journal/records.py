@@ -94,13 +94,21 @@ class Moved:
 
 @attrs.frozen(kw_only=True)
 class Paused:
-    """An agent waits, and will go on by itself if it is known when."""
+    """An agent waits, and will go on by itself if it is known when. It may come again,
+    with the same attempt, when more is known of it."""
 
     kind: ClassVar = "pause"
     run: str = _as("r")
     reason: str = _as("m", default="")
     until: str | None = _as("u", default=None)
     attempt: int = _as("a", default=0)
+    """Which one it is since its model has last answered; 0 if its program has died."""
+    at: str = _as("at", default="")
+    """When its run has ended."""
+    waited_ms: int = _as("w", default=0)
+    """How much of its patience the pause takes."""
+    told: bool = _as("t", default=False)
+    """Whether its owner has acknowledged the note of it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -109,6 +117,8 @@ class Continued:
 
     kind: ClassVar = "go on"
     run: str = _as("r")
+    answered: bool = _as("a", default=False)
+    """Whether its model has answered by now: what it had tried counts no more."""
 
 
 @attrs.define(kw_only=True)

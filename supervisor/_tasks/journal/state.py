@@ -34,6 +34,8 @@ class Known:
     started: Started
     ended: Ended | None = None
     paused: Paused | None = None
+    tries: list[Paused] = attrs.Factory(list[Paused])
+    """Its pauses since its model has last answered, each once."""
 
 
 @attrs.define
@@ -77,24 +79,36 @@ class State:
                 if known is not None and known.ended is None:
                     known.started = attrs.evolve(known.started, background=True)
             case Paused():
-                self._paused(record.run, record)
+                self._paused(record)
             case Continued():
-                self._paused(record.run, None)
+                self._continued(record)
             case Ended():
                 self._ended(record)
             case Acked():
                 self._acked(record.note)
 
-    def _paused(self, run: str, record: Paused | None) -> None:
-        known = self.tasks.get(run)
-        if known is not None and known.ended is None:
-            known.paused = record
+    def _paused(self, record: Paused) -> None:
+        known = self.tasks.get(record.run)
+        if known is None or known.ended is not None:
+            return
+        known.paused = record
+        if record.attempt > 0:
+            fewer = [it for it in known.tries if it.attempt < record.attempt]
+            known.tries = [*fewer, record]
+
+    def _continued(self, record: Continued) -> None:
+        known = self.tasks.get(record.run)
+        if known is None or known.ended is not None:
+            return
+        known.paused = None
+        if record.answered:
+            known.tries = []
 
     def _ended(self, record: Ended) -> None:
         known = self.tasks.get(record.run)
         if known is None or known.ended is not None:
             return
-        known.ended, known.paused = record, None
+        known.ended, known.paused, known.tries = record, None, []
         if known.started.agent is not None:
             # Its own file says it, or will.
             known.started = attrs.evolve(known.started, agent=None)
@@ -140,7 +154,11 @@ class State:
         for run in self.unfinished.values():
             known = self.tasks[run]
             yield known.started
-            if known.paused is not None:
+            yield from known.tries
+            if known.paused is None:
+                if known.tries:
+                    yield Continued(run=run)
+            elif known.paused not in known.tries:
                 yield known.paused
 
 

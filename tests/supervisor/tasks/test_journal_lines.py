@@ -12,11 +12,13 @@ from supervisor._tasks.journal.records import (
     KINDS,
     SCHEMA,
     Acked,
+    Continued,
     Ended,
     Header,
     Moved,
     NewerJournal,
     NotALine,
+    Paused,
     Record,
     Started,
     from_line,
@@ -37,7 +39,7 @@ def history(seed: int, length: int = 60) -> list[Record]:
     for _ in range(length):
         task = chance.choice(ids)
         run = chance.choice(begun)
-        match chance.randrange(6):
+        match chance.randrange(8):
             case 0 | 1:
                 runs += 1
                 begun.append(f"{task}-{runs:06}")
@@ -59,8 +61,15 @@ def history(seed: int, length: int = 60) -> list[Record]:
                 told.append(Ended(run=run, status="failed", at=AT, note=note))
             case 4:
                 told.append(Acked(note=f"n{chance.randint(1, notes + 1):06}"))
-            case _:
+            case 5:
                 told.append(Moved(run=run))
+            case 6:
+                attempt = chance.randrange(4)
+                heard = chance.random() < 0.5
+                at = "" if attempt == 0 else f"{AT}{chance.randrange(3)}"
+                told.append(Paused(run=run, attempt=attempt, at=at, told=heard))
+            case _:
+                told.append(Continued(run=run, answered=chance.random() < 0.3))
     return told
 
 
@@ -109,7 +118,8 @@ def test_the_fewest_lines_add_up_to_the_same(seed: int) -> None:
     again = added([header, *state.records()])
     assert again == state
     assert [*again.notes] == [*state.notes]
-    assert len([*state.records()]) <= 2 * len(state.tasks)
+    pauses = sum(len(it.tries) + 1 for it in state.tasks.values())
+    assert len([*state.records()]) <= 2 * len(state.tasks) + pauses
 
 
 @pytest.mark.parametrize("seed", range(20))
