@@ -360,7 +360,12 @@ class LogFile(Protocol):
         ...
 
     def close(self) -> None:
-        """Close it. Idempotent."""
+        """Close it. Idempotent.
+
+        Raises:
+            OSError: with the path as its filename, if what was written last may be
+                lost. It is closed all the same.
+        """
         ...
 
 

@@ -54,6 +54,8 @@ class PosixFiles(Files):
     """The operating system's files, as `Files`."""
 
     def __init__(self) -> None:
+        # Or each file of a slow disk would hold up the event loop once.
+        self._pace = Pace()
         self._threads = trio.CapacityLimiter(_THREADS)
         # {path: device and inode of the file that has this name on the disk}
         self._named: dict[Path, tuple[int, int]] = {}
@@ -76,7 +78,7 @@ class PosixFiles(Files):
         return path
 
     def create_output(self, path: Path) -> OutputFile:
-        return AppendedFile(path, create(path))
+        return AppendedFile(path, create(path), self._pace)
 
     def reserve(self, path: Path) -> None:
         os.close(create(path))
@@ -89,7 +91,7 @@ class PosixFiles(Files):
         except BaseException:
             os.close(fd)
             raise
-        return AppendedFile(path, fd)
+        return AppendedFile(path, fd, self._pace)
 
     def read_tail(self, path: Path, limit: int) -> tuple[bytes, bool]:
         limit = max(0, limit)
@@ -272,25 +274,45 @@ class PosixLog(LogFile):
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            _close(fd, self._path)
+
+
+class Pace:
+    """How fast the writes to a disk are, one after the other."""
+
+    def __init__(self) -> None:
+        self._threaded_left = 0
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the next one is for a thread."""
+        return self._threaded_left > 0
+
+    def judge(self, began: float) -> None:
+        """Take note of one that began at that time and has ended."""
+        if trio.current_time() - began > SLOW:
+            self._threaded_left = CALM
+        elif self._threaded_left:
+            self._threaded_left -= 1
 
 
 class AppendedFile(OutputFile):
     """An `OutputFile` on a descriptor, which it owns.
 
     Writes are made inline, because a thread costs ten times as much. After a slow
-    one they go through a worker thread, until the disk is fast again.
+    one, which may be that of another file with the same ``pace``, they go through a
+    worker thread, until the disk is fast again.
 
     Neither method can be cancelled: a write is always made, whole and once, in
     the order of the calls, and the caller meets the cancellation at its next
     checkpoint. (A thread in a system call could not be left behind anyway.)
     """
 
-    def __init__(self, path: Path, fd: int) -> None:
+    def __init__(self, path: Path, fd: int, pace: Pace | None = None) -> None:
         self._path = path
         self._fd = fd
+        self._pace = pace or Pace()
         self._turn = trio.Lock()
-        self._threaded_left = 0
         self._inline = 0
 
     @property
@@ -298,12 +320,12 @@ class AppendedFile(OutputFile):
         return self._path
 
     async def append(self, data: bytes) -> None:
-        if self._threaded_left == 0 and not self._turn.locked():
+        if not self._pace.is_slow and not self._turn.locked():
             began = trio.current_time()
             try:
                 _write(self._open_fd(), data, self._path)
             finally:
-                self._judge(began)
+                self._pace.judge(began)
             self._inline += 1
             if self._inline % _CHECKPOINT_EVERY == 0:
                 await trio.lowlevel.cancel_shielded_checkpoint()
@@ -315,7 +337,7 @@ class AppendedFile(OutputFile):
                     write = partial(_write, self._open_fd(), data, self._path)
                     await _in_thread(write)
                 finally:
-                    self._judge(began)
+                    self._pace.judge(began)
 
     def size(self) -> int:
         return os.fstat(self._open_fd()).st_size
@@ -363,11 +385,15 @@ class AppendedFile(OutputFile):
             fd, self._fd = self._fd, -1
             if fd < 0:
                 return
-            if self._threaded_left:
+            if self._pace.is_slow:
                 # After a cancellation the thread closes it alone.
                 await _in_thread(partial(os.close, fd), abandon=True)
             else:
-                os.close(fd)
+                began = trio.current_time()
+                try:
+                    os.close(fd)
+                finally:
+                    self._pace.judge(began)
         except OSError as error:
             error.filename = str(self._path)
             raise
@@ -378,12 +404,6 @@ class AppendedFile(OutputFile):
         if self._fd < 0:
             raise trio.ClosedResourceError(f"{self._path} was closed")
         return self._fd
-
-    def _judge(self, began: float) -> None:
-        if trio.current_time() - began > SLOW:
-            self._threaded_left = CALM
-        elif self._threaded_left:
-            self._threaded_left -= 1
 
 
 async def _in_thread(
@@ -417,6 +437,14 @@ async def _in_thread(
 
 def _name(entry: FileEntry) -> str:
     return entry.name
+
+
+def _close(fd: int, path: Path) -> None:
+    try:
+        os.close(fd)
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def _write(fd: int, data: bytes, path: Path) -> None:
@@ -518,7 +546,7 @@ def _regular(path: Path) -> Generator[int | None]:
         raise
     finally:
         if fd is not None:
-            os.close(fd)
+            _close(fd, path)
 
 
 def _read(fd: int, start: int, limit: int) -> bytes:

@@ -408,6 +408,7 @@ class FakeLog(LogFile):
     _files: FakeFiles
     path: Path
     inode: Inode
+    _is_open: bool = attrs.field(default=True, init=False)
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         self._files.append_to_log(self, lines, durable=durable)
@@ -420,7 +421,9 @@ class FakeLog(LogFile):
         return len(self.inode.data)
 
     def close(self) -> None:
-        pass
+        was_open, self._is_open = self._is_open, False
+        if was_open:
+            self._files.ask("files.close", self.path)
 
 
 @attrs.define(eq=False, repr=False, slots=False)

@@ -152,8 +152,10 @@ class Life:
         """Nothing more is written there from here."""
         if self.disk is not None:
             self.disk.close()
-        self.journal.end()
-        self.share.close()
+        try:
+            self.journal.end()
+        finally:
+            self.share.close()
 
     def _warn(self, text: str) -> None:
         self.delivery.warn(None, text)

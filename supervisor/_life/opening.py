@@ -122,7 +122,11 @@ class RuntimeTree:
         except* KeyboardInterrupt:
             interrupted = True
         finally:
-            life.events.close()
+            try:
+                # While its last warnings are heard.
+                life.journal.end()
+            finally:
+                life.events.close()
         if interrupted:
             raise KeyboardInterrupt
 

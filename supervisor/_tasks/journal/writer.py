@@ -190,16 +190,29 @@ class Journal:
 
     def end(self) -> None:
         """Close the file. What is acknowledged later is written all the same. If the
-        runtime that wrote has ended by now, what this one has is written first."""
+        runtime that wrote has ended by now, what this one has is written first.
+        Idempotent."""
+        if self._is_over:
+            return
         if self._untold is not None and self._begin is not None:
             # What is wrong with it, the next runtime will tell.
             with suppress(OSError, NewerJournal):
                 self.begin(*self._begin)
         self.flush()
         self._is_over = True
-        if self._log is not None:
-            self._log.close()
-            self._log = None
+        if self._waiting and self.failure is not None:
+            # The warning may be old, and it was of a crash.
+            self._warn(
+                f"the journal lacks {len(self._waiting)} records at the end, so the "
+                "next runtime may take what has ended for lost, and tell again what is "
+                f"acknowledged: {self.failure}"
+            )
+        log, self._log = self._log, None
+        if log is not None:
+            try:
+                log.close()
+            except OSError as error:
+                self._warn(f"the journal may lack what was written last: {error}")
 
     def _write_anew(self, header: Header, records: Iterable[Record]) -> None:
         self._put(_lines(header, records))
@@ -208,7 +221,9 @@ class Journal:
         self._files.replace(self._path, contents, durable=self.durable)
         log, self._log = self._log, None
         if log is not None:
-            log.close()
+            # All that it had is in the new one.
+            with suppress(OSError):
+                log.close()
         self._log = self._files.open_log(self._path)
         self._compacted = len(contents)
 
@@ -302,8 +317,11 @@ class Journal:
         self._is_writing = True
         try:
             if self._waiting:
-                batch = [*self._waiting]
+                batch, began = [*self._waiting], trio.current_time()
                 error = await self._files.in_thread(self._write, batch)
+                if self._threaded and trio.current_time() - began > _SLOW:
+                    # Or the loop would stand still each time that this runs out.
+                    self._threaded = _THREADED
                 self._done(len(batch), error)
                 if error is None:
                     self._wrote(self.written)

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -512,6 +513,52 @@ async def test_after_a_slow_write_the_next_ones_do_not_hold_up_the_others(
                 waiting = tap.drain()  # or the thread would never end
         assert (waiting + tap.drain()).lstrip(b".") == b"abcd"
         await file.aclose()
+
+
+@posix
+async def test_a_slow_disk_holds_up_the_others_once_and_not_once_for_each_file(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P6"""
+    first, second = (files.create_output(tmp_path / name) for name in "ab")
+    monkeypatch.setattr(_files, "SLOW", -1.0)
+    await first.append(b"slow")
+    threads, write = set[int](), os.write
+
+    def written(fd: int, data: bytes) -> int:
+        if data == b"x":
+            threads.add(threading.get_ident())
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", written)
+    await second.append(b"x")
+    third = files.create_output(tmp_path / "c")
+    await third.append(b"x")
+    assert threads and threading.get_ident() not in threads
+    for file in (first, second, third):
+        await file.aclose()
+
+
+@posix
+async def test_what_the_system_says_when_it_closes_a_file_names_that(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, close = tmp_path / "journal", os.close
+    log = files.open_log(path)
+    log.append(b"x\n")
+
+    def closed(fd: int) -> None:
+        is_it = os.path.samestat(os.fstat(fd), os.stat(path))
+        close(fd)
+        if is_it:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "close", closed)
+    for fails in (log.close, partial(files.read_at, path, 0, 9)):
+        with pytest.raises(OSError, match="Input/output") as caught:
+            fails()
+        assert caught.value.filename == str(path)
+    log.close()
 
 
 @posix

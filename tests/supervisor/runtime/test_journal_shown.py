@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,56 @@ async def test_synced_raises_what_the_disk_says_and_nothing_waits_for_it(
                 assert await left_by(env.files, power=durable) == ids
             told = [it.text for it in events.drain() if isinstance(it, Warned)]
             assert len([it for it in told if "a crash loses it" in it]) == 2
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_what_the_journal_lacks_at_the_end_is_told_then(
+    autojump_clock: trio.testing.MockClock, durable: bool
+) -> None:
+    """P10: the warning of a failing disk may be old, and it is of a crash."""
+    env = fake_env()
+    with trio.fail_after(LONG):
+        async with open_runtime(HERE, env=env, durable=durable) as runtime:
+            events = runtime.events.subscribe()
+            env.files.write_error = OSError(errno.ENOSPC, "No space left on device")
+            await (await runtime.launch(returns("x"))).wait()
+            note = await anext(runtime.notifications)
+    told = [it.text for it in events.drain() if isinstance(it, Warned)]
+    assert [it for it in told if "the journal lacks 2 records at the end" in it]
+    env.files.write_error = None
+    assert note.ack()
+    assert await left_by(env.files, power=durable) == []
+
+
+class Closing(FakeFiles):
+    """A disk that says at the end what it has not done."""
+
+    is_bad = False
+
+    def ask(self, operation: str, path: str | os.PathLike[str]) -> str:
+        if self.is_bad and operation == "files.close":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return super().ask(operation, path)
+
+
+async def test_a_journal_that_cannot_be_closed_is_told_and_fails_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """P10: and the directory is given back."""
+    env, files = fake_env(), Closing()
+    files.now = env.clock.seconds
+    env = FakeEnv(clock=env.clock, ids=env.ids, processes=env.processes, files=files)
+    with trio.fail_after(LONG):
+        async with open_runtime(HERE, env=env) as runtime:
+            events = runtime.events.subscribe()
+            await (await runtime.launch(returns("x"))).wait()
+            files.is_bad = True
+        told = [it.text for it in events.drain() if isinstance(it, Warned)]
+        assert [it for it in told if "journal may lack what was written last" in it]
+        files.is_bad = False
+        ids = [note.task_id for note in runtime.notifications.drain()]
+        assert await left_by(files, power=False) == ids and len(ids) == 1
+    assert files.share(HERE).is_alone()
 
 
 def shown(note: Notification) -> tuple[object, ...]:

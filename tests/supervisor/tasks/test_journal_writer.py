@@ -502,3 +502,28 @@ async def test_a_disk_that_does_not_answer_holds_nobody_up_for_ever(
             await trio.sleep(1)
         assert world.journal.written == 1
         nursery.cancel_scope.cancel()
+
+
+async def test_a_disk_that_stays_slow_holds_up_the_event_loop_once(
+    mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P6"""
+    monkeypatch.setattr(writer, "_THREADED", 3)
+    world, tasks = (
+        World(mock_clock, durable=False, shared=False),
+        Tasks(random.Random(1)),
+    )
+    held_up = 0.0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.serve)
+        await trio.testing.wait_all_tasks_blocked()
+        world.files.seconds = 1.0
+        for _ in range(12):
+            world.add(tasks.next())
+            began = trio.current_time()
+            world.journal.flush()
+            held_up += trio.current_time() - began
+            await world.journal.settle()
+        nursery.cancel_scope.cancel()
+    assert held_up == 1.0
+    assert world.journal.written == 12
