@@ -361,7 +361,8 @@ def test_what_no_tape_decides_is_named_with_its_place(name: str) -> None:
     with pytest.raises(NotDeterministic, match=r"at line \d of their logs") as raised:
         explore(program, seeds=3)
     text = str(raised.value)
-    assert text.count("'log', 'main'") == 2
+    # A thread may also come back so late that one of the runs has another line there.
+    assert text.count("'log', 'main'") in ((1, 2) if name == "a thread" else (2,))
     (found,) = raised.value.culprits
     assert found.startswith(f"{name.strip()} at test_simulate.py:")
     assert f"no tape decides {found}" in text

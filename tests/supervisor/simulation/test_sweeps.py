@@ -732,6 +732,7 @@ def test_a_client_that_minds_all_faults_is_clean() -> None:
     }
 
 
+@pytest.mark.limit(240)  # What goes on for ever does so twice, for all its steps.
 @pytest.mark.parametrize(
     ("ask", "way", "kind"),
     [(ask_once, "byte", "AssertionError"), (ask_for_ever, "end", "Hang")],
