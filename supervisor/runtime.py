@@ -343,7 +343,8 @@ class Runtime:
                 self._life.check_open()
                 task = self._life.enter(order, background=True)
             # The caller knows of it from here on.
-            await self._life.journal.settle()
+            if self._life.journal.is_behind:
+                await self._life.journal.settle()
             return TaskHandle(self._life, task)
         except Exception:
             # As in `fair`, which would cost each launch a frame.

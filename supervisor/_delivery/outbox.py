@@ -402,8 +402,9 @@ class Outbox:
 
     def _is_told(self, record: int) -> bool:
         journal = self._journal
-        if not journal.is_told(record):
-            journal.flush()
+        if journal.is_told(record):
+            return True
+        journal.flush()
         return journal.is_told(record)
 
     def _publish_words(self, note: Notification, facts: Wording) -> None:

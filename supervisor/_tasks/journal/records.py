@@ -11,7 +11,8 @@ out. The first line of a file is a `Header`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, is_not
 from typing import Any, ClassVar, TypeAlias, cast
 
 import attrs
@@ -173,20 +174,22 @@ _FIELDS: Mapping[str, Sequence[_Field]] = {
 }
 
 
-# Of each kind: what reads all fields and the kind, and their keys and defaults.
+# Of each kind: what reads the kind and all fields, and their keys and defaults. The kind
+# has none, so it is always written; and a header is written whole.
 _SHAPES: Mapping[
     str,
-    tuple[Callable[[Record], tuple[object, ...]], Sequence[tuple[str, object]]],
+    tuple[Callable[[Record], tuple[object, ...]], Sequence[str], Sequence[object]],
 ] = {
     kind: (
         attrgetter("kind", *(name for name, _, _ in fields)),
-        [
-            ("k", attrs.NOTHING),
+        ("k", *(key for _, key, _ in fields)),
+        (
+            attrs.NOTHING,
             *(
-                (key, attrs.NOTHING if kind == Header.kind else default)
-                for _, key, default in fields
+                attrs.NOTHING if kind == Header.kind else default
+                for _, _, default in fields
             ),
-        ],
+        ),
     )
     for kind, fields in _FIELDS.items()
 }
@@ -195,16 +198,13 @@ _SHAPES: Mapping[
 def to_line(record: Record) -> bytes:
     """Return a record as a line, with its newline. Whatever a work has written into its
     report, it is a line."""
-    read, fields = _SHAPES[record.kind]
+    read, keys, defaults = _SHAPES[record.kind]
     values = read(record)
-    if not _EXACT.issuperset(map(type, values)):
-        values = tuple(it if type(it) in _EXACT else _exact(it) for it in values)
-    # What has its default nearly always is the same object.
-    line = {
-        key: value
-        for value, (key, default) in zip(values, fields, strict=True)
-        if value is not default and value != default
-    }
+    # What has its default nearly always is the same object. No line of this loops in
+    # Python: it is on the way of each task.
+    line = dict(compress(zip(keys, values, strict=True), map(is_not, values, defaults)))
+    if not _EXACT.issuperset(map(type, line.values())):
+        line = {key: _exact(value) for key, value in line.items()}
     try:
         return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
@@ -220,6 +220,8 @@ _EXACT = frozenset({str, int, bool, type(None)})
 def _exact(value: object) -> object:
     """Return it as what it stands for. None of its own methods is called."""
     kind = type(value)
+    if kind in _EXACT:
+        return value
     if issubclass(kind, str):
         return str.__str__(cast("str", value))
     if issubclass(kind, int):
@@ -259,11 +261,14 @@ def from_line(line: bytes) -> Record:
     if kind is Header:
         _check_version(said)
     given: dict[str, Any] = {}
-    for field, key, types in _TYPES[kind.kind]:
-        if key in said:
-            value = given[field] = said[key]
+    fields = _READ[kind.kind]
+    for key, value in said.items():
+        # What is not known is for a later version, which can still be read.
+        if key in fields:
+            field, types = fields[key]
             if type(value) not in types:
                 raise NotALine(f"a {kind.kind} whose {field} is {value!r:.80}")
+            given[field] = value
     try:
         return kind(**given)
     except TypeError as error:
@@ -290,10 +295,10 @@ _FITS: Mapping[str, frozenset[type]] = {
 }
 
 
-# Of each kind: the name of each field, its key, and its types.
-_TYPES: Mapping[str, Sequence[tuple[str, str, frozenset[type]]]] = {
-    name: [
-        (it.name, it.metadata["key"], _FITS[str(it.type)]) for it in attrs.fields(kind)
-    ]
+# Of each kind, by its key: the name of each field and its types.
+_READ: Mapping[str, Mapping[str, tuple[str, frozenset[type]]]] = {
+    name: {
+        it.metadata["key"]: (it.name, _FITS[str(it.type)]) for it in attrs.fields(kind)
+    }
     for name, kind in KINDS.items()
 }

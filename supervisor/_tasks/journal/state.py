@@ -62,18 +62,24 @@ class State:
     def add(self, record: Record) -> None:
         """Take the next record."""
         match record:
+            # First what each task has.
+            case Started():
+                task = record.task
+                before = self.unfinished.get(task)
+                if before is not None:
+                    # One that had not ended goes on in this one.
+                    self.tasks.pop(before, None)
+                self.unfinished[task] = record.run
+                self.agents.pop(task, None)
+                self.tasks[record.run] = Known(record)
+            case Ended():
+                self._ended(record)
+            case Acked():
+                self._acked(record.note)
             case Header():
                 if record.last_note < 10**_DIGITS:
                     self.last_note = max(self.last_note, record.last_note)
                 self.program = record.program
-            case Started():
-                before = self.unfinished.get(record.task)
-                if before is not None:
-                    # One that had not ended goes on in this one.
-                    self.tasks.pop(before, None)
-                self.unfinished[record.task] = record.run
-                self.agents.pop(record.task, None)
-                self.tasks[record.run] = Known(record)
             case Moved():
                 known = self.tasks.get(record.run)
                 if known is not None and known.ended is None:
@@ -82,10 +88,6 @@ class State:
                 self._paused(record)
             case Continued():
                 self._continued(record)
-            case Ended():
-                self._ended(record)
-            case Acked():
-                self._acked(record.note)
 
     def _paused(self, record: Paused) -> None:
         known = self.tasks.get(record.run)

@@ -95,14 +95,18 @@ class Journal:
         self._header = Header(at="")
         # With what it was tried last.
         self._begin: tuple[str, str, str] | None = None
-        self._compacted = 0
+        # With how many bytes the file is to be made anew.
+        self._limit = _SMALL
         self._is_writing = False
         self._is_over = False
-        # Whether the actor is there, which writes what must not be written inline.
-        self._is_served = False
+        # The clock, while the actor is there, which writes what must not be written
+        # inline. Bound once: two more frames for each look are felt by each task.
+        self._now: Callable[[], float] | None = None
         self._threaded = 0
         self._news = trio.Event()
         self._settled = trio.lowlevel.ParkingLot()
+        # How many wait there.
+        self._parked = 0
 
     # The beginning and the end
 
@@ -225,7 +229,7 @@ class Journal:
             with suppress(OSError):
                 log.close()
         self._log = self._files.open_log(self._path)
-        self._compacted = len(contents)
+        self._has_size(len(contents))
 
     # Records
 
@@ -252,21 +256,26 @@ class Journal:
         ``durable``, the actor of the journal does it."""
         if not self._waiting or self._is_writing:
             return
-        if self._is_served and self._is_deferred():
-            self._news.set()
-        elif self._is_served:
-            began = trio.current_time()
-            self._write_waiting()
-            if trio.current_time() - began > _SLOW:
-                self._threaded = _THREADED
-        else:
+        if self._now is None:
             # Also what was told in the block and is acknowledged long after it.
             self._write_waiting()
+        elif self.durable or self._threaded:
+            self._news.set()
+        else:
+            began = self._now()
+            self._write_waiting()
+            if self._now() - began > _SLOW:
+                self._threaded = _THREADED
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether some of them are not written, so that `settle` would do something."""
+        return bool(self._waiting)
 
     def is_told(self, number: int) -> bool:
         """Whether one may see what the record with that number tells: it is written, or
         that cannot be done and everybody was warned."""
-        return number <= self.written or self.failure is not None
+        return number <= self.added - len(self._waiting) or self.failure is not None
 
     async def settle(self, number: int | None = None) -> None:
         """Wait until a record, or all, are written, or cannot be. What others add in
@@ -276,9 +285,13 @@ class Journal:
         self.flush()
         if self.is_told(number):
             return
-        with trio.move_on_after(_PATIENCE, shield=True) as scope:
-            while not self.is_told(number):
-                await self._settled.park()
+        self._parked += 1
+        try:
+            with trio.move_on_after(_PATIENCE, shield=True) as scope:
+                while not self.is_told(number):
+                    await self._settled.park()
+        finally:
+            self._parked -= 1
         if scope.cancelled_caught and not self.is_told(number):
             what = f"the disk has not answered for {_PATIENCE:g} seconds"
             self._fails(OSError(errno.ETIMEDOUT, what, str(self._path)))
@@ -288,7 +301,7 @@ class Journal:
     async def serve(self, take_over: Callable[[], Awaitable[object]]) -> None:
         """Write what waits, whenever somebody asks for it, in a thread; and ask from
         time to time whether there is nobody else who writes."""
-        self._is_served = True
+        self._now = trio.lowlevel.current_clock().current_time
         if self._waiting:
             # The one before has crashed, and somebody may wait for it.
             self._news.set()
@@ -308,7 +321,7 @@ class Journal:
                 self._news = trio.Event()
                 await self._write_aside()
         finally:
-            self._is_served = False
+            self._now = None
             self.flush()
 
     async def _write_aside(self) -> None:
@@ -325,7 +338,7 @@ class Journal:
                 self._done(len(batch), error)
                 if error is None:
                     self._wrote(self.written)
-            if self._is_large() and self._is_deferred():
+            if self._is_large() and (self.durable or self._threaded):
                 await self._files.in_thread(self._try_to_compact)
         finally:
             self._is_writing = False
@@ -368,7 +381,7 @@ class Journal:
         except OSError:
             # It is as long as it was, or could not be opened once it was made anew.
             # What is wrong will show when it is written.
-            self._compacted = log.size()
+            self._has_size(log.size())
 
     def _compact(self, log: LogFile) -> None:
         self._put(self._compacted_lines(log.read()))
@@ -392,22 +405,22 @@ class Journal:
             if self._log is log:
                 self._put(lines + log.read()[len(contents) :])
         except OSError:
-            self._compacted = log.size()  # As in `_try_to_compact`.
-
-    def _is_deferred(self) -> bool:
-        """Whether it is the actor that writes."""
-        return self.durable or self._threaded > 0
+            self._has_size(log.size())  # As in `_try_to_compact`.
 
     def _is_large(self) -> bool:
         log = self._log
-        return log is not None and log.size() > max(_SMALL, _GROWN * self._compacted)
+        return log is not None and log.size() > self._limit
+
+    def _has_size(self, size: int) -> None:
+        """The file is as small as it can be made now."""
+        self._limit = max(_SMALL, _GROWN * size)
 
     def _fails(self, error: OSError) -> None:
         began, self.failure = self.failure is None, error
         self._news.set()
         if began:
             self._warn(f"the journal cannot be written: a crash loses it: {error}")
-        if self._settled:
+        if self._parked:
             self._settled.unpark_all()
 
     def _done(self, count: int, error: OSError | None) -> None:
@@ -423,7 +436,7 @@ class Journal:
             else:
                 self._fails(error)
         finally:
-            if self._settled:
+            if self._parked:
                 self._settled.unpark_all()
 
 
