@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, cast
 
@@ -21,7 +21,7 @@ from ._account import Account, watch
 from ._alone import Alone
 from ._context import AgentContext
 from ._errors import AgentFailed, TransientError
-from ._events import CompactBoundary, FinalResult, Terminate, UserMessage
+from ._events import CompactBoundary, FinalResult, Message, Terminate, UserMessage
 from ._fork import enter_fork
 from ._inbox import Inbox
 from ._loop import END, Loop, told_of_its_wait
@@ -31,6 +31,7 @@ from ._report import AgentReport
 
 if TYPE_CHECKING:
     from ._agent import Agent
+    from ._budget import Budget
 
 T = TypeVar("T")
 
@@ -144,6 +145,20 @@ class _Running:
             account.keep(UserMessage(self._agent.prompt))
         elif not self._inbox.take():
             account.keep(UserMessage(CONTINUE, origin="reminder"))
+        self._tell_mark_again(earlier)
+
+    def _tell_mark_again(self, earlier: Sequence[Message]) -> None:
+        """Tell of the budget what a run before was too near its end to take."""
+        if not 0.0 < self._warned < 1.0 or self._budget is None:
+            return
+        begins = _mark_in_words(self._warned)
+        if not any(
+            isinstance(it, UserMessage)
+            and it.origin == "reminder"
+            and it.text.startswith(begins)
+            for it in earlier
+        ):
+            self._account.keep(_mark_told(self._warned, self._budget))
 
     def _may_end(self) -> bool:
         if self._was_cancelled:
@@ -505,14 +520,7 @@ class _Running:
             left = _left_in_words(*budget.left())
             self._report.warn(f"{mark:.0%} of its budget is used: {left}")
             # It is no reason to go on for one who is done.
-            self._inbox.say_aside(
-                UserMessage(
-                    f"{mark:.0%} of your budget is used, with what your own tasks use: "
-                    f"{left}. When nothing is left, you are ended in the middle of "
-                    "your work.",
-                    origin="reminder",
-                )
-            )
+            self._inbox.say_aside(_mark_told(mark, budget))
         self._stop("budget", await budget.wait_exceeded())
 
     def _stop(self, mode: Terminate, why: str) -> None:
@@ -521,6 +529,20 @@ class _Running:
             self._verdict = AgentFailed(mode, why)
             scope = self._own_wait or self._scope
             scope.cancel(reason=why)
+
+
+def _mark_in_words(mark: float) -> str:
+    return f"{mark:.0%} of your budget is used"
+
+
+def _mark_told(mark: float, budget: Budget) -> UserMessage:
+    """Return what an agent is told when so much of its budget is used."""
+    return UserMessage(
+        f"{_mark_in_words(mark)}, with what your own tasks use: "
+        f"{_left_in_words(*budget.left())}. When nothing is left, you are ended in the "
+        "middle of your work.",
+        origin="reminder",
+    )
 
 
 def _left_in_words(tokens: int | None, cost: float | None) -> str:

@@ -149,3 +149,30 @@ async def test_an_own_task_whose_parent_has_ended_stays_a_part_of_its_budget(
         assert done.terminate == "budget"
         assert budget.used_tokens == 100
         assert trio.current_time() - began == pytest.approx(5)
+
+
+async def test_who_was_warned_in_its_last_round_hears_it_when_it_goes_on(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Once in the whole conversation, whatever follows."""
+
+    async def answers(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        told = [it for it in context.history if isinstance(it, UserMessage)]
+        heard.append([it.text for it in told if "of your budget" in it.text])
+        yield TokensUsed(input_tokens=60 if len(heard) == 1 else 1)
+        # For the watch of the budget.
+        await trio.sleep(1)
+        yield FinalResult("done")
+
+    heard: list[list[str]] = []
+    policy = AgentPolicy(run=answers)
+    async with open_runtime("tasks", env=fake_env(), agents=policy) as runtime:
+        task = await runtime.launch(Agent(answers, "go", budget=Budget(100)))
+        for _ in range(2):
+            await task.wait()
+            task = await runtime.resume(task.id, "more")
+        await task.wait()
+    first, second, third = heard
+    assert first == [] and len(second) == 1 and third == second
+    assert second[0].startswith("50% of your budget is used")
+    assert "40 tokens left" in second[0]
