@@ -60,8 +60,9 @@ class AgentPolicy:
             completed nor cancelled. It is reminded of the plan then, as often as
             ``Agent(reminders=)`` says. With False, its answer counts all the same.
         patience: the seconds for which an agent tries again what should pass, and for
-            which no time is known at which it does. It pauses for 1, 2, 5, 10, 20 and
-            then always 30 minutes. The seconds are counted from the last answer of its
+            which no time is known at which it does. A time that is more than 32 days
+            away is taken for a mistake, and not believed. It pauses for 1, 2, 5, 10, 20
+            and then always 30 minutes. The seconds are counted from the last answer of its
             model, also over the death of its program. After them the agent fails, and
             its error tells all tries. With 0 it fails at once.
         after_crash: what becomes of an agent whose program has died, once the next
