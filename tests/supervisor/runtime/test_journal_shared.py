@@ -103,6 +103,54 @@ async def test_the_second_keeps_its_tasks_once_the_first_has_ended_and_tells_of_
             assert told[runs.id].id not in {mine.id, theirs.id, last.id}
 
 
+@pytest.mark.parametrize("acked", [False, True])
+async def test_one_that_ends_just_after_the_first_takes_over_with_its_end(
+    autojump_clock: trio.testing.MockClock, acked: bool
+) -> None:
+    """It asks once a second, and has no second left."""
+    env = fake_env()
+    with trio.fail_after(LONG):
+        async with (
+            first_of(HERE, env) as (one, end),
+            open_runtime(HERE, env=beside(env)) as two,
+        ):
+            of_first = await one.launch(returns("first"))
+            done, runs = await two.launch(returns("x")), await two.launch(Job(forever))
+            await done.wait()
+            (note,) = two.notifications.drain()
+            assert not acked or note.ack()
+            began = trio.current_time()
+            await end()
+        assert trio.current_time() == began
+        (last,) = two.notifications.drain()
+        env = crashed(env.files)
+        async with open_runtime(HERE, env=env) as three:
+            told = {it.task_id: (it.id, it.xml) for it in three.notifications.drain()}
+            assert told.pop(of_first.id)
+            assert told.pop(runs.id) == (last.id, last.xml)
+            assert told == ({} if acked else {done.id: (note.id, note.xml)})
+
+
+async def test_the_second_cannot_say_that_anything_is_certain(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Until it writes the journal itself."""
+    env = fake_env()
+    with trio.fail_after(LONG):
+        async with (
+            first_of(HERE, env) as (one, end),
+            open_runtime(HERE, env=beside(env)) as two,
+        ):
+            await (await two.launch(returns("x"))).wait()
+            for _ in range(2):
+                await one.synced()
+                with pytest.raises(OSError, match="the journal is kept by"):
+                    await two.synced()
+            await end()
+            await trio.sleep(2)
+            await two.synced()
+
+
 async def test_a_journal_that_cannot_be_taken_over_is_told_once(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
