@@ -721,6 +721,8 @@ class Runtime:
         if task is not None:
             raise WouldDeadlock(f"task {task.task_id} would wait for its own end")
         await self._life.table.wait_empty()
+        # As in `Life.wait_ended`.
+        await self._life.journal.settle()
 
     def turn(self, owner: str | None = None) -> Turn:
         """Say, for the length of an ``async with`` block, that the parent is busy. A
@@ -1032,7 +1034,7 @@ class open_runtime:
             then wait for the disk.
 
     What the journal has is written before anybody sees it: before `launch` or `send`
-    returns, before `run` or a wait returns an end, before a reader gets a notification,
+    returns, before `run`, a stop or a wait returns an end, before a reader gets a notification,
     and before `Notification.ack` returns. Events and snapshots may be ahead of it.
     The next runtime on the directory ends each shell that had not ended, as ``failed``
     because its program has died, and keeps its output. The notification of an end that was

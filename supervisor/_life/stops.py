@@ -91,6 +91,8 @@ async def stop(
     if by is None:
         by = "host" if life.calling_agent() is None else "model"
     results = await end(life, tasks, reason, by, current, now=now, notify=notify)
+    # As in `Life.wait_ended`.
+    await life.journal.settle()
     if current is not None:
         await life.places.regain(current)
     return results

@@ -25,6 +25,8 @@ from .records import (
 _DIGITS: Final = 12
 """A number with more of them was written by somebody else, and is not believed: none is
 left behind it."""
+_ERROR: Final = 1_000
+"""Characters that are kept of the error of an agent for its own file."""
 
 
 @attrs.define
@@ -51,9 +53,9 @@ class State:
     unfinished: dict[str, str] = attrs.Factory(dict[str, str])
     """Of each task that has not ended, by its id, that run."""
     agents: dict[str, Ended] = attrs.Factory(dict[str, Ended])
-    """The ends of agents since the file was made, by the id of the agent: what their own
-    files say may be older. Without those that the end of a program has ended: they can
-    go on."""
+    """The last ends of agents, by the id of the agent: what their own files say may be
+    older, also after a program that was killed before it could correct them. Without
+    those that the end of a program has ended: they can go on."""
     program: str = ""
     """Who has written it last."""
     last_note: int = 0
@@ -108,6 +110,10 @@ class State:
 
     def _ended(self, record: Ended) -> None:
         known = self.tasks.get(record.run)
+        task = record.run.rpartition("-")[0]
+        if known is None and record.note is None and task not in self.unfinished:
+            # The end of an agent that is kept for its own file alone.
+            self.agents[task] = _for_its_file(record)
         if known is None or known.ended is not None:
             return
         known.ended, known.paused, known.tries = record, None, []
@@ -116,7 +122,7 @@ class State:
             known.started = attrs.evolve(known.started, agent=None)
         self.unfinished.pop(known.started.task, None)
         if known.started.type == "local_agent" and record.by != "shutdown":
-            self.agents[known.started.task] = record
+            self.agents[known.started.task] = _for_its_file(record)
         if record.note is not None:
             self.notes[record.note] = record.run
             self.last_note = max(self.last_note, number_in(record.note))
@@ -134,11 +140,15 @@ class State:
             known.ended = attrs.evolve(known.ended, note=None)
 
     def forget(self, before: str) -> None:
-        """Let go of what has ended before that time and is kept for its key alone."""
+        """Let go of what has ended before that time and is kept for its key alone, or for
+        the file of an agent."""
         for run, known in [*self.tasks.items()]:
             ended = known.ended
             if ended is not None and ended.note is None and ended.at < before:
                 del self.tasks[run]
+        for agent_id, ended in [*self.agents.items()]:
+            if ended.at < before:
+                del self.agents[agent_id]
 
     def place(self, known: Known) -> int:
         """Return a number by which tasks that have ended are in the order of that."""
@@ -153,6 +163,9 @@ class State:
             yield known.started
             if known.ended is not None:
                 yield known.ended
+        for over in self.agents.values():
+            if over.run not in self.tasks:
+                yield over
         for run in self.unfinished.values():
             known = self.tasks[run]
             yield known.started
@@ -162,6 +175,18 @@ class State:
                     yield Continued(run=run)
             elif known.paused not in known.tries:
                 yield known.paused
+
+
+def _for_its_file(ended: Ended) -> Ended:
+    """Return what the file of an agent is to say of its end."""
+    return Ended(
+        run=ended.run,
+        last_run=ended.last_run,
+        status=ended.status,
+        at=ended.at,
+        by=ended.by,
+        error=ended.error and ended.error[:_ERROR],
+    )
 
 
 def _end(known: Known) -> tuple[int, str]:
