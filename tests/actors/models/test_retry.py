@@ -183,11 +183,15 @@ def test_any_sequence_of_outcomes_is_told_and_ends_by_the_rules(
     else:
         assert failure is not None and not isinstance(failure, TransientError)
 
-    # What was said is in the conversation, once, and nothing else is.
+    # What was said is in the conversation, once. If it broke off and the agent is to go
+    # on, that is said behind it, and nothing else is.
     words = "".join(f"{wanted.tries - 1}.{word} " for word in range(last.words))
     if wanted.end == "ok":
         words = words or "yes"
-    assert stage.said() == ["do it", *([words] if words else [])]
+    said = stage.said()
+    if wanted.end == "pauses" and words:
+        assert said.pop().startswith("Your last message broke off")
+    assert said == ["do it", *([words] if words else [])]
     assert stage.report.result == (words or None)
     deltas = [event.text for event in stage.events if isinstance(event, TextDelta)]
     assert "".join(deltas) == (words if last.words else "")
@@ -204,8 +208,9 @@ async def test_the_next_run_asks_anew_behind_what_was_said_of_an_answer(
     second = Stage(loop(api))
     second.host.history = first.host.messages
     assert await second.run() == "1.0 1.1 "
-    before, (goes_on, *after) = first.said(), second.said()
+    (*before, again), (goes_on, *after) = first.said(), second.said()
     assert [before, after] == [["do it", "0.0 0.1 "], ["1.0 1.1 "]]
+    assert again.startswith("Your last message broke off")
     assert goes_on.startswith("Continue working")
 
 
