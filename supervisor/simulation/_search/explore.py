@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 import attrs
 
 from .._errors import Hang, NotDeterministic, NothingToStrike
-from .._steering.checks import require_count, require_whole
+from .._steering.checks import require_count, require_number, require_whole
 from .._steering.hearing import PROBES
 from .._steering.policies import (
     Exhaustive,
@@ -263,6 +263,8 @@ class Search:
         targets: str | Iterable[str] | None = None,
         limit: float = LIMIT,
     ) -> None:
+        # Before a run, of which there may be none.
+        require_number("limit", limit)
         self.exhaustive = exhaustive_of(policy)
         self.beat: Callable[[str], object] = nobody
         self.slate: Slate | None = None
