@@ -175,10 +175,10 @@ __all__ = [
 _CHECKPOINT_EVERY = 32
 
 _SHARED = (
-    "another runtime has the directory {} open: agents that run in it are neither "
-    "listed here as unfinished nor resumed; it writes the journal, which has the tasks "
-    "of this one only from its end on"
+    "{} has the directory {} open: agents that run in it are neither listed here as "
+    "unfinished nor resumed"
 )
+_WRITES = "; it writes the journal, which has the tasks of this one only from its end on"
 
 
 class Runtime:
@@ -1127,7 +1127,9 @@ class open_runtime:
             self._close_directory()
             raise
         if not life.share.is_alone():
-            life.delivery.warn(None, _SHARED.format(directory))
+            other = life.journal.other
+            text = _SHARED.format(other or "another runtime", directory)
+            life.delivery.warn(None, text + (_WRITES if other else ""))
         if life.disk is not None:
             # Or it would be found full only by the first that writes.
             life.disk.look()

@@ -78,7 +78,7 @@ class SharedDirectory(Share):
         return self._others() is None
 
     def _others(self) -> str | None:
-        """Return in words why somebody else may use it, or None if nobody does."""
+        """Return in words who else may use it, or None if nobody does."""
         number: int | None = None
         try:
             self._open()
@@ -93,11 +93,11 @@ class SharedDirectory(Share):
             # microseconds may both hear that they are alone.
             self._lock(fcntl.LOCK_SH)
             if number in _LOCKED:
-                return "somebody else has the directory open"
+                return "somebody else who has the directory open"
         # Where files cannot be locked at all, nobody can know.
         if number is None or number in _NEVER_LOCKED:
             return None
-        return f"nobody can say now who has the directory open: {os.strerror(number)}"
+        return f"perhaps another runtime ({os.strerror(number)})"
 
     def _open(self) -> None:
         """Use the directory that is at the path now, and claim all names there:

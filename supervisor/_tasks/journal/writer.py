@@ -190,7 +190,7 @@ class Journal:
         except OSError as error:
             if self._share.is_alone():
                 return None
-            return f"perhaps another runtime, for that cannot be told: {error}"
+            return f"perhaps another runtime ({error.strerror})"
 
     def end(self) -> None:
         """Close the file. What is acknowledged later is written all the same. If the

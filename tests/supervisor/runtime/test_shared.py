@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,10 +22,12 @@ from hypothesis import strategies as st
 from actors.agent import Agent, AgentContext, AgentEvent, AssistantMessage
 from actors.env import Env, real_env
 from actors.hosting import Share
+from actors.shell import Shell
 from actors.testing import FakeFiles, fake_env
 from supervisor.agents import AgentPolicy
 from supervisor.runtime import (
     AgentRunsElsewhere,
+    KeyElsewhere,
     MessageRefused,
     ResumeRefused,
     Runtime,
@@ -71,7 +74,7 @@ async def test_the_second_runtime_says_so_and_touches_no_agent_of_the_first(
                 tmp_path, env=another(world), agents=POLICY
             ) as second:
                 (said,) = caplog.messages
-                assert "another runtime has the directory" in said
+                assert said.startswith("another runtime of this ")
                 theirs = await second.launch(Agent(works, "go"))
                 for runtime in (first, second):
                     await runtime.transcripts.flush()
@@ -720,7 +723,7 @@ def test_where_the_directory_has_no_locks_a_claim_takes_a_descriptor(
     try:
         with pytest.raises(OSError, match="Too many open files"):
             first.claim("a")
-        assert second.holder("a") == "somebody else has the directory open"
+        assert second.holder("a") == "somebody else who has the directory open"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert first.claim("a") is None
@@ -927,6 +930,8 @@ async def test_where_no_lock_can_be_had_only_who_is_alone_resumes(
 class Unlockable(FakeFiles):
     """Files of which no claim is possible, as without a free descriptor."""
 
+    is_unsure = False
+
     def share(self, directory: Path) -> Any:
         share: Any = super().share(directory)
 
@@ -934,7 +939,26 @@ class Unlockable(FakeFiles):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
         share.claim = claim
+        if self.is_unsure:
+            share.is_alone = lambda: False
         return share
+
+
+async def test_nobody_is_said_to_have_the_directory_who_is_not_known_to(
+    tmp_path: Path,
+) -> None:
+    """P10: without a free descriptor nobody can tell."""
+    fake, files = fake_env(), Unlockable()
+    files.is_unsure = True
+    world = Env(clock=fake.clock, ids=fake.ids, processes=fake.processes, files=files)
+    perhaps = "perhaps another runtime (Too many open files)"
+    with trio.fail_after(LONG):
+        async with open_runtime(tmp_path, env=world) as runtime:
+            with runtime.events.subscribe() as events:
+                told = [e.text for e in events.drain() if isinstance(e, Warned)]
+            assert told[0].startswith(f"{perhaps} has the directory {tmp_path} open: ")
+            with pytest.raises(KeyElsewhere, match=re.escape(f"{perhaps} keeps the ")):
+                await runtime.launch(Shell("true"), key="a")
 
 
 async def test_an_agent_that_cannot_be_locked_is_told_by_its_name(
