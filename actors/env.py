@@ -254,11 +254,14 @@ class Processes(Protocol):
         machine has it. It is empty where nobody can tell."""
         ...
 
-    async def end_orphans(self, program: str, prefixes: Collection[str]) -> int:
+    async def end_orphans(
+        self, program: str, prefixes: Collection[str]
+    ) -> tuple[int, list[int]]:
         """End what still lives of trees whose markers begin with one of these, if the
-        `program` that has started them is dead. Return how many processes that were. A
-        process is known by its marker variable, never by its pid. Nothing is ended
-        where nobody can tell."""
+        `program` that has started them is dead. Return how many processes that were,
+        and the pids of those that cannot be ended. A process is known by its marker
+        variable, never by its pid. Nothing is ended where nobody can tell, and nothing
+        once the call was cancelled."""
         ...
 
     async def aclose(self) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -36,32 +37,37 @@ def _is_dead(of: str) -> bool:
     return seen is None or not seen.alive or seen.started != int(started)
 
 
-def end_orphans(of: str, prefixes: tuple[bytes, ...]) -> int:
+def end_orphans(
+    of: str, prefixes: tuple[bytes, ...], is_over: Callable[[], bool]
+) -> tuple[int, list[int]]:
     """If the program ``of`` is dead, kill every process with a marker in its
     environment that begins so, and wait about a second, at most, until none is left.
-    Return how many were killed.
+    Return how many were killed, and the pids of those that still live.
 
     Each is looked at again through a pidfd before it is killed, so another process
-    with the same pid is never struck. It blocks: it is for a thread.
+    with the same pid is never struck. It blocks: it is for a thread. The kernel may
+    hold up who reads the environment of a process that hangs in it, for as long as
+    that does; so the thread may be left alone, and strikes nobody once ``is_over``.
     """
     killed: set[tuple[int, int]] = set()
+    living: list[int] = []
     if not proc.HAS_PROC or not prefixes or not _is_dead(of):
-        return 0
+        return 0, living
     ours = _ours()
     for _ in range(_PASSES):
-        living = 0
+        living = []
         for seen in proc.look_at_processes():
             if seen.pid in ours or not seen.alive:
                 continue
             if _is_one(seen.pid, prefixes):
-                living += 1
-                if _kill(seen.pid, prefixes):
+                living.append(seen.pid)
+                if _kill(seen.pid, prefixes, is_over):
                     # One that dies may be seen again.
                     killed.add((seen.pid, seen.started))
-        if not living:
+        if not living or is_over():
             break
         time.sleep(_PAUSE)
-    return len(killed)
+    return len(killed), living
 
 
 def _ours() -> set[int]:
@@ -79,7 +85,7 @@ def _is_one(pid: int, prefixes: tuple[bytes, ...]) -> bool:
     return any(marker.startswith(prefixes) for marker in found)
 
 
-def _kill(pid: int, prefixes: tuple[bytes, ...]) -> bool:
+def _kill(pid: int, prefixes: tuple[bytes, ...], is_over: Callable[[], bool]) -> bool:
     try:
         fd = proc.open_pidfd(pid)
     except ProcessLookupError:
@@ -89,7 +95,7 @@ def _kill(pid: int, prefixes: tuple[bytes, ...]) -> bool:
         return False
     try:
         # From here on the pid can be given to nobody else that the signal would strike.
-        if not _is_one(pid, prefixes):
+        if not _is_one(pid, prefixes) or is_over():
             return False
         with suppress(ProcessLookupError, PermissionError):
             signal.pidfd_send_signal(fd, signal.SIGKILL)

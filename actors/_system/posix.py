@@ -198,9 +198,17 @@ class PosixProcesses(Processes):
     def program(self) -> str:
         return program()
 
-    async def end_orphans(self, program: str, prefixes: Collection[str]) -> int:
-        wanted = tuple(map(os.fsencode, prefixes))
-        return await trio.to_thread.run_sync(end_orphans, program, wanted)
+    async def end_orphans(
+        self, program: str, prefixes: Collection[str]
+    ) -> tuple[int, list[int]]:
+        wanted, is_over = tuple(map(os.fsencode, prefixes)), False
+        try:
+            return await trio.to_thread.run_sync(
+                lambda: end_orphans(program, wanted, lambda: is_over),
+                abandon_on_cancel=True,
+            )
+        finally:
+            is_over = True
 
     async def aclose(self) -> None:
         with trio.move_on_after(5 * PATIENCE, shield=True):

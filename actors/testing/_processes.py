@@ -167,10 +167,12 @@ class FakeProcesses(Processes):
         """Return nothing: there is only one."""
         return ""
 
-    async def end_orphans(self, program: str, prefixes: Collection[str]) -> int:
+    async def end_orphans(
+        self, program: str, prefixes: Collection[str]
+    ) -> tuple[int, list[int]]:
         """End nothing: here no tree outlives its world."""
         await trio.lowlevel.checkpoint()
-        return 0
+        return 0, []
 
     async def aclose(self) -> None:
         """End every process left. It may be called in a cancelled scope, and more than

@@ -111,7 +111,9 @@ class Found:
     refused: list[str] = attrs.Factory(list[str])
     """Why others cannot go on here."""
     orphans: int = 0
-    """So many processes still lived of those."""
+    """So many processes still lived of those, and were ended."""
+    left: list[int] = attrs.Factory(list[int])
+    """The pids of those that could not be ended."""
     again: int = 0
     """So many notifications come again."""
 
@@ -129,7 +131,7 @@ async def recover(life: Life, there: Read | None) -> None:
     shells = [f"{it.task}-" for it in unfinished if it.command is not None]
     if shells:
         # Before anything says that they have ended.
-        found.orphans = await _end_orphans(life, state.program, shells)
+        found.orphans, found.left = await _end_orphans(life, state.program, shells)
     if life.is_stopping:
         # All of it is in the file, for the next one.
         return
@@ -184,15 +186,19 @@ def _each(life: Life, task_id: str, recover: Callable[[], object]) -> None:
         life.delivery.warn(None, f"{what}: {error!r}", error)
 
 
-async def _end_orphans(life: Life, program: str, prefixes: list[str]) -> int:
+async def _end_orphans(
+    life: Life, program: str, prefixes: list[str]
+) -> tuple[int, list[int]]:
+    what = "what still lives of the program before cannot be ended"
     # The boundary: what cannot be ended is no reason not to open.
     try:
         with trio.move_on_after(_ORPHANS_WITHIN, shield=True):
             return await life.env.processes.end_orphans(program, prefixes)
+        why = f"that was not done in {_ORPHANS_WITHIN:g} seconds"
+        life.delivery.warn(None, f"{what}: {why}")
     except Exception as error:
-        what = "what still lives of the program before cannot be ended"
         life.delivery.warn(None, f"{what}: {error!r}", error)
-    return 0
+    return 0, []
 
 
 def _enter_lost(life: Life, started: Started, lost: list[Task]) -> None:
@@ -350,6 +356,11 @@ def summary(there: Read, found: Found) -> str | None:
         one, more = "process that it had left was", "processes that it had left were"
         what = one if found.orphans == 1 else more
         parts.append(f"{found.orphans} {what} ended")
+    if found.left:
+        pids = ", ".join(map(str, found.left[:_SHOWN]))
+        if len(found.left) > _SHOWN:
+            pids = f"{pids} and {len(found.left) - _SHOWN} more"
+        parts.append(f"what could not be ended of them still lives: process {pids}")
     if found.refused:
         parts.append(f"{_count(len(found.refused), 'agent')} cannot go on here")
         parts += found.refused[:_SHOWN]

@@ -31,10 +31,12 @@ async def test_the_second_refuses_keys_until_it_knows_those_of_the_first(
     env = fake_env({"make": makes_for_ever})
     other, ending, may_end = beside(env), trio.Event(), trio.Event()
 
-    async def end_orphans(program: str, prefixes: Collection[str]) -> int:
+    async def end_orphans(
+        program: str, prefixes: Collection[str]
+    ) -> tuple[int, list[int]]:
         ending.set()
         await may_end.wait()
-        return 0
+        return 0, []
 
     monkeypatch.setattr(other.processes, "end_orphans", end_orphans)
     with trio.fail_after(LONG):
