@@ -108,5 +108,10 @@ def check_key(key: str) -> str:
 def what_of(work: Work) -> str:
     """Return what a work does, in words: a work with other words is another one."""
     if isinstance(work, Shell):
-        return work.command if work.cwd is None else f"{work.command}, in {work.cwd}"
+        return what_of_command(work.command, work.cwd)
     return work.prompt if isinstance(work, Agent) else work.describe()
+
+
+def what_of_command(command: str, cwd: object) -> str:
+    """Return the same of a shell: the journal has no other words for it."""
+    return command if cwd is None else f"{command}, in {cwd}"

@@ -12,6 +12,7 @@ from actors.envelope import RESULT_LIMIT, Envelope
 from actors.transcript.hosting import encode_meta
 
 from .._tasks.journal.records import Ended, Started
+from .keys import what_of_command
 
 if TYPE_CHECKING:
     from .._delivery.outbox import Notification
@@ -36,6 +37,10 @@ def begun(task: Task, order: Order, at: datetime | None) -> Started:
     rare = task.rare or {}
     # That of an agent is its transcript.
     file = rare.get("output_file") if task.writes_output else None
+    command, cwd = getattr(task.work, "command", None), getattr(task.work, "cwd", None)
+    what = order.what
+    if what and command is not None and what == what_of_command(command, cwd):
+        what = ""
     return Started(
         run=task.run_id,
         type=task.task_type,
@@ -46,11 +51,11 @@ def begun(task: Task, order: Order, at: datetime | None) -> Started:
         background=task.background,
         notify=task.notify,
         tool_use=rare.get("tool_use_id"),
-        command=getattr(task.work, "command", None),
-        cwd=getattr(task.work, "cwd", None),
+        command=command,
+        cwd=cwd,
         output=None if file is None else file.name,
         key=order.key,
-        what=order.what,
+        what=what,
         agent=None if task.as_agent is None else _said_of(task.as_agent),
     )
 

@@ -31,7 +31,7 @@ from .._tasks.kinds import KINDS
 from .._tasks.pausing import Before
 from .._tasks.record import Order, Task
 from .._tasks.snapshot import Pause, TaskError
-from .keys import KEPT
+from .keys import KEPT, what_of_command
 from .pauses import tries_of
 from .recording import time_of
 
@@ -324,7 +324,10 @@ def _begun_as(started: Started) -> AgentMeta | None:
 
 def _find_by_key(life: Life, started: Started, task: Task) -> None:
     if started.key is not None:
-        life.keys.add(started.owner, started.key, started.what, task)
+        what = started.what
+        if not what and started.command is not None:
+            what = what_of_command(started.command, started.cwd)
+        life.keys.add(started.owner, started.key, what, task)
 
 
 def _pause(life: Life, paused: Paused | None) -> Pause:

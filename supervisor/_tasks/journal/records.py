@@ -74,7 +74,7 @@ class Started:
     key: str | None = _as("i", default=None)
     """What makes a launch the same as an earlier one."""
     what: str = _as("h", default="")
-    """What it does; of a task with a key."""
+    """What it does; of a task with a key, if its command does not say it."""
     agent: str | None = _as("j", default=None)
     """Of an agent, until it has ended: what its own file says of it at its start, as
     JSON. That is written a little later."""

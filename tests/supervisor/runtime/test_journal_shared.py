@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -80,6 +81,11 @@ async def test_the_second_keeps_its_tasks_once_the_first_has_ended_and_tells_of_
             await of_second.wait()
             (theirs,) = two.notifications.drain()
             assert mine.id != theirs.id
+            await one.synced()
+            # It has no file of its own, and does not say that it had.
+            with pytest.raises(OSError, match="the journal is kept by") as caught:
+                await two.synced()
+            assert caught.value.errno == errno.EBUSY
             runs = await two.launch(Job(forever))
             await end()
             again = await anext(two.notifications)
@@ -88,6 +94,7 @@ async def test_the_second_keeps_its_tasks_once_the_first_has_ended_and_tells_of_
                 of_first.id,
                 mine.xml,
             )
+            await two.synced()
             later = await two.launch(returns("later"))
             await later.wait()
             last = await anext(two.notifications)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,7 +94,10 @@ async def test_a_key_holds_in_the_next_runtime_for_a_day(
     async with open_runtime(HERE, env=env) as runtime:
         made = await runtime.launch(Shell("make"), key="k")
         failed = await runtime.launch(Shell("fails"), key="f")
-        await runtime.wait_all([made, failed])
+        placed = await runtime.launch(Shell("test", cwd="/src"), key="t")
+        await runtime.wait_all([made, failed, placed])
+        journal = env.files.read_at(Path(HERE) / "journal.jsonl", 0, 2**20)
+        assert b'"h":' not in journal, "a command may be long, and stands there already"
         for note in runtime.notifications.drain():
             note.ack()
     for _ in range(2):
@@ -107,8 +111,12 @@ async def test_a_key_holds_in_the_next_runtime_for_a_day(
             assert (other.id, other.status) == (failed.id, TaskStatus.FAILED)
             assert other.exit_code == 3 and other.error is not None
             assert runtime.notifications.drain() == []
-            with pytest.raises(KeyTaken):
+            with pytest.raises(KeyTaken, match="'make', not with 'test'"):
                 await runtime.launch(Shell("test"), key="k")
+            with pytest.raises(KeyTaken, match="'make', not with 'make, in /src'"):
+                await runtime.launch(Shell("make", cwd="/src"), key="k")
+            there = await runtime.launch(Shell("test", cwd="/src"), key="t")
+            assert there.id == placed.id
     env.clock.ahead += timedelta(hours=3).total_seconds()
     async with open_runtime(HERE, env=next_program(env)) as runtime:
         assert (await runtime.launch(Shell("make"), key="k")).id != made.id
