@@ -178,7 +178,9 @@ _SHARED = (
     "{} has the directory {} open: agents that run in it are neither listed here as "
     "unfinished nor resumed"
 )
-_WRITES = "; it writes the journal, which has the tasks of this one only from its end on"
+_WRITES = (
+    "; it writes the journal, which has the tasks of this one only from its end on"
+)
 
 
 class Runtime:

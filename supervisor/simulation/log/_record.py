@@ -219,7 +219,8 @@ class Log:
         """Write down an event."""
         if self.failure is not None or self._ended:
             return
-        self._seq = seq
+        # What was kept for the first reader is from before.
+        self._seq = max(self._seq, seq)
         self._count += 1
         # The boundary: what is recorded may be the end of a task.
         try:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...runtime import TaskStarted
+import attrs
+
+from ...runtime import TaskStarted, Warned
 from ...tree import ChildExited, ChildStarted, Event, Gap, SupervisorEnded
 from .. import log
 from ..log import KINDS, Entry, LogEnded, LogStarted, RuntimeOpened, Supervised
@@ -35,6 +37,9 @@ class Whole(Checker):
         self._started: set[tuple[str, int]] = set()
         """The outermost supervisor's own children, each with its incarnation."""
         self._exited: set[tuple[str, int]] = set()
+        self._early = 0
+        self._opened = 0
+        """The number of the last event before the runtime was recorded."""
         # What agents say has numbers, too, and is not in the log.
         self._has_agents = False
 
@@ -47,18 +52,30 @@ class Whole(Checker):
     def see(self, at: Entry) -> None:
         """Look at any entry."""
         self.judged += 1
-        event, last, self._last = at.event, self._last, at
+        event, last = at.event, self._last
+        if last is None and isinstance(event, Warned):
+            # It may have been kept for the first reader, since before what follows.
+            self._early += 1
+            return
+        self._last = at
         if last is None:
             self._is_recorded = isinstance(event, LogStarted)
-            self._unseen = 0 if self._is_recorded else max(event.seq - 1, 0)
+            unseen = event.seq - 1 - self._early
+            self._unseen = 0 if self._is_recorded else max(unseen, 0)
         if not self._is_recorded:
             self._look_for_own(event)
         if last is None:
             return
         before = last.event
+        if isinstance(event, RuntimeOpened | Supervised):
+            self._opened = event.seq
         if at.number != last.number + 1:
             text = f"line {at.number} follows line {last.number}"
             self.breaks("the log", text, last.number, at.number)
+        elif isinstance(event, Warned) and event.seq <= self._opened:
+            # It is from before the first line, and was kept for the first reader.
+            self._last = attrs.evolve(at, event=before, step=last.step)
+            return
         elif not self._follows(event, before.seq):
             text = f"event {event.seq} follows event {before.seq}"
             self.breaks("the log", text, last.number, at.number)
