@@ -533,8 +533,9 @@ class Runtime:
 
     def unfinished_agents(self) -> list[AgentMeta]:
         """Return what the directory says about agents that an earlier runtime left
-        unfinished and that do not run in this one. You can give these to `resume`. What
-        cannot be read is left out, with a `Warned` event.
+        unfinished and that are no tasks of this one. You can give these to `resume`. What
+        cannot be read is left out, with a `Warned` event. Those whose program has died
+        are not among them where there is a journal: they are tasks, and paused.
 
         Sub-agents are among them. If the ``owner`` of a sub-agent is listed, too, do
         not resume the sub-agent. Its parent goes on from the call that was cut, and

@@ -57,9 +57,10 @@ from .runs import Runs
 from .telling import Delivery, describe, describe_error, outcome_of
 
 if TYPE_CHECKING:
-    from actors.agent import Message, UserMessage
+    from actors.agent import Message
     from actors.agent.hosting import Inbox
     from actors.transcript import AgentMeta
+    from actors.transcript.hosting import Transcript
 
     from .._tasks.journal.records import Started
     from .._tasks.pausing import Before
@@ -87,13 +88,7 @@ class Life:
     agents: AgentSide
     # Enters an agent of the directory as a paused task; set likewise.
     enter_paused: Callable[
-        [
-            AgentMeta,
-            Pause,
-            Sequence[tuple[str, UserMessage]],
-            Started | None,
-            Before | None,
-        ],
+        [AgentMeta, Pause, Transcript | None, Started | None, Before | None],
         AgentTask,
     ]
 

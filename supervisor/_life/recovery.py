@@ -24,7 +24,7 @@ from actors.work import Report, Work
 
 from .._delivery.outbox import NOTIFY
 from .._tasks.endings import ENDED_BY
-from .._tasks.errors import BacklogFull, ResumeRefused
+from .._tasks.errors import BacklogFull, NeverAgain, ResumeRefused
 from .._tasks.journal.records import Ended, NewerJournal, Paused, Started
 from .._tasks.journal.state import Known, Read, State, number_in
 from .._tasks.kinds import KINDS
@@ -108,6 +108,8 @@ class Found:
     """So many have failed, because their program has died."""
     paused: int = 0
     """So many agents can go on, and wait."""
+    loopless: int = 0
+    """So many of these need a loop for that."""
     refused: list[str] = attrs.Factory(list[str])
     """Why others cannot go on here."""
     orphans: int = 0
@@ -271,16 +273,19 @@ def _recover_agent(
         if started.parent not in state.unfinished:
             try:
                 known = state.tasks[started.run]
-                heard = () if said is None else said.heard
                 pause = _pause(life, known.paused)
                 before = _before(known)
-                entered = life.enter_paused(meta, pause, heard, started, before)
+                entered = life.enter_paused(meta, pause, said, started, before)
                 _find_by_key(life, started, entered)
                 found.paused += 1
+                found.loopless += entered.lacks is not None
+                return
+            except NeverAgain as error:
+                why = f"{DIED}, and it cannot go on: {error.why}"
             except (ResumeRefused, BacklogFull) as error:
                 found.refused.append(str(error))
-            return
-        failed = attrs.evolve(meta, status=TaskStatus.FAILED.value, error=DIED)
+                return
+        failed = attrs.evolve(meta, status=TaskStatus.FAILED.value, error=why)
         life.agents.transcripts.write_meta(failed)
     task = _make(life, started)
     task.result = _last_words(said)
@@ -354,6 +359,8 @@ def summary(there: Read, found: Found) -> str | None:
         text = f"the program before died while {_count(ran, 'task')} ran"
         if found.paused:
             text = f"{text}, of which {_count(found.paused, 'agent')} can be resumed"
+        if found.loopless:
+            text = f"{text}, {found.loopless} of them by `Runtime.resume(agent=)` alone"
         parts.append(text)
     if found.orphans:
         one, more = "process that it had left was", "processes that it had left were"

@@ -47,6 +47,7 @@ class AgentTask(Task, AgentReport):
     - ``history``: the messages of the runs before the one that is to come or is
       under way; none for a first run.
     - ``meta``: what the directory says of it, or is to say next.
+    - ``lacks``: why it cannot go on before somebody gives it a loop; None if it can.
     - ``pause``: why it waits, and until when, while it is paused.
     - ``routed``: the notifications for it that are not acknowledged, by id.
     """
@@ -60,6 +61,7 @@ class AgentTask(Task, AgentReport):
         "history",
         "home",
         "is_interrupted",
+        "lacks",
         "left",
         "limit_key",
         "meta",
@@ -110,6 +112,7 @@ class AgentTask(Task, AgentReport):
         # How often it was resumed, and the resuming that this record is of.
         self.resumes = 0
         self.revival: Revival | None = None
+        self.lacks: str | None = None
         # Whether the end of the runtime has stopped it, and nobody before.
         self.is_interrupted = False
         # The id of the record of the last message that it has read, while no run of

@@ -114,6 +114,14 @@ class AgentRunsElsewhere(ResumeRefused):
         self.why = f"another runtime has the directory open and runs it: {self.holder}"
 
 
+class LoopMissing(ResumeRefused):
+    """Nothing says with which loop an agent would go on. Somebody may still say it."""
+
+
+class NeverAgain(ResumeRefused):
+    """An agent cannot go on, whoever asks."""
+
+
 @attrs.define(slots=False, repr=False)
 class DepthExceeded(SupervisorError):
     """Raised by `launch` and `run` when an agent would be deeper than

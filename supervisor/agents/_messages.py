@@ -125,7 +125,7 @@ class Messages:
             if task is None or task.status.is_terminal:
                 task, how = await self._resumes.begin(wanted, task), "revived"
             else:
-                if task.rest is not None:
+                if task.rest is not None or task.lacks is not None:
                     self._resumes.change(wanted, task)
                 if wanted.message is not None:
                     self._queue(task, wanted.message)

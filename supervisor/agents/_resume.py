@@ -10,20 +10,33 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from trio.lowlevel import enable_ki_protection
 
 from actors import TaskStatus
-from actors.agent import Agent, Budget, Message, UserMessage
+from actors.agent import (
+    Agent,
+    AgentContext,
+    AgentEvent,
+    AgentFailed,
+    Budget,
+    Message,
+    UserMessage,
+)
 from actors.agent.hosting import Inbox, InboxFull, settled
 from actors.transcript.hosting import META_LIMIT, keeps
 
 from .._delivery.outbox import NOTIFY
 from .._tasks.agent_task import AgentTask
-from .._tasks.errors import AgentRunsElsewhere, ResumeRefused
+from .._tasks.errors import (
+    AgentRunsElsewhere,
+    LoopMissing,
+    NeverAgain,
+    ResumeRefused,
+)
 from .._tasks.orders import check_order
 from .._tasks.record import Order
 from .._tasks.revival import Revival
@@ -71,6 +84,17 @@ UNFINISHED: Final = tuple(it.value for it in TaskStatus if not it.is_terminal)
 INTERRUPTED: Final = (
     "interrupted: the host died while this ran; what it did is not known"
 )
+
+
+_NO_BEGINNING: Final = (
+    "it is a fork, and its transcript does not hold what it was forked from"
+)
+
+
+async def _no_loop(_: AgentContext) -> AsyncIterator[AgentEvent]:  # noqa: ASYNC124
+    """Stand for the loop of an agent that cannot go on without one."""
+    raise AgentFailed("error", "nobody has said with which loop it goes on")
+    yield  # An agent is a generator.
 
 
 @attrs.frozen
@@ -139,16 +163,18 @@ class Resumes:
         self,
         meta: AgentMeta,
         pause: Pause,
-        heard: Sequence[tuple[str, UserMessage]] = (),
+        said: Transcript | None = None,
         started: Started | None = None,
         paused: Before | None = None,
     ) -> AgentTask:
         """Enter an agent of which only the directory knows, as a task that is paused:
-        its first run waits. Its conversation is read when it goes on. ``heard`` is what
-        its transcript has of the messages to it, ``started`` is what the journal has of
-        its launch, and ``paused`` of its pauses.
+        its first run waits. Its conversation is read when it goes on; ``said`` is what
+        there is of that, ``started`` is what the journal has of its launch, and
+        ``paused`` of its pauses. One for which nothing here says with which loop it
+        goes on waits until somebody gives it one.
 
         Raises:
+            NeverAgain: if it cannot go on, whatever is given to it.
             ResumeRefused, BacklogFull, RuntimeStopping: nothing has changed.
         """
         self._life.check_open()
@@ -159,12 +185,25 @@ class Resumes:
             if stored is None:
                 why = "nothing in the directory says what it was"
                 raise ResumeRefused(agent_id, why)
-            stored = _without_heard(stored, heard)
-            recipe = self._recipe(Continuation(agent_id), stored, None)
+            if stored.forked and (
+                said is None or not _has_beginning(stored, said.messages)
+            ):
+                raise NeverAgain(agent_id, _NO_BEGINNING)
+            wanted, lacks = Continuation(agent_id), None
+            try:
+                recipe = self._recipe(wanted, stored, None)
+            except LoopMissing as error:
+                lacks = error.why
+                recipe = self._recipe(wanted, stored, None, without_loop=True)
+                reason = f"{pause.reason}; {lacks}"
+                pause = attrs.evolve(pause, reason=reason, resume_at=None)
+            stored = _without_heard(stored, () if said is None else said.heard)
             revival = Revival(stored, None)
             revival.interrupted, revival.paused = _interrupted(stored), paused
             order = _order(stored, None, recipe, started)
-            return self._exchange(revival, None, order, (), None, pause)
+            task = self._exchange(revival, None, order, (), None, pause)
+            task.lacks = lacks
+            return task
         finally:
             self._agents.beginning.discard(agent_id)
             self._agents.let_go(agent_id)
@@ -176,10 +215,11 @@ class Resumes:
         Raises:
             ResumeRefused: if it cannot. Nothing has changed.
         """
-        if wanted.agent is None and wanted.cwd is None:
+        if wanted.agent is None and wanted.cwd is None and task.lacks is None:
             return
         assert task.meta is not None
         task.recipe = task.work = self._recipe(wanted, task.meta, task)
+        task.lacks = None
         has_budget = wanted.agent is not None and wanted.agent.budget is not None
         self._agents.changed(task, has_budget=has_budget)
 
@@ -260,14 +300,19 @@ class Resumes:
         return meta is not None and meta.status in UNFINISHED
 
     def _recipe(
-        self, wanted: Continuation, meta: AgentMeta, before: AgentTask | None
+        self,
+        wanted: Continuation,
+        meta: AgentMeta,
+        before: AgentTask | None,
+        *,
+        without_loop: bool = False,
     ) -> Agent:
         """Return the agent that goes on: with the loop that is asked for, or else
         that of the record ``before`` or of the policy, and with what the old one is
         known by, restricted to and bounded by."""
         agent = wanted.agent
         if meta.one_shot:
-            raise ResumeRefused(meta.agent_id, "it is a one-shot agent")
+            raise NeverAgain(meta.agent_id, "it is a one-shot agent")
         kept: dict[str, Any] = {name: getattr(meta, name) for name in _KEPT}
         given = (None, None) if agent is None else (agent.budget, agent.cwd)
         try:
@@ -277,9 +322,13 @@ class Resumes:
                 kept["cwd"] = self._directory(meta, given[1])
             kept["permission_mode"] = self._mode(meta, before)
             if agent is None and before is not None:
+                if before.lacks is not None:
+                    raise LoopMissing(meta.agent_id, before.lacks)
                 agent = before.recipe
             if agent is None:
-                loop, max_turns = self._from_policy(meta)
+                loop, max_turns = _no_loop, meta.max_turns
+                if not without_loop:
+                    loop, max_turns = self._from_policy(meta)
                 kept |= {name: getattr(meta, name) for name in _ALL_BOUNDS}
                 kept |= {**self._restricted(meta), "max_turns": max_turns}
                 return Agent(loop, **kept)
@@ -294,7 +343,11 @@ class Resumes:
 
     def _from_policy(self, meta: AgentMeta) -> tuple[Run, int | None]:
         """Return the loop for an agent that only the directory knows, and how many
-        rounds it has."""
+        rounds it has.
+
+        Raises:
+            LoopMissing: if there is none.
+        """
         policy = self._agents.policy
         definition = policy.definitions.get(meta.type)
         if definition is None and meta.type != GENERAL:
@@ -303,10 +356,13 @@ class Resumes:
                 f"there is no definition of the agent type {meta.type!r}, only of "
                 f"{known}: add it to AgentPolicy.definitions, or give `resume` the agent"
             )
-            raise ResumeRefused(meta.agent_id, why)
+            raise LoopMissing(meta.agent_id, why)
         if policy.run is None:
-            why = "neither `agent` nor AgentPolicy.run says with which loop"
-            raise ResumeRefused(meta.agent_id, why)
+            why = (
+                "neither `agent` nor AgentPolicy.run says with which loop: give "
+                "`resume` the agent"
+            )
+            raise LoopMissing(meta.agent_id, why)
         if meta.forked and meta.tools is not None:
             self._check_tools(meta.agent_id, meta.tools)
         rounds = [meta.max_turns, None if definition is None else definition.max_turns]
@@ -346,7 +402,7 @@ class Resumes:
         )
         if missing:
             why = f"it is a fork, and the tools that it had are not there: {missing}"
-            raise ResumeRefused(agent_id, why)
+            raise LoopMissing(agent_id, why)
 
     def _mode(self, meta: AgentMeta, before: AgentTask | None) -> Mode:
         """Return what its tool calls are judged by from now on: no more than it
@@ -533,8 +589,7 @@ def _history(meta: AgentMeta, transcript: Transcript | None) -> Sequence[Message
             return ()
         raise ResumeRefused(meta.agent_id, "it has no transcript that can be read")
     if meta.forked and not _has_beginning(meta, transcript.messages):
-        why = "it is a fork, and its transcript does not hold what it was forked from"
-        raise ResumeRefused(meta.agent_id, why)
+        raise ResumeRefused(meta.agent_id, _NO_BEGINNING)
     return settled(transcript.messages)
 
 

@@ -14,8 +14,8 @@ import trio.testing
 from actors.agent import Agent, AgentContext, AgentEvent, FinalResult, UserMessage
 from actors.testing import FakeEnv, fake_env
 from supervisor.agents import AgentPolicy
-from supervisor.runtime import open_runtime
-from tests.supervisor.jobs import COMPLETED, PAUSED, idles, returns, starts
+from supervisor.runtime import MessageRefused, ResumeRefused, Warned, open_runtime
+from tests.supervisor.jobs import COMPLETED, FAILED, PAUSED, idles, returns, starts
 from tests.supervisor.talkers import answers
 
 HERE = Path("/tasks")
@@ -85,6 +85,84 @@ async def test_it_is_known_also_after_several_kills_and_by_a_file_made_anew(
         # It has ended: its own file says what it was.
         _, start, _ = env.files.contents(HERE / "journal.jsonl").splitlines()
         assert "j" not in orjson.loads(start)
+
+
+# ---- Without a loop to go on with --------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", ["pause", "resume"])
+async def test_an_agent_with_a_loop_of_its_own_waits_until_it_is_given_one(
+    autojump_clock: trio.testing.MockClock, after: Literal["pause", "resume"]
+) -> None:
+    policy = AgentPolicy(after_crash=after)
+    env = fake_env()
+    async with open_runtime(HERE, env=env, agents=policy) as runtime:
+        agent = Agent(answers, "look", max_turns=7, reminders=2, stall_limit=99.0)
+        task = await runtime.launch(agent, owner="main")
+        env = after_crash(env)
+    async with open_runtime(HERE, env=env, agents=policy) as runtime:
+        events = runtime.events.subscribe()
+        warned = [it.text for it in events.drain() if isinstance(it, Warned)]
+        found = "1 agent can be resumed, 1 of them by `Runtime.resume(agent=)` alone"
+        assert found in warned[0] and "cannot go on here" not in warned[0]
+        await trio.sleep(LONG)
+        (known,) = runtime.tasks()
+        assert (known.id, known.status) == (task.id, PAUSED)
+        assert known.pause is not None and known.pause.resume_at is None
+        assert "give `resume` the agent" in known.pause.reason
+        with pytest.raises(ResumeRefused, match="give `resume` the agent"):
+            await runtime.resume(task.id)
+        with pytest.raises(ResumeRefused, match="give `resume` the agent"):
+            await runtime.resume(task.id, "on", cwd="/tmp")
+        with pytest.raises(MessageRefused, match="give `resume` the agent"):
+            await runtime.send(task.id, "hello")
+        assert runtime.get(task.id).status is PAUSED
+        with trio.fail_after(LONG):
+            await runtime.resume(task.id, "on", agent=Agent(reads, "other words"))
+            ended = await runtime.handle(task.id).wait()
+        assert (ended.status, ended.result) == (COMPLETED, "look\non")
+        meta = runtime.agent_meta(task.id)
+        assert meta is not None and meta.max_turns == 7
+        assert [
+            it.task_id for it in runtime.notifications.drain() if it.kind == "task"
+        ] == [task.id]
+
+
+async def test_one_that_was_stopped_before_it_got_a_loop_still_needs_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    env = fake_env()
+    async with open_runtime(HERE, env=env) as runtime:
+        task = await runtime.launch(Agent(answers, "look", reminders=2))
+        env = after_crash(env)
+    async with open_runtime(HERE, env=env) as runtime:
+        with trio.fail_after(LONG):
+            await runtime.stop(task.id)
+            meta = runtime.agent_meta(task.id)
+            assert meta is not None and meta.reminders == 2
+            with pytest.raises(ResumeRefused, match="give `resume` the agent"):
+                await runtime.resume(task.id)
+            again = await runtime.resume(task.id, agent=Agent(answers, "x"))
+            assert (await again.wait()).status is COMPLETED
+
+
+async def test_one_that_nothing_lets_go_on_has_failed_with_its_program(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A one-shot agent, and a fork of whose conversation nothing is written."""
+    policy = AgentPolicy(run=answers)
+    env = fake_env()
+    async with open_runtime(HERE, env=env, agents=policy) as runtime:
+        once = await runtime.launch(Agent(answers, "look", one_shot=True))
+        before = [UserMessage("words of before")]
+        fork = await runtime.launch(Agent(answers, "go", history=before, forked=True))
+        env = after_crash(env)
+    async with open_runtime(HERE, env=env, agents=policy) as runtime:
+        notes = {it.task_id: it for it in runtime.notifications.drain()}
+        assert {it.status for it in notes.values()} == {FAILED}
+        assert "it is a one-shot agent" in notes[once.id].xml
+        assert "what it was forked from" in notes[fork.id].xml
+        assert runtime.unfinished_agents() == []
 
 
 # ---- Its own tasks -----------------------------------------------------------------------
