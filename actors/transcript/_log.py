@@ -201,6 +201,11 @@ class TranscriptLog:
         return f"<TranscriptLog of {self.agent_id}, {self.unwritten:,} bytes to write>"
 
     @property
+    def appended(self) -> int:
+        """The number of the last record."""
+        return self._appended
+
+    @property
     def unwritten(self) -> int:
         """The number of bytes that wait for the disk."""
         return self._bytes - self.written.bytes

@@ -85,6 +85,8 @@ class Transcript:
     heard: Sequence[tuple[str, UserMessage]] = ()
     """The messages among them that somebody has sent, each with the id of its
     record."""
+    told: Sequence[str] = ()
+    """What is in them of the notifications that it was handed."""
 
     @property
     def last_heard(self) -> str:
@@ -422,6 +424,11 @@ def _read_chain(
             (uuid, said)
             for uuid, said in zip(chain.ids, chain.said, strict=True)
             if type(said) is UserMessage and said.origin == "message"
+        ],
+        told=[
+            said.text
+            for said in chain.said
+            if type(said) is UserMessage and said.origin == "notification"
         ],
     )
 

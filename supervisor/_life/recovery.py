@@ -6,6 +6,7 @@ that nobody has acknowledged comes again, under its id.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +26,7 @@ from actors.work import Report, Work
 from .._delivery.outbox import NOTIFY
 from .._tasks.endings import ENDED_BY
 from .._tasks.errors import BacklogFull, NeverAgain, ResumeRefused
-from .._tasks.journal.records import Ended, NewerJournal, Paused, Started
+from .._tasks.journal.records import Acked, Ended, NewerJournal, Paused, Started
 from .._tasks.journal.state import Known, Read, State, number_in
 from .._tasks.kinds import KINDS
 from .._tasks.pausing import Before
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 STATUSES = {it.value: it for it in TaskStatus}
 _SHOWN = 5
+_NOTE = re.compile("<notification-id>([^<]{1,64})</notification-id>").findall
 _ORPHANS_WITHIN = 10.0
 
 DIED = "the program that ran it has died; what it had done by then is not known"
@@ -146,14 +148,23 @@ async def recover(life: Life, there: Read | None) -> None:
             enter = partial(_recover_agent, life, started, said, state, found, gone)
             _each(life, started.task, enter)
     ended = [it for it in state.tasks.values() if it.ended is not None]
+    knows: dict[str, set[str]] = {}
     for known in sorted(ended, key=state.place):
         started, end = known.started, cast("Ended", known.ended)
+        parent = started.parent
+        if parent is not None and end.note is not None:
+            if parent not in knows:
+                knows[parent] = _notes_in(await _said(life, parent))
+            if end.note in knows[parent]:
+                # Its program has died before that was recorded.
+                life.journal.add(Acked(note=end.note))
+                end = attrs.evolve(end, note=None)
+        found.again += end.note is not None
         tell = partial(_recover_ended, life, started, end)
         if _is_for_later(life, started):
             life.parked.setdefault(started.parent or "", []).append(tell)
         else:
             _each(life, started.task, tell)
-    found.again = len(state.notes)
     lost: list[Task] = []
     for started in unfinished:
         if started.type != "local_agent":
@@ -304,6 +315,12 @@ def _recover_agent(
     _report(task).cut_by = "crash"
     _find_by_key(life, started, task)
     gone.append(task)
+
+
+def _notes_in(said: Transcript | None) -> set[str]:
+    """Return the ids of the notifications that an agent has read."""
+    told = () if said is None else said.told
+    return {note for text in told for note in _NOTE(text)}
 
 
 def _last_words(said: Transcript | None) -> str | None:

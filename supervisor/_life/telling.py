@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,7 +30,7 @@ from actors.envelope import LABEL_LIMIT, NOTE, Envelope
 from actors.text import clean_text, escape, one_line
 
 from .._delivery.outbox import Ack, Kind, Notification, Notify, Outbox, Wording, Words
-from .._tasks.agent_task import AgentTask
+from .._tasks.agent_task import AgentTask, Taken
 from .._tasks.journal.records import Acked as Acknowledged
 from .._tasks.journal.records import Continued, Header
 from .._tasks.journal.writer import Journal
@@ -573,9 +573,12 @@ class Delivery:
             for watcher in self.watchers.get(note.task_id, ()):
                 watcher.acked(note, how)
         if note.record is not None and note.kind == "task" and how != "silent":
-            self._journal.add(Acknowledged(note=note.id, how=how))
-            # It cannot wait, so it writes itself.
-            self._journal.flush()
+            taken = Taken(note.id, how)
+            if agent is None:
+                self.confirm([taken])
+            else:
+                # If the program died now, nothing would say that it knows.
+                agent.taken.append(taken)
             note.record = None
         if note.kind == "pause":
             self._pause_heard(note)
@@ -595,6 +598,13 @@ class Delivery:
     def answered(self, task: Task) -> None:
         """The model of the agent ``task`` has answered, after it had failed."""
         self._journal.add(Continued(run=task.entered_as, answered=True))
+        self._journal.flush()
+
+    def confirm(self, taken: Iterable[Taken]) -> None:
+        """Record acknowledgements: what they are of does not come again."""
+        for it in taken:
+            self._journal.add(Acknowledged(note=it.note_id, how=it.how))
+        # It cannot wait, so it writes itself.
         self._journal.flush()
 
     def let_go(self, task: Task) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import attrs
 import trio
 
 from actors.agent import (
@@ -18,7 +19,7 @@ from actors.agent import (
 )
 from actors.agent.hosting import AgentReport, InboxClosed
 
-from .._delivery.outbox import Notification
+from .._delivery.outbox import Ack, Notification
 from .record import Order, Task
 from .snapshot import Pause
 
@@ -32,6 +33,23 @@ if TYPE_CHECKING:
     from ..tree._supervisor import DynamicSupervisor
     from .pausing import Rest, Try
     from .revival import Revival
+
+
+@attrs.define(eq=False)
+class Taken:
+    """A notification that an agent has acknowledged."""
+
+    note_id: str
+    how: Ack
+    log: TranscriptLog | None = None
+    """Where it is put down."""
+    number: int = 0
+    """By which record."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether that is in the file."""
+        return self.log is not None and self.number <= self.log.written.count
 
 
 class AgentTask(Task, AgentReport):
@@ -50,6 +68,7 @@ class AgentTask(Task, AgentReport):
     - ``lacks``: why it cannot go on before somebody gives it a loop; None if it can.
     - ``pause``: why it waits, and until when, while it is paused.
     - ``routed``: the notifications for it that are not acknowledged, by id.
+    - ``taken``: those that are, as long as its transcript does not have what they say.
     """
 
     __slots__ = (
@@ -76,6 +95,7 @@ class AgentTask(Task, AgentReport):
         "revival",
         "routed",
         "said_text",
+        "taken",
         "takes_messages",
         "transcript",
         "transcript_file",
@@ -138,6 +158,7 @@ class AgentTask(Task, AgentReport):
         self.pool: DynamicSupervisor | None = None
         self.early: list[Task] = []
         self.routed: dict[str, Notification] = {}
+        self.taken: list[Taken] = []
         # Made by the first who waits for the end of its last own task.
         self.own_end: trio.Event | None = None
 
@@ -191,6 +212,26 @@ class AgentTask(Task, AgentReport):
         """Called when a notification for it was acknowledged."""
         if self.routed.pop(note.id, None) is not None and self.inbox is not None:
             self.inbox.discard(note.id)
+
+    def put_down(self, message: Message, log: TranscriptLog) -> None:
+        """Note that ``message`` is on its way to the transcript, and with it perhaps
+        what notifications say."""
+        if not self.taken or not isinstance(message, UserMessage):
+            return
+        how = None
+        if message.origin == "notification":
+            how = "delivered"
+        elif message.tool_answers:
+            how = "consumed"
+        for taken in self.taken:
+            if taken.log is None and taken.how == how:
+                taken.log, taken.number = log, log.appended
+
+    def take_written(self) -> list[Taken]:
+        """Return those of ``taken`` of which the transcript knows now."""
+        written = [it for it in self.taken if it.is_written]
+        self.taken = [it for it in self.taken if not it.is_written]
+        return written
 
     # What it says
 

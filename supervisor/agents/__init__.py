@@ -68,8 +68,8 @@ class AgentPolicy:
         after_crash: what becomes of an agent whose program has died, once the next
             runtime is open. ``pause``: it is paused, until `Runtime.resume` or a
             message lets it go on. ``resume``: it goes on by itself. It is told which of
-            its calls were cut, and which of its tasks have ended. An agent that only
-            its own loop can run stays in `Runtime.unfinished_agents`.
+            its calls were cut, and which of its tasks have ended. An agent of which
+            nobody here knows the loop waits for `Runtime.resume(agent=)`.
 
     Raises:
         TypeError, ValueError: for a bad argument. The error names it and its value.

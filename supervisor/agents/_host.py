@@ -340,6 +340,7 @@ class RuntimeHost:
             revival.hold(message, self._record_held)
         elif log is not None:
             full = log.append(message)
+            task.put_down(message, log)
         budget = task.budget
         if budget is not None and budget.used != self._used:
             self._used = budget.used
@@ -348,9 +349,11 @@ class RuntimeHost:
 
     def _record_held(self, messages: Sequence[Message]) -> None:
         """Record what was held until the run had begun."""
-        assert self._task.transcript is not None
+        log = self._task.transcript
+        assert log is not None
         for message in messages:
-            self._task.transcript.append(message)
+            log.append(message)
+            self._task.put_down(message, log)
         # They do not wait any more.
         self._agents.write_meta(self._task)
 

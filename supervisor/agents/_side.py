@@ -210,7 +210,7 @@ class Agents:
             session=agent.session,
             agent_name=agent.type,
             after=read,
-            on_written=task.output_changed,
+            on_written=partial(self._written, task),
         )
         if revival is not None:
             revival.interrupted = None
@@ -243,6 +243,15 @@ class Agents:
             self.approvals.close(task.task_id, "the run of the agent has ended")
             task.transcript, task.heard = None, log.heard
             log.close()
+
+    def _written(self, task: AgentTask) -> None:
+        task.output_changed()
+        if task.taken:
+            self._life.delivery.confirm(task.take_written())
+
+    def _confirm_all(self, task: AgentTask) -> None:
+        taken, task.taken = task.taken, []
+        self._life.delivery.confirm(taken)
 
     def _hooks_of(self, task: AgentTask) -> Hooks:
         """Return the hooks of all agents, those before tool calls of the kinds of
@@ -294,6 +303,8 @@ class Agents:
             # less to look through then.
             *((task.routed.clear,) if task.routed else ()),
             *(partial(_give_up, note, task) for note in task.routed.values()),
+            # Or it may go on in another program, and is to hear of it there.
+            *(() if task.is_interrupted else (partial(self._confirm_all, task),)),
             partial(self.write_meta, task),
             partial(self._life.events.ended, task.task_id),
         ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,8 @@ from actors.agent import (
     AssistantMessage,
     Budget,
     FinalResult,
+    Message,
+    Run,
     TokensUsed,
     ToolAnswer,
     ToolUse,
@@ -310,6 +313,62 @@ async def reunited(sim: Sim, disk: Disk) -> None:
 def test_a_family_of_agents_goes_on_after_a_kill() -> None:
     report = crash_everywhere(families, reunited, crashes=["kill", "torn"])
     assert report.points > 100
+
+
+# ---- What an agent hears of its own tasks ------------------------------------------------
+
+
+def listens(disk: Disk) -> Run:
+    async def run(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        """Start some shells, unless it has before, and hear of the ends of all."""
+        begun = [it for it in context.history if getattr(it, "text", "") == "begun"]
+        for _ in range(2 - len(begun)):
+            own = await context.launch(Shell("true"))
+            disk.tell((context.agent_id, own.id))
+            yield AssistantMessage("begun")
+        while len(told_of_ends(context.history)) < len(disk.told):
+            await context.inbox.wait()
+            yield AssistantMessage(f"heard {len(context.inbox.take())}")
+            await trio.sleep(0.1)
+        yield FinalResult("done")
+
+    return run
+
+
+def told_of_ends(messages: Iterable[Message]) -> list[str]:
+    """Return the notifications in a conversation, by their ids."""
+    texts = [it.text for it in messages if isinstance(it, UserMessage)]
+    return [
+        one for text in texts for one in re.findall("<notification-id>(.+?)<", text)
+    ]
+
+
+async def hears(sim: Sim, disk: Disk) -> None:
+    async with open_runtime(DIRECTORY, env=disk.env(COMMANDS)) as runtime:
+        await (await runtime.launch(Agent(listens(disk), "go"))).wait()
+
+
+async def has_heard(sim: Sim, disk: Disk) -> None:
+    """It hears of each end of its own tasks once, whatever it had taken by then."""
+    env, policy = disk.env(COMMANDS), AgentPolicy(run=listens(disk))
+    async with open_runtime(DIRECTORY, env=env, agents=policy) as runtime:
+        with sim.within(60):
+            for known in runtime.tasks():
+                if known.status is TaskStatus.PAUSED:
+                    await (await runtime.resume(known.id)).wait()
+        for agent_id in {agent_id for agent_id, _ in disk.told}:
+            transcript = await runtime.transcripts.load(agent_id)
+            assert transcript is not None
+            heard = told_of_ends(transcript.messages)
+            assert len({*heard}) == len(heard) >= len(disk.told)
+            text = str(transcript.messages)
+            assert all(f"<task-id>{own}<" in text for _, own in disk.told)
+
+
+def test_an_agent_hears_of_its_own_tasks_whenever_its_program_is_killed() -> None:
+    """Also if it had taken what tells of them, and its transcript did not have it."""
+    report = crash_everywhere(hears, has_heard, crashes=["kill", "torn"])
+    assert report.points > 50
 
 
 # ---- Transcripts that survive a loss of power ------------------------------------------
