@@ -184,6 +184,8 @@ class TranscriptLog:
     _newest: str = attrs.field(default="", init=False)
     _appended: int = attrs.field(default=0, init=False)
     _bytes: int = attrs.field(default=0, init=False)
+    # Taken for what the first line grows by when it is written.
+    _link: int = attrs.field(default=0, init=False)
     # Messages that were dropped and not told of yet.
     _missing: int = attrs.field(default=0, init=False)
     _failures: int = attrs.field(default=0, init=False)
@@ -316,7 +318,9 @@ class TranscriptLog:
         interrupted."""
         if job.after is not None and job.after.count > self.written.count:
             if self._store.disk is not None:
-                self._store.disk.wrote(job.after.bytes - self.written.bytes)
+                number = job.after.bytes - self.written.bytes
+                self._store.disk.wrote(number + self._link)
+            self._link = 0
             self._advance(job.after)
             self._on_written()
         self._drop_written()
@@ -344,8 +348,8 @@ class TranscriptLog:
             self.follows_file = True
             self._parent = "null"
         # Once the first is written it names the last record of the file.
-        is_first = self.follows_file and self._appended == 0
-        grows = _LINK if is_first and self._earlier else 0
+        link = _LINK if self.follows_file and self._appended == 0 else 0
+        grows = link if self._earlier else 0
         number = self._appended + 1
         uuid = f'"{self._name}-{number:012x}"'
         head = (
@@ -354,7 +358,7 @@ class TranscriptLog:
         )
         line = b"".join((head.encode(), rest, self._tail))
         size = len(line)
-        self._full = self._take(size, spare + grows)
+        self._full = self._take(size, spare + grows, link)
         if self._full is not None:
             self._warn("full", f"{self._full}; nothing more is recorded")
             return False
@@ -363,12 +367,14 @@ class TranscriptLog:
         self._appended = number
         self._bytes += size
         self._earlier += grows
+        self._link = link or self._link
         store.waiting += size
         store.want(self)
         return True
 
-    def _take(self, size: int, spare: int) -> QuotaExceeded | None:
-        """Take so many bytes from the quotas, or return which has no room."""
+    def _take(self, size: int, spare: int, link: int) -> QuotaExceeded | None:
+        """Take so many bytes from the quotas, or return which has no room. With
+        ``link`` more the first one is written if it follows what is in the file."""
         quota, disk = self._store.quota, self._store.disk
         used = self._earlier + self._bytes + size
         # Before what it warns of.
@@ -380,7 +386,7 @@ class TranscriptLog:
             )
         if quota is not None and used + spare > quota:
             return TranscriptQuotaExceeded(self.path, quota)
-        if disk is not None and (taken := disk.take(size)) < size:
+        if disk is not None and (taken := disk.take(size + link)) < size + link:
             disk.give_back(taken)
             return DirectoryQuotaExceeded(self.path, disk.limit)
         return None
@@ -408,7 +414,9 @@ class TranscriptLog:
         self._missing = 0
         self.lines.clear()
         if self._store.disk is not None:
-            self._store.disk.give_back(self._bytes - self.written.bytes)
+            number = self._bytes - self.written.bytes
+            self._store.disk.give_back(number + self._link)
+        self._link = 0
         self._advance(
             attrs.evolve(self.written, count=self._appended, bytes=self._bytes)
         )

@@ -97,6 +97,7 @@ actions = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @example([0, "reopen", 0], 592, None)
+@example([0, 0, 0, "reopen", 0], None, 1145)
 @given(actions, st.none() | st.integers(500, 6_000), st.none() | st.integers(1, 6_000))
 def test_however_a_log_is_written_its_quotas_hold_and_nothing_is_lost_unsaid(
     does: list[int | str], quota: int | None, limit: int | None
