@@ -497,8 +497,9 @@ def test_an_address_in_the_log_is_another_one_in_the_second_run(
     async def addressed(sim: Sim) -> None:
         sim.log(id(kind()))
 
+    # By chance it is the same one now and then, and each twentieth run is made twice.
     with pytest.raises(NotDeterministic, match=r"no tape decides an address \(id\)"):
-        explore(addressed, seeds=40)
+        explore(addressed, seeds=200)
 
 
 def test_the_line_that_replays_names_the_program_if_it_can(
