@@ -326,7 +326,8 @@ class Resumes:
                     raise LoopMissing(meta.agent_id, before.lacks)
                 agent = before.recipe
             if agent is None:
-                loop, max_turns = _no_loop, meta.max_turns
+                loop: Run = _no_loop
+                max_turns = meta.max_turns
                 if not without_loop:
                     loop, max_turns = self._from_policy(meta)
                 kept |= {name: getattr(meta, name) for name in _ALL_BOUNDS}
