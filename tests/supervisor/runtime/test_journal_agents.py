@@ -87,6 +87,36 @@ async def test_it_is_known_also_after_several_kills_and_by_a_file_made_anew(
         assert "j" not in orjson.loads(start)
 
 
+@pytest.mark.parametrize("kills", [1, 3])
+@pytest.mark.parametrize("acked", [False, True])
+async def test_an_end_counts_although_the_file_of_the_agent_was_not_written_any_more(
+    autojump_clock: trio.testing.MockClock, acked: bool, kills: int
+) -> None:
+    """However often the program is killed before it is: nobody goes on with the agent,
+    and its end is told again only if nobody has acknowledged it."""
+    env, policy = fake_env(), AgentPolicy(run=answers, after_crash="resume")
+    async with open_runtime(HERE, env=env, agents=policy) as runtime:
+        task = await runtime.launch(Agent(answers, "look at x"))
+        note = await anext(runtime.notifications)
+        assert note.task_id == task.id
+        if acked:
+            note.ack()
+        await runtime.transcripts.flush()
+        env = after_crash(env)
+    path = HERE / f"agent-{task.id}.meta.json"
+    for _ in range(kills):
+        said = orjson.loads(env.files.contents(path))
+        env.files.replace(path, orjson.dumps(said | {"status": "running"}))
+        async with open_runtime(HERE, env=env, agents=policy) as runtime:
+            env = after_crash(env)
+    async with open_runtime(HERE, env=env, agents=policy) as runtime:
+        assert runtime.unfinished_agents() == []
+        await trio.sleep(LONG)
+        assert PAUSED not in {it.status for it in runtime.tasks()}
+        again = [it.id for it in runtime.notifications.drain()]
+        assert again == ([] if acked else [note.id])
+
+
 # ---- Without a loop to go on with --------------------------------------------------------
 
 
