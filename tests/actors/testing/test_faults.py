@@ -42,7 +42,7 @@ CALLED = {
     "files.append_lines": "files.append_lines log.append",
     "files.append": "output.append",
     "files.rotate": "output.rotate",
-    "files.close": "output.aclose",
+    "files.close": "output.aclose log.close",
     "files.claim": "share.claim",
     "files.sync": "files.append_lines files.replace log.append",
     "process.kill": "process.kill process.aclose processes.aclose",
