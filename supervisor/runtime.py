@@ -1048,7 +1048,7 @@ class open_runtime:
     event, and the log, tell what was found. If the disk cannot be written, everything
     goes on, and a `Warned` event tells that a crash would lose it: see `synced`. A
     second runtime on the directory keeps its records in memory until the first has
-    ended, and takes over then: if both die before, they are lost.
+    ended, and takes over then: if it ends or dies before, they are lost.
 
     Another runtime may have the same directory open, also in another process. The
     second one warns of that in the log. No agent runs in both. If an agent runs in the

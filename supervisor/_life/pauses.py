@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -212,8 +213,15 @@ def _tried(task: AgentTask, number: int) -> Paused:
 
 def tries_of(paused: Sequence[Paused]) -> tuple[Try, ...]:
     """Return what a journal has of the tries of an agent."""
+    times = [(it, _time(it.at)) for it in paused]
     return tuple(
-        Try(datetime.fromisoformat(it.at), it.reason, it.waited_ms / 1_000)
-        for it in paused
-        if it.at
+        Try(at, it.reason, it.waited_ms / 1_000) for it, at in times if at is not None
     )
+
+
+def _time(at: str) -> datetime | None:
+    # Anybody may have written to the journal.
+    with suppress(ValueError):
+        time = datetime.fromisoformat(at)
+        return None if time.tzinfo is None else time
+    return None

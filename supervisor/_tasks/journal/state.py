@@ -81,7 +81,8 @@ class State:
             case Header():
                 if record.last_note < 10**_DIGITS:
                     self.last_note = max(self.last_note, record.last_note)
-                self.program = record.program
+                # One that only reserves numbers names none.
+                self.program = record.program or self.program
             case Moved():
                 known = self.tasks.get(record.run)
                 if known is not None and known.ended is None:

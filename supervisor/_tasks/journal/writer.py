@@ -172,7 +172,11 @@ class Journal:
             path = self._path.with_name(f"{NAME}{ending}")
             with suppress(FileExistsError):
                 self._files.reserve(path)
-                self._files.replace(path, contents, durable=self.durable)
+                try:
+                    self._files.replace(path, contents, durable=self.durable)
+                except OSError:
+                    self._files.remove(path)  # Or each attempt would leave one.
+                    raise
                 return path
             # Who has kept it was killed before the journal was written anew.
             size = len(contents)
@@ -204,6 +208,11 @@ class Journal:
                 self.begin(*self._begin)
         self.flush()
         self._is_over = True
+        if self._untold is not None and (self._untold.unfinished or self._untold.notes):
+            self._warn(
+                f"{self.other} keeps the journal and has not ended: a later runtime does "
+                "not know the tasks of this one, nor what nobody has acknowledged of them"
+            )
         if self._waiting and self.failure is not None:
             # The warning may be old, and it was of a crash.
             self._warn(

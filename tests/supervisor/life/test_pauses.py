@@ -28,6 +28,7 @@ from actors.agent import (
 )
 from actors.testing import FakeEnv, fake_env
 from actors.transcript import AgentMeta
+from supervisor._life.pauses import Paused, tries_of
 from supervisor.agents import AgentPolicy
 from supervisor.hooks import Hook, Hooks
 from supervisor.permissions import Permissions
@@ -738,3 +739,14 @@ async def test_one_that_began_paused_ends_as_any_other(
     async with open_runtime("tasks", env=env, agents=policy) as runtime:
         unfinished = [it.agent_id for it in runtime.unfinished_agents()]
         assert (meta.agent_id in unfinished) is (end == "leave")
+
+
+@pytest.mark.parametrize("at", ["rubbish", "2030-01-01T00:00:00", "2030-01-01"])
+def test_a_try_of_a_damaged_journal_whose_time_is_none_is_left_out(at: str) -> None:
+    """A time without a zone could be compared with no other."""
+    good = Paused(
+        run="a-1", attempt=2, at="2030-01-01T00:00:00+00:00", waited_ms=60_000
+    )
+    bad = Paused(run="a-1", attempt=1, at=at, waited_ms=1_000)
+    (tried,) = tries_of([bad, good])
+    assert tried.waited == 60.0

@@ -10,6 +10,7 @@ import orjson
 import pytest
 import trio
 
+from actors.testing import fake_env
 from supervisor.runtime import NewerJournal, Warned, open_runtime
 from tests.supervisor.jobs import returns
 
@@ -192,3 +193,18 @@ async def test_without_a_journal_that_of_others_is_left_alone(tmp_path: Path) ->
             await runtime.synced()
         assert (path.read_bytes(), path.stat().st_ino) == before
         assert (await told(tmp_path))[0] == [task]
+
+
+async def test_what_cannot_be_kept_leaves_no_file_behind() -> None:
+    """Or each attempt would, on a full disk."""
+    env = fake_env()
+    here = env.files.make_directory(Path("/tasks"))
+    env.files.replace(here / "journal.jsonl", b"precious\0")
+    env.files.capacity = env.files.disk.used()
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space left"):
+            async with open_runtime(here, env=env):
+                raise AssertionError("it is open")
+    names = [it for it in env.files.names(here) if "journal" in it]
+    assert names == ["journal.jsonl"]
+    assert env.files.contents(here / "journal.jsonl") == b"precious\0"

@@ -138,6 +138,25 @@ async def test_one_that_ends_just_after_the_first_takes_over_with_its_end(
             assert told == ({} if acked else {done.id: (note.id, note.xml)})
 
 
+@pytest.mark.parametrize("acked", [False, True])
+async def test_one_that_ends_before_the_first_says_that_its_tasks_are_lost_to_the_next(
+    autojump_clock: trio.testing.MockClock,
+    caplog: pytest.LogCaptureFixture,
+    acked: bool,
+) -> None:
+    """Where there is something to lose."""
+    env = fake_env()
+    with trio.fail_after(LONG):
+        async with first_of(HERE, env):
+            async with open_runtime(HERE, env=beside(env)) as two:
+                await two.launch(returns("x"))
+                note = await anext(two.notifications)
+                if acked:
+                    note.ack()
+            lost = "a later runtime does not know the tasks of this one"
+            assert (lost in caplog.text) is not acked
+
+
 async def test_the_second_cannot_say_that_anything_is_certain(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

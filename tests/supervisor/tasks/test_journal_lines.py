@@ -218,3 +218,10 @@ def test_what_no_death_of_the_program_explains_is_damage(
 def test_what_no_line_can_say_is_refused(line: bytes) -> None:
     with pytest.raises(NotALine):
         from_line(line)
+
+
+def test_a_line_that_only_reserves_numbers_leaves_who_has_written_it() -> None:
+    """By that name the processes are found that a dead program has left."""
+    first = Header(at=AT, program="boot 1 2")
+    state = read(to_line(first) + to_line(Header(at="", last_note=101))).state
+    assert (state.program, state.last_note) == ("boot 1 2", 101)
