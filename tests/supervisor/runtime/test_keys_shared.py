@@ -149,7 +149,8 @@ async def test_of_fifty_launches_with_one_key_in_two_processes_one_runs(
             first.kill()
             await first.wait()
             found = told[first]
-            while told[second] == "elsewhere":
+            # It may take over while it is being asked.
+            while "elsewhere" in told[second]:
                 await ask(second, told)
             assert told[second] == found
             assert ran.read_text() == "ran\n", "it was deployed twice"
