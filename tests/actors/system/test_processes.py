@@ -457,6 +457,9 @@ async def test_a_process_elsewhere_that_carries_the_marker_belongs() -> None:
         carrier = start_beside(["sleep", n], **{processes._variable: "mine"})
         other = start_beside(["sleep", n], **{processes._variable: "theirs"})
         try:
+            # /proc has its environment a moment after its start has returned.
+            shown = Path(f"/proc/{carrier.pid}/environ")
+            await until(lambda: b"=mine\0" in shown.read_bytes())
             assert carrier.pid in await tree.members()
             tree.kill()
             await tree.wait_gone()
