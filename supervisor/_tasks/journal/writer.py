@@ -336,6 +336,9 @@ class Journal:
     async def _write_aside(self) -> None:
         if self._is_writing:
             return
+        if not (self.durable or self._threaded or self.failure):
+            # As long as a thread writes nobody else can, and an ack cannot wait.
+            self.flush()
         self._is_writing = True
         try:
             if self._waiting:

@@ -398,6 +398,46 @@ async def test_what_comes_while_a_thread_writes_is_written_next(
     world.check()
 
 
+async def test_on_a_fast_disk_who_flushes_has_written_also_while_the_file_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An acknowledgement cannot wait for a thread."""
+    monkeypatch.setattr(writer, "_SMALL", 2_000)
+    disk = Disk()
+    journal = Journal(
+        disk,
+        disk.share(HERE),
+        HERE,
+        is_kept=True,
+        durable=False,
+        warn=lambda text: None,
+        wrote=lambda number: None,
+    )
+    journal.begin(AT, AT)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(journal.serve, nothing_to_take_over)
+        await trio.testing.wait_all_tasks_blocked()
+        disk.gate = trio.Event()
+        for number in range(1, 40):
+            run = f"s{number:08}-{number:06}"
+            journal.add(Started(run=run, type="local_bash", at=AT))
+            journal.flush()
+        # It is large now, and this one waits when the actor comes to it.
+        journal.add(Moved(run="s00000001-000001"))
+        await trio.testing.wait_all_tasks_blocked()
+        journal.add(Acked(note="n000001"))
+        journal.flush()
+        assert to_line(Acked(note="n000001")) in disk.contents(PATH)
+        disk.gate.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert to_line(Acked(note="n000001")) in disk.contents(PATH)
+        nursery.cancel_scope.cancel()
+
+
+async def nothing_to_take_over() -> None:
+    raise AssertionError("there is no other runtime")
+
+
 async def test_what_a_crash_of_the_writer_has_left_is_written_by_the_next(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
