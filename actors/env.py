@@ -349,14 +349,6 @@ class LogFile(Protocol):
         """
         ...
 
-    def read(self) -> bytes:
-        """Return all that is in the file, wherever its path leads by now.
-
-        Raises:
-            OSError: if it cannot be read.
-        """
-        ...
-
     def size(self) -> int:
         """Return how many bytes were in it when it was opened and were appended
         since."""

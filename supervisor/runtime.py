@@ -1117,10 +1117,10 @@ class open_runtime:
             durable=self._durable,
         )
         life = runtime._life  # pyright: ignore[reportPrivateUsage]
-        self._tree = RuntimeTree(life)
         self._close_directory = life.close_directory
         try:
             there = begin(life)
+            self._tree = RuntimeTree(life)
             await remove_outdated(life, there)
             runtime.root = await self._tree.start()
             try:

@@ -265,9 +265,6 @@ class PosixLog(LogFile):
             return b"\n" + lines
         return lines
 
-    def read(self) -> bytes:
-        return _read(self._fd, 0, os.fstat(self._fd).st_size)
-
     def size(self) -> int:
         return self._size
 

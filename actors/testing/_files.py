@@ -413,10 +413,6 @@ class FakeLog(LogFile):
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         self._files.append_to_log(self, lines, durable=durable)
 
-    def read(self) -> bytes:
-        self._files.ask("files.read", self.path)
-        return bytes(self.inode.data)
-
     def size(self) -> int:
         return len(self.inode.data)
 

@@ -101,9 +101,6 @@ class _StruckLog(LogFile):
             self._path, lines, lambda: self._log.append(lines, durable=durable)
         )
 
-    def read(self) -> bytes:
-        return self._log.read()
-
     def size(self) -> int:
         return self._log.size()
 

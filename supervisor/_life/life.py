@@ -50,9 +50,9 @@ from ..tree._events import EventStream
 from ..tree._log import log
 from ..tree._spec import ChildSpec
 from ..tree._supervisor import DynamicSupervisor
-from .keys import Keys
+from .keys import KEPT, Keys
 from .pauses import Pauses
-from .recording import begun, over
+from .recording import begun, over, time_of
 from .runs import Runs
 from .telling import Delivery, describe, describe_error, outcome_of
 
@@ -119,6 +119,7 @@ class Life:
             directory,
             is_kept=journal,
             durable=durable,
+            kept_since=self._kept_since,
             warn=self._warn,
             wrote=partial(events.emit, JournalWritten),
         )
@@ -151,6 +152,14 @@ class Life:
             self.journal.end()
         finally:
             self.share.close()
+
+    def _kept_since(self) -> str:
+        try:
+            return time_of(self.env.clock.now() - KEPT)
+        # The boundary: somebody's clock. Then nothing goes.
+        except Exception as failure:
+            self.delivery.warn(None, f"nobody knows the time: {failure!r}", failure)
+            return ""
 
     def _warn(self, text: str) -> None:
         self.delivery.warn(None, text)

@@ -2,15 +2,18 @@
 
 It is built from the library's own supervisors. The root starts ``journal``,
 ``transcripts``, ``notifier``, ``shells`` and ``agents``, and stops them in the reverse
-order: what the others tell at their ends is still written. A task
+order: what the others tell at their ends is still written. Last comes ``successor``, if
+another runtime writes the journal. A task
 is a temporary child of its pool; one that may be run again, or that has tasks of
 its own, is itself a supervisor with its own budget.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
+from typing import Any
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -18,9 +21,9 @@ from trio.lowlevel import enable_ki_protection
 from actors.notifier import notifier
 from actors.transcript.hosting import transcript_writer
 
-from .._tasks.journal.writer import journal_writer
+from .._tasks.journal.writer import journal_successor, journal_writer
 from .._tasks.kinds import POOLS
-from ..tree._spec import Backoff, child
+from ..tree._spec import Backoff, ChildSpec, child
 from ..tree._supervisor import Supervisor, open_dynamic_supervisor, open_supervisor
 from .life import Life
 from .recovery import take_over
@@ -40,9 +43,7 @@ class RuntimeTree:
         outbox = life.delivery.outbox
         self._block = open_supervisor(
             [
-                child(
-                    "journal", journal_writer, life.journal, partial(take_over, life)
-                ),
+                child("journal", journal_writer, life.journal),
                 child(
                     "transcripts",
                     transcript_writer,
@@ -61,6 +62,7 @@ class RuntimeTree:
                     child(pool, open_dynamic_supervisor, kind="supervisor")
                     for pool in POOLS
                 ),
+                *_successors(life),
             ],
             # For the notifier: a crash of it now and then does not concern the tasks.
             intensity=10,
@@ -138,3 +140,13 @@ class RuntimeTree:
             self._life.delivery.warn(
                 None, f"the processes were not closed in {_CLOSE_BUDGET:g} s"
             )
+
+
+def _successors(life: Life) -> Iterable[ChildSpec[Any]]:
+    """Who takes the journal over, if it is another runtime's. What that has left may take
+    long to recover, and what this one has is written meanwhile."""
+    if life.journal.other is not None:
+        again = partial(take_over, life)
+        yield child(
+            "successor", journal_successor, life.journal, again, restart="transient"
+        )

@@ -11,7 +11,7 @@ import orjson
 from actors.envelope import RESULT_LIMIT, Envelope
 from actors.transcript.hosting import encode_meta
 
-from .._tasks.journal.records import Ended, Started
+from .._tasks.journal.records import Ended, Started, exact
 from .keys import what_of_command
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def begun(task: Task, order: Order, at: datetime | None) -> Started:
     # That of an agent is its transcript.
     file = rare.get("output_file") if task.writes_output else None
     command, cwd = getattr(task.work, "command", None), getattr(task.work, "cwd", None)
+    if command is not None or cwd is not None:
+        command, cwd = exact(command), exact(cwd)
     what = order.what
     if what and command is not None and what == what_of_command(command, cwd):
         what = ""
@@ -55,7 +57,7 @@ def begun(task: Task, order: Order, at: datetime | None) -> Started:
         cwd=cwd,
         output=None if file is None else file.name,
         key=order.key,
-        what=what,
+        what=what and exact(what),
         agent=None if task.as_agent is None else _said_of(task.as_agent),
     )
 
@@ -73,25 +75,27 @@ def over(
     task: Task, note: Notification | None = None, facts: Envelope | None = None
 ) -> Ended:
     """Return the record of a task that has ended."""
-    rare = task.rare or {}
-    file = result = None
-    if facts is not None and not task.writes_output:
-        file, result = facts.output_file, facts.result
-    return Ended(
-        run=task.entered_as,
-        last_run=None if task.run_id == task.entered_as else task.run_id,
-        status=task.status._value_,
-        by=rare.get("ended_by"),
-        at=time_of(task.ended_at),
-        note=None if note is None else note.id,
-        summary="" if facts is None else facts.summary,
-        remaining=0 if facts is None else facts.remaining,
-        exit_code=rare.get("exit_code"),
-        signal=rare.get("signal"),
-        error=None if facts is None else facts.error,
-        result=None if result is None else result[:_RESULT],
-        output=None if file is None else PurePath(file).name,
-        tokens=None if facts is None else facts.total_tokens,
-        tools=None if facts is None else facts.tool_uses,
-        duration_ms=None if facts is None else facts.duration_ms,
+    ended = Ended(
+        run=task.entered_as, status=task.status._value_, at=time_of(task.ended_at)
     )
+    if task.run_id != task.entered_as:
+        ended.last_run = task.run_id
+    rare = task.rare
+    if rare:
+        ended.by = exact(rare.get("ended_by"))
+        ended.exit_code = exact(rare.get("exit_code"))
+        ended.signal = exact(rare.get("signal"))
+    if note is not None:
+        ended.note = note.id
+    if facts is not None:
+        ended.summary, ended.remaining = facts.summary, facts.remaining
+        ended.error, ended.duration_ms = facts.error, facts.duration_ms
+        if facts.total_tokens is not None or facts.tool_uses is not None:
+            ended.tokens = exact(facts.total_tokens)
+            ended.tools = exact(facts.tool_uses)
+        if not task.writes_output:
+            if facts.output_file is not None:
+                ended.output = PurePath(facts.output_file).name
+            if facts.result is not None:
+                ended.result = facts.result[:_RESULT]
+    return ended

@@ -32,7 +32,7 @@ from .._tasks.kinds import KINDS
 from .._tasks.pausing import Before
 from .._tasks.record import Order, Task
 from .._tasks.snapshot import Pause, TaskError
-from .keys import KEPT, what_of_command
+from .keys import what_of_command
 from .pauses import tries_of
 from .recording import time_of
 
@@ -97,9 +97,8 @@ async def take_over(life: Life) -> None:
     await recover(life, there)
 
 
-def _beginning(life: Life) -> tuple[str, str, str]:
-    now = life.env.clock.now()
-    return time_of(now), time_of(now - KEPT), life.env.processes.program()
+def _beginning(life: Life) -> tuple[str, str]:
+    return time_of(life.env.clock.now()), life.env.processes.program()
 
 
 @attrs.define

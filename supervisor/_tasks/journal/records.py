@@ -10,13 +10,14 @@ out. The first line of a file is a `Header`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import compress
-from operator import attrgetter, is_not
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeAlias, cast
 
 import attrs
 import orjson
+from cattrs import Converter
+from cattrs.fns import identity
+from cattrs.gen import make_dict_unstructure_fn, override
 
 SCHEMA = 1
 """The version of what the lines mean. A file with another one is not read."""
@@ -162,63 +163,50 @@ class Acked:
 Record: TypeAlias = Header | Started | Moved | Paused | Continued | Ended | Acked
 
 KINDS: Mapping[str, type[Record]] = {
-    it.kind: it for it in (Header, Started, Moved, Paused, Continued, Ended, Acked)
+    it.kind: attrs.resolve_types(it)
+    for it in (Header, Started, Moved, Paused, Continued, Ended, Acked)
 }
 
-_Field: TypeAlias = tuple[str, str, object]  # (name, key, default)
+
+def _saying(kind: type[Record]) -> Callable[[Any], dict[str, object]]:
+    """Return what makes the object of a line; what has its default is left out, but of
+    a header, which is written whole."""
+    # As they are: to look for what each is to become would take most of the time.
+    fields: dict[str, Any] = {
+        it.name: override(rename=it.metadata["key"], unstruct_hook=identity)
+        for it in attrs.fields(kind)
+    }
+    is_whole = kind is Header
+    return make_dict_unstructure_fn(
+        kind, Converter(), _cattrs_omit_if_default=not is_whole, **fields
+    )
 
 
-_FIELDS: Mapping[str, Sequence[_Field]] = {
-    name: [(it.name, it.metadata["key"], it.default) for it in attrs.fields(kind)]
+# Of each kind, with how its line begins.
+_SAYING: Mapping[str, tuple[Callable[[Any], dict[str, object]], bytes]] = {
+    name: (_saying(kind), orjson.dumps({"k": name})[:-1] + b",")
     for name, kind in KINDS.items()
 }
 
 
-# Of each kind: what reads the kind and all fields, and their keys and defaults. The kind
-# has none, so it is always written; and a header is written whole.
-_SHAPES: Mapping[
-    str,
-    tuple[Callable[[Record], tuple[object, ...]], Sequence[str], Sequence[object]],
-] = {
-    kind: (
-        attrgetter("kind", *(name for name, _, _ in fields)),
-        ("k", *(key for _, key, _ in fields)),
-        (
-            attrs.NOTHING,
-            *(
-                attrs.NOTHING if kind == Header.kind else default
-                for _, _, default in fields
-            ),
-        ),
-    )
-    for kind, fields in _FIELDS.items()
-}
-
-
 def to_line(record: Record) -> bytes:
-    """Return a record as a line, with its newline. Whatever a work has written into its
-    report, it is a line."""
-    read, keys, defaults = _SHAPES[record.kind]
-    values = read(record)
-    # What has its default nearly always is the same object. No line of this loops in
-    # Python: it is on the way of each task.
-    line = dict(compress(zip(keys, values, strict=True), map(is_not, values, defaults)))
-    if not _EXACT.issuperset(map(type, line.values())):
-        line = {key: _exact(value) for key, value in line.items()}
+    """Return a record as a line, with its newline. Its fields have the very types that
+    they say: see `exact`."""
+    saying, begin = _SAYING[record.kind]
+    said = saying(record)
     try:
-        return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+        line = orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
         # A str with half a surrogate pair, as in a command, or a number that is too
         # large.
-        plain = {key: _plain(value) for key, value in line.items()}
-        return orjson.dumps(plain, option=orjson.OPT_APPEND_NEWLINE)
+        plain = {key: _plain(value) for key, value in said.items()}
+        line = orjson.dumps(plain, option=orjson.OPT_APPEND_NEWLINE)
+    return begin + line[1:]
 
 
-_EXACT = frozenset({str, int, bool, type(None)})
-
-
-def _exact(value: object) -> object:
-    """Return it as what it stands for. None of its own methods is called."""
+def exact(value: object) -> Any:
+    """Return a value that somebody else has made as what it stands for, and None if
+    that is nothing a line can have. None of its own methods is called."""
     kind = type(value)
     if kind in _EXACT:
         return value
@@ -227,6 +215,9 @@ def _exact(value: object) -> object:
     if issubclass(kind, int):
         return int.__int__(cast("int", value))
     return None
+
+
+_EXACT = frozenset({str, int, bool, type(None)})
 
 
 def _plain(value: object) -> object:
@@ -286,19 +277,17 @@ def _check_version(said: Mapping[str, object]) -> None:
 
 
 # What JSON has is of these very types.
-_FITS: Mapping[str, frozenset[type]] = {
-    "str": frozenset({str}),
-    "str | None": frozenset({str, type(None)}),
-    "int": frozenset({int}),
-    "int | None": frozenset({int, type(None)}),
-    "bool": frozenset({bool}),
+_FITS: Mapping[object, frozenset[type]] = {
+    str: frozenset({str}),
+    str | None: frozenset({str, type(None)}),
+    int: frozenset({int}),
+    int | None: frozenset({int, type(None)}),
+    bool: frozenset({bool}),
 }
 
 
 # Of each kind, by its key: the name of each field and its types.
 _READ: Mapping[str, Mapping[str, tuple[str, frozenset[type]]]] = {
-    name: {
-        it.metadata["key"]: (it.name, _FITS[str(it.type)]) for it in attrs.fields(kind)
-    }
+    name: {it.metadata["key"]: (it.name, _FITS[it.type]) for it in attrs.fields(kind)}
     for name, kind in KINDS.items()
 }

@@ -118,12 +118,12 @@ class State:
         if known is None or known.ended is not None:
             return
         known.ended, known.paused, known.tries = record, None, []
+        self.unfinished.pop(task, None)
         if known.started.agent is not None:
             # Its own file says it, or will.
             known.started = attrs.evolve(known.started, agent=None)
-        self.unfinished.pop(known.started.task, None)
-        if known.started.type == "local_agent" and record.by != "shutdown":
-            self.agents[known.started.task] = _for_its_file(record)
+            if record.by != "shutdown":
+                self.agents[task] = _for_its_file(record)
         if record.note is not None:
             self.notes[record.note] = record.run
             self.last_note = max(self.last_note, number_in(record.note))

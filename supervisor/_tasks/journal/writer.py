@@ -5,8 +5,12 @@ A record is added in memory, in the step in which what it tells happens. It is w
 before anybody sees what it tells: who makes that visible calls `Journal.flush` first, or
 waits by `Journal.settle`. All that waits then goes out in one write.
 
-One runtime writes, the first that has the directory open. The records of another one
-stay in its memory until the first has ended, in whatever way; then it takes over.
+Those lines of the file that may still count are kept in memory, so it is made anew from
+them, and not read again while it is open.
+
+One runtime writes, the first that has the directory open. What the records of another
+one add up to stays in its memory until the first has ended, in whatever way; then it
+takes over.
 
 A disk that cannot be written holds up and ends nothing. It is warned of, once for each
 time that it begins, and what could not be written is written when that is possible
@@ -16,7 +20,7 @@ again; until then a crash of the program loses it.
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
@@ -30,6 +34,7 @@ from actors import Context
 from actors.env import Files
 from actors.hosting import LogFile, Share
 
+from .lines import Lines
 from .records import Header, NewerJournal, Record, to_line
 from .state import Read, State, read
 
@@ -58,6 +63,8 @@ class Journal:
     Args:
         is_kept: whether there is a journal at all; without one nothing is written.
         durable: whether what is written must survive the death of the machine.
+        kept_since: returns a time; what has ended before that, and is kept for its key
+            or for the file of its agent alone, is left out when the file is made anew.
         warn: told of what goes wrong, for people.
         wrote: told, after a write that somebody may wait for, how many records are
             written.
@@ -71,6 +78,7 @@ class Journal:
         *,
         is_kept: bool,
         durable: bool,
+        kept_since: Callable[[], str],
         warn: Callable[[str], object],
         wrote: Callable[[int], object],
     ) -> None:
@@ -86,15 +94,20 @@ class Journal:
         self._path = directory / NAME
         self.durable = durable
         """Whether what is written must survive the death of the machine."""
+        self._kept_since = kept_since
         self._warn = warn
         self._wrote = wrote
         self._waiting: list[Record] = []
-        # What another one would have to know, as long as it does not.
+        # What the one who writes would have to know, as long as that is another one.
         self._untold: State | None = State()
+        # What of the file may still count.
+        self._lines = Lines()
+        # What was written while the file is made anew, if it is.
+        self._meanwhile: list[tuple[Record, bytes]] | None = None
         self._log: LogFile | None = None
         self._header = Header(at="")
         # With what it was tried last.
-        self._begin: tuple[str, str, str] | None = None
+        self._begin: tuple[str, str] | None = None
         # With how many bytes the file is to be made anew.
         self._limit = _SMALL
         self._is_writing = False
@@ -110,21 +123,20 @@ class Journal:
 
     # The beginning and the end
 
-    def begin(self, at: str, kept_since: str, program: str = "") -> Read | None:
+    def begin(self, at: str, program: str = "") -> Read | None:
         """Become the one who writes, unless there is another: see `other`. Return what
         was there; of that, only what still counts is left in the file. One that is
         damaged, or no journal, is kept beside it as it was.
 
         Args:
             at: the time now.
-            kept_since: what has ended before, and is kept for its key alone, goes.
             program: who begins, as `actors.env.Processes.program` tells it.
 
         Raises:
             NewerJournal: if a later version has written it. Nothing is changed.
             OSError: if it cannot be read or written.
         """
-        self._begin = at, kept_since, program
+        self._begin = at, program
         other = self._who_writes()
         if other is not None:
             self.other = other
@@ -134,13 +146,12 @@ class Journal:
             there = read(contents)
             if there.is_damaged:
                 there = attrs.evolve(there, kept=self._keep(contents))
-            there.state.forget(kept_since)
+            there.state.forget(self._kept_since())
             untold = self._untold or State()
-            self._header = Header(
-                at=at, program=program, last_note=there.state.last_note
-            )
             records = chain(there.state.records(), untold.records())
-            self._write_anew(self._header, records)
+            lines = Lines(records, there.state.last_note)
+            self._header = Header(at=at, program=program)
+            self._put(lines)
         except BaseException:
             self._share.release(NAME)
             raise
@@ -227,18 +238,19 @@ class Journal:
             except OSError as error:
                 self._warn(f"the journal may lack what was written last: {error}")
 
-    def _write_anew(self, header: Header, records: Iterable[Record]) -> None:
-        self._put(_lines(header, records))
-
-    def _put(self, contents: bytes) -> None:
+    def _put(self, lines: Lines) -> LogFile:
+        """Make the file anew, with these lines alone."""
+        contents = self._joined(lines)
         self._files.replace(self._path, contents, durable=self.durable)
+        self._lines = lines
         log, self._log = self._log, None
         if log is not None:
             # All that it had is in the new one.
             with suppress(OSError):
                 log.close()
-        self._log = self._files.open_log(self._path)
+        self._log = log = self._files.open_log(self._path)
         self._has_size(len(contents))
+        return log
 
     # Records
 
@@ -261,20 +273,17 @@ class Journal:
 
     @enable_ki_protection
     def flush(self) -> None:
-        """Write what waits, if that can be done at once: while the disk is slow, or with
-        ``durable``, the actor of the journal does it."""
+        """Write what waits, if that can be done at once: while the disk is slow or
+        fails, or with ``durable``, the actor of the journal does it."""
         if not self._waiting or self._is_writing:
             return
-        if self._now is None:
-            # Also what was told in the block and is acknowledged long after it.
-            self._write_waiting()
-        elif self.durable or self._threaded:
+        # Without an actor also what was told in the block and is acknowledged long
+        # after it.
+        is_served = self._now is not None
+        if is_served and (self.durable or self._threaded or self.failure is not None):
             self._news.set()
         else:
-            began = self._now()
             self._write_waiting()
-            if self._now() - began > _SLOW:
-                self._threaded = _THREADED
 
     @property
     def is_behind(self) -> bool:
@@ -307,19 +316,15 @@ class Journal:
 
     # The actor
 
-    async def serve(self, take_over: Callable[[], Awaitable[object]]) -> None:
-        """Write what waits, whenever somebody asks for it, in a thread; and ask from
-        time to time whether there is nobody else who writes."""
+    async def serve(self) -> None:
+        """Write what waits, whenever somebody asks for it, and make the file anew when it
+        has grown."""
         self._now = trio.lowlevel.current_clock().current_time
         if self._waiting:
             # The one before has crashed, and somebody may wait for it.
             self._news.set()
         try:
             while True:
-                if self._untold is not None:
-                    await trio.sleep(_AGAIN)
-                    await take_over()
-                    continue
                 if self.failure is None:
                     await self._news.wait()
                 else:
@@ -333,91 +338,110 @@ class Journal:
             self._now = None
             self.flush()
 
+    async def ask_for_it(self, take_over: Callable[[], Awaitable[object]]) -> None:
+        """Ask from time to time whether nobody else writes any more, by ``take_over``,
+        which calls `begin`."""
+        while self._untold is not None:
+            await trio.sleep(_AGAIN)
+            await take_over()
+
     async def _write_aside(self) -> None:
         if self._is_writing:
             return
-        if not (self.durable or self._threaded or self.failure):
+        had_failed = self.failure is not None
+        if self._waiting and not (self.durable or self._threaded):
             # As long as a thread writes nobody else can, and an ack cannot wait.
-            self.flush()
-        self._is_writing = True
-        try:
-            if self._waiting:
-                batch, began = [*self._waiting], trio.current_time()
-                error = await self._files.in_thread(self._write, batch)
-                if self._threaded and trio.current_time() - began > _SLOW:
-                    # Or the loop would stand still each time that this runs out.
-                    self._threaded = _THREADED
-                self._done(len(batch), error)
-                if error is None:
-                    self._wrote(self.written)
-            if self._is_large() and (self.durable or self._threaded):
-                await self._files.in_thread(self._try_to_compact)
-        finally:
-            self._is_writing = False
-        if self._is_large() and not self._waiting:
+            self._write_waiting()
+            if had_failed and self.failure is None:
+                self._wrote(self.written)
+        if self.durable or self._threaded:
+            self._is_writing = True
+            try:
+                await self._write_in_thread()
+            finally:
+                self._is_writing = False
+        elif self._is_large():
             await self._compact_beside()
         if self._waiting:
             self._news.set()
 
+    async def _write_in_thread(self) -> None:
+        if self._waiting:
+            batch, began = [*self._waiting], trio.current_time()
+            lines, error = await self._files.in_thread(self._write, batch)
+            if self._threaded and trio.current_time() - began > _SLOW:
+                # Or the loop would stand still each time that this runs out.
+                self._threaded = _THREADED
+            self._done(batch, lines, error)
+            if error is None:
+                self._wrote(self.written)
+        if self._is_large():
+            since = self._kept_since()
+            await self._files.in_thread(self._try_to_compact, since)
+
     def _write_waiting(self) -> None:
-        batch = [*self._waiting]
-        self._done(len(batch), self._write(batch))
+        batch, now = [*self._waiting], self._now
+        if now is None:
+            self._done(batch, *self._write(batch))
+            return
+        began = now()
+        lines, error = self._write(batch)
+        seconds = now() - began
+        self._done(batch, lines, error)
+        if seconds > _SLOW:
+            self._threaded = _THREADED
 
     # In a thread, perhaps.
-    def _write(self, batch: Sequence[Record]) -> OSError | None:
-        lines = b"".join(map(to_line, batch))
+    def _write(self, batch: Sequence[Record]) -> tuple[list[bytes], OSError | None]:
+        lines = [*map(to_line, batch)]
+        joined = b"".join(lines)
         try:
             if self._is_over:
-                self._files.append_lines(self._path, lines, durable=self.durable)
-                return None
-            if self._log is None:
-                # It was made anew and could not be opened.
-                self._log = self._files.open_log(self._path)
+                self._files.append_lines(self._path, joined, durable=self.durable)
+                return lines, None
+            # It may have been made anew and could not be opened.
+            log = self._log or self._put(self._lines)
             try:
-                self._log.append(lines, durable=self.durable)
+                log.append(joined, durable=self.durable)
             except FileNotFoundError:
-                # Somebody has removed it. We have it open.
-                self._compact(self._log)
-                self._log.append(lines, durable=self.durable)
+                # Somebody has removed it.
+                self._put(self._lines).append(joined, durable=self.durable)
         except OSError as error:
-            return error
-        return None
+            return lines, error
+        return lines, None
 
-    # In a thread.
-    def _try_to_compact(self) -> None:
-        log = self._log
-        if log is None:
-            return
+    # In a thread, while nobody else writes.
+    def _try_to_compact(self, since: str) -> None:
         try:
-            self._compact(log)
+            self._put(_fewest(self._joined(self._lines), since))
         except OSError:
-            # It is as long as it was, or could not be opened once it was made anew.
-            # What is wrong will show when it is written.
-            self._has_size(log.size())
-
-    def _compact(self, log: LogFile) -> None:
-        self._put(self._compacted_lines(log.read()))
-
-    # In a thread.
-    def _compacted_lines(self, contents: bytes) -> bytes:
-        state = read(contents).state
-        if self._begin is not None:
-            state.forget(self._begin[1])
-        header = attrs.evolve(self._header, last_note=state.last_note)
-        return _lines(header, state.records())
+            self._is_as_small_as_can_be()
 
     async def _compact_beside(self) -> None:
         """Make the file anew while others go on to append to it: what they append
-        meanwhile, they may have told. Only the last step holds them up."""
-        log = self._log
-        assert log is not None
+        meanwhile, they may have told. Only the first and the last step hold them up."""
+        log, contents, since = self._log, self._joined(self._lines), self._kept_since()
+        self._meanwhile = meanwhile = list[tuple[Record, bytes]]()
         try:
-            contents = log.read()
-            lines = await self._files.in_thread(self._compacted_lines, contents)
+            lines = await self._files.in_thread(_fewest, contents, since)
+            # Otherwise it was made anew by who found it removed.
             if self._log is log:
-                self._put(lines + log.read()[len(contents) :])
+                for record, line in meanwhile:
+                    lines.add(record, line)
+                self._put(lines)
         except OSError:
-            self._has_size(log.size())  # As in `_try_to_compact`.
+            self._is_as_small_as_can_be()
+        finally:
+            self._meanwhile = None
+
+    def _joined(self, lines: Lines) -> bytes:
+        return lines.joined(attrs.evolve(self._header, last_note=lines.last_note))
+
+    def _is_as_small_as_can_be(self) -> None:
+        # It is as long as it was, or could not be opened once it was made anew. What is
+        # wrong will show when it is written.
+        if self._log is not None:
+            self._has_size(self._log.size())
 
     def _is_large(self) -> bool:
         log = self._log
@@ -435,13 +459,20 @@ class Journal:
         if self._parked:
             self._settled.unpark_all()
 
-    def _done(self, count: int, error: OSError | None) -> None:
+    def _done(
+        self, batch: Sequence[Record], lines: Sequence[bytes], error: OSError | None
+    ) -> None:
         try:
             if self._threaded:
                 self._threaded -= 1
             if error is None:
-                # What fails before this is written again, which says nothing new.
-                del self._waiting[:count]
+                # What fails before the last of this is written again, which says
+                # nothing new.
+                for record, line in zip(batch, lines, strict=True):
+                    self._lines.add(record, line)
+                if self._meanwhile is not None:
+                    self._meanwhile += zip(batch, lines, strict=True)
+                del self._waiting[: len(batch)]
                 self.failure = None
                 if self._is_large():
                     self._news.set()
@@ -452,18 +483,24 @@ class Journal:
                 self._settled.unpark_all()
 
 
-def _lines(header: Header, records: Iterable[Record]) -> bytes:
-    return b"".join(map(to_line, chain([header], records)))
+# In a thread.
+def _fewest(contents: bytes, since: str) -> Lines:
+    """Return the fewest lines that say the same, without what goes since then."""
+    state = read(contents).state
+    state.forget(since)
+    return Lines(state.records(), state.last_note)
 
 
-# An interrupt is for the host, and must not end the tree through this actor.
+# An interrupt is for the host, and must not end the tree through these actors.
 @enable_ki_protection
-async def journal_writer(
+async def journal_writer(_: Context[object], journal: Journal) -> None:
+    """The actor of a journal. What it had not written when it crashed, it writes next."""
+    await journal.serve()
+
+
+@enable_ki_protection
+async def journal_successor(
     _: Context[object], journal: Journal, take_over: Callable[[], Awaitable[object]]
 ) -> None:
-    """The actor of a journal. What it had not written when it crashed, it writes next.
-
-    Args:
-        take_over: called from time to time as long as another runtime writes.
-    """
-    await journal.serve(take_over)
+    """The actor that takes a journal over once the runtime that writes it has ended."""
+    await journal.ask_for_it(take_over)

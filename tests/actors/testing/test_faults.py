@@ -36,9 +36,7 @@ PROTOCOLS = {
 CALLED = {
     "files.make": "files.make_directory files.reserve",
     "files.open": "files.create_output files.open_output files.open_log",
-    "files.read": (
-        "files.read_tail files.read_at files.size files.names output.size log.read"
-    ),
+    "files.read": ("files.read_tail files.read_at files.size files.names output.size"),
     "files.append_lines": "files.append_lines log.append",
     "files.append": "output.append",
     "files.rotate": "output.rotate",

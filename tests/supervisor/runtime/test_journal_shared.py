@@ -14,7 +14,8 @@ import trio
 import trio.testing
 
 from actors.env import Env, real_env
-from actors.testing import FakeEnv, FakeFiles, fake_env
+from actors.shell import Shell
+from actors.testing import FakeEnv, FakeFiles, Program, fake_env
 from supervisor.runtime import Runtime, Warned, open_runtime
 from tests.supervisor.jobs import Job, forever, returns
 from tests.supervisor.runtime.test_shared import Locks
@@ -39,6 +40,11 @@ def crashed(files: FakeFiles) -> FakeEnv:
     again.ids.given = 10_000
     again.files.disk = files.disk.image().killed()
     return again
+
+
+async def sleeps(_: Program) -> int:
+    await trio.sleep_forever()
+    raise AssertionError
 
 
 @asynccontextmanager
@@ -108,6 +114,45 @@ async def test_the_second_keeps_its_tasks_once_the_first_has_ended_and_tells_of_
             assert told[of_second.id].xml == theirs.xml
             assert told[later.id].id == last.id
             assert told[runs.id].id not in {mine.id, theirs.id, last.id}
+
+
+async def test_with_durable_nobody_waits_for_the_recovery_of_what_the_first_has_left(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the journal over, and writes its own records while it recovers."""
+    env = fake_env({"sleep": sleeps})
+    ending = trio.Event()
+
+    async def takes_long(program: str, prefixes: object) -> tuple[int, list[int]]:
+        ending.set()
+        await trio.sleep(9)
+        return 0, []
+
+    with trio.fail_after(LONG):
+        async with first_of(HERE, env) as (one, _):
+            await one.launch(Shell("sleep"))
+            # As a kill leaves it: the lock is free, and the task has not ended.
+            killed = crashed(env.files)
+            monkeypatch.setattr(killed.processes, "end_orphans", takes_long)
+            dead = killed.files.share(HERE)
+            dead.claim("journal.jsonl")
+            async with open_runtime(HERE, env=killed, durable=True) as two:
+                events = two.events.subscribe()
+                dead.close()
+                await ending.wait()
+                began = trio.current_time()
+                await two.launch(returns("second"))
+                await two.synced()
+                assert trio.current_time() - began < 0.1
+                # Only then the one of the first has ended.
+                note = await anext(two.notifications)
+                assert note.task_id != one.tasks()[0].id
+                assert note.ack()
+                note = await anext(two.notifications)
+                assert note.task_id == one.tasks()[0].id
+                assert trio.current_time() - began > 8
+                warned = [it.text for it in events.drain() if isinstance(it, Warned)]
+                assert not any("disk" in text for text in warned), warned
 
 
 @pytest.mark.parametrize("acked", [False, True])

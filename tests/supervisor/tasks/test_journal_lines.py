@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
+from supervisor._tasks.journal.lines import Lines
 from supervisor._tasks.journal.records import (
     KINDS,
     SCHEMA,
@@ -25,9 +26,11 @@ from supervisor._tasks.journal.records import (
     to_line,
 )
 from supervisor._tasks.journal.state import State, read
+from tests.supervisor.life.test_struck_inside import Blows
 
 AT = "2026-11-23T12:00:00.000+00:00"
-GOOD = to_line(Header(at=AT))
+GOOD_HEADER = Header(at=AT)
+GOOD = to_line(GOOD_HEADER)
 
 
 def history(seed: int, length: int = 60) -> list[Record]:
@@ -83,16 +86,16 @@ def added(records: list[Record]) -> State:
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda it: it.kind)
 def test_what_is_written_is_read(kind: Any) -> None:
     chance = random.Random(1)
-    values = {
-        "str": lambda: chance.choice(["", "a\nb", "\udc80", "ä" * 99, '"\\\0']),
-        "str | None": lambda: chance.choice([None, "x", "<&>"]),
-        "int": lambda: chance.randrange(-2, 2**40),
-        "int | None": lambda: chance.choice([None, 0, 9]),
-        "bool": lambda: chance.random() < 0.5,
+    values: dict[object, Any] = {
+        str: lambda: chance.choice(["", "a\nb", "\udc80", "ä" * 99, '"\\\0']),
+        str | None: lambda: chance.choice([None, "x", "<&>"]),
+        int: lambda: chance.randrange(-2, 2**40),
+        int | None: lambda: chance.choice([None, 0, 9]),
+        bool: lambda: chance.random() < 0.5,
     }
     for _ in range(200):
         given: dict[str, Any] = {
-            it.name: values[str(it.type)]() for it in attrs.fields(kind)
+            it.name: values[it.type]() for it in attrs.fields(kind)
         }
         if kind is Header:
             given["schema"] = SCHEMA
@@ -120,6 +123,47 @@ def test_the_fewest_lines_add_up_to_the_same(seed: int) -> None:
     assert [*again.notes] == [*state.notes]
     more = sum(len(it.tries) + 1 for it in state.tasks.values()) + len(state.agents)
     assert len([*state.records()]) <= 2 * len(state.tasks) + more
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_what_may_still_count_of_them_adds_up_to_the_same(seed: int) -> None:
+    """Also if one is taken twice, because it failed, wherever that was. A runtime ends
+    each run that it has begun once, and none that goes on in another."""
+    records, chance = history(seed, 120), random.Random(seed)
+    lines, state = Lines(), State()
+    for record in records:
+        known = state.tasks.get(getattr(record, "run", ""))
+        if isinstance(record, Ended) and (known is None or known.ended is not None):
+            continue
+        state.add(record)
+        if chance.random() < 0.2:
+            with Blows(chance.randint(1, 12), below="Lines.add"):
+                try:
+                    lines.add(record, to_line(record))
+                except MemoryError:
+                    lines.add(record, to_line(record))
+        else:
+            lines.add(record, to_line(record))
+    again = read(lines.joined(Header(at=AT, last_note=lines.last_note))).state
+    assert again.tasks == state.tasks
+    assert again.notes == state.notes
+    assert again.unfinished == state.unfinished
+    assert again.last_note == state.last_note
+
+
+def test_no_line_is_kept_of_a_task_that_is_over() -> None:
+    started = Started(run="s0-000001", type="local_bash", at=AT)
+    others = attrs.evolve(started, run="s1-000002")
+    silent = attrs.evolve(started, run="s2-000003")
+    told: list[Record] = [
+        *(started, others, silent, Moved(run="s0-000001")),
+        Ended(run="s0-000001", status="failed", at=AT, note="n000001"),
+        Ended(run="s2-000003", status="failed", at=AT),
+        Acked(note="n000001"),
+    ]
+    lines = Lines(told)
+    assert lines.last_note == 1
+    assert lines.joined(GOOD_HEADER) == GOOD + to_line(others)
 
 
 @pytest.mark.parametrize("seed", range(20))

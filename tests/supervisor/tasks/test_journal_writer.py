@@ -163,6 +163,7 @@ class World:
             HERE,
             is_kept=True,
             durable=durable,
+            kept_since=str,
             warn=self.warned.append,
             wrote=self.wrote.append,
         )
@@ -174,7 +175,7 @@ class World:
 
     def take_over(self) -> None:
         try:
-            self.journal.begin(AT, "")
+            self.journal.begin(AT)
         except OSError:
             assert self.journal.other
 
@@ -189,14 +190,23 @@ class World:
 
     async def serve(self) -> None:
         """Keep the actor, as its supervisor does."""
-        while True:
-            self.scope = trio.CancelScope()
-            with self.scope:
-                try:
-                    await self.journal.serve(self.ask)
-                except MemoryError:
-                    pass
-            await trio.sleep(0.01)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.succeed)
+            while True:
+                self.scope = trio.CancelScope()
+                with self.scope:
+                    try:
+                        await self.journal.serve()
+                    except MemoryError:
+                        pass
+                await trio.sleep(0.01)
+
+    async def succeed(self) -> None:
+        while self.journal.other is not None:
+            try:
+                await self.journal.ask_for_it(self.ask)
+            except MemoryError:
+                pass
 
     async def settle(self, number: int | None) -> None:
         asked = len(self.added) if number is None else number
@@ -410,12 +420,13 @@ async def test_on_a_fast_disk_who_flushes_has_written_also_while_the_file_is_mad
         HERE,
         is_kept=True,
         durable=False,
+        kept_since=str,
         warn=lambda text: None,
         wrote=lambda number: None,
     )
-    journal.begin(AT, AT)
+    journal.begin(AT)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(journal.serve, nothing_to_take_over)
+        nursery.start_soon(journal.serve)
         await trio.testing.wait_all_tasks_blocked()
         disk.gate = trio.Event()
         for number in range(1, 40):
@@ -425,17 +436,16 @@ async def test_on_a_fast_disk_who_flushes_has_written_also_while_the_file_is_mad
         # It is large now, and this one waits when the actor comes to it.
         journal.add(Moved(run="s00000001-000001"))
         await trio.testing.wait_all_tasks_blocked()
-        journal.add(Acked(note="n000001"))
+        last = Started(run="s00000040-000040", type="local_bash", at=AT)
+        journal.add(last)
         journal.flush()
-        assert to_line(Acked(note="n000001")) in disk.contents(PATH)
+        assert to_line(last) in disk.contents(PATH)
         disk.gate.set()
         await trio.testing.wait_all_tasks_blocked()
-        assert to_line(Acked(note="n000001")) in disk.contents(PATH)
+        # It was made anew: of the first there is one line.
+        assert disk.contents(PATH).count(b"s00000001") == 1
+        assert to_line(last) in disk.contents(PATH)
         nursery.cancel_scope.cancel()
-
-
-async def nothing_to_take_over() -> None:
-    raise AssertionError("there is no other runtime")
 
 
 async def test_what_a_crash_of_the_writer_has_left_is_written_by_the_next(
@@ -463,6 +473,63 @@ def fails_once(patch: pytest.MonkeyPatch) -> Callable[[Record], bytes]:
         raise MemoryError
 
     return fail
+
+
+async def test_a_disk_that_fails_is_asked_again_each_second_and_not_by_each_record(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """All that waits is in each attempt. Who waits to hear of it hears when it is
+    written."""
+    world, tasks = World(None, durable=False, shared=False), Tasks(random.Random(1))
+    world.files.write_error = FULL
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.serve)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(100):
+            world.add(tasks.next())
+            world.journal.flush()
+        assert world.files.outcomes == [False] and len(world.warned) == 1
+        # The actor tries at once, and then each second.
+        await trio.sleep(2.5)
+        assert world.files.outcomes == [False] * 4 and world.wrote == []
+        world.files.write_error = None
+        await trio.sleep(1)
+        assert world.files.outcomes == [False, False, False, False, True]
+        assert world.wrote == [100] and world.journal.failure is None
+        nursery.cancel_scope.cancel()
+    world.check()
+
+
+async def test_what_is_kept_for_a_day_goes_also_while_the_journal_is_open(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_SMALL", 1_000)
+    since, disk = AT, Disk()
+    journal = Journal(
+        disk,
+        disk.share(HERE),
+        HERE,
+        is_kept=True,
+        durable=False,
+        kept_since=lambda: since,
+        warn=lambda text: None,
+        wrote=lambda number: None,
+    )
+    journal.begin(AT)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(journal.serve)
+        for number in range(1, 200):
+            run, at = f"s{number:08}-{number:06}", f"{number:04}"
+            # Those of the last fifty are kept.
+            since = f"{number - 50:04}"
+            journal.add(Started(run=run, type="local_bash", at=at, key=f"{number}"))
+            journal.add(Ended(run=run, status="completed", at=at))
+            journal.flush()
+            await trio.testing.wait_all_tasks_blocked()
+        kept = disk.contents(PATH).count(b'"start"')
+        # It is made anew once it has four times what it had.
+        assert 50 <= kept <= 4 * 51
+        nursery.cancel_scope.cancel()
 
 
 async def open_later(gate: trio.Event) -> None:
