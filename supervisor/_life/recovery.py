@@ -332,7 +332,7 @@ def _last_words(said: Transcript | None) -> str | None:
 def _begun_as(started: Started) -> AgentMeta | None:
     """Return what the file of an agent was to say when it began, None if the journal
     does not know it."""
-    if started.agent is None:
+    if not started.agent:
         return None
     try:
         meta = decode_meta(started.agent.encode())

@@ -10,14 +10,11 @@ out. The first line of a file is a `Header`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias, cast
 
 import attrs
 import orjson
-from cattrs import Converter
-from cattrs.fns import identity
-from cattrs.gen import make_dict_unstructure_fn, override
 
 SCHEMA = 1
 """The version of what the lines mean. A file with another one is not read."""
@@ -77,8 +74,8 @@ class Started:
     what: str = _as("h", default="")
     """What it does; of a task with a key, if its command does not say it."""
     agent: str | None = _as("j", default=None)
-    """Of an agent, until it has ended: what its own file says of it at its start, as
-    JSON. That is written a little later."""
+    """Of an agent that has a file of its own: what that says of it at its start, as JSON,
+    since it is written a little later; empty once the agent has ended."""
 
     @property
     def task(self) -> str:
@@ -163,28 +160,22 @@ class Acked:
 Record: TypeAlias = Header | Started | Moved | Paused | Continued | Ended | Acked
 
 KINDS: Mapping[str, type[Record]] = {
-    it.kind: attrs.resolve_types(it)
-    for it in (Header, Started, Moved, Paused, Continued, Ended, Acked)
+    it.kind: it for it in (Header, Started, Moved, Paused, Continued, Ended, Acked)
 }
 
+_NEVER = object()
 
-def _saying(kind: type[Record]) -> Callable[[Any], dict[str, object]]:
-    """Return what makes the object of a line; what has its default is left out, but of
-    a header, which is written whole."""
-    # As they are: to look for what each is to become would take most of the time.
-    fields: dict[str, Any] = {
-        it.name: override(rename=it.metadata["key"], unstruct_hook=identity)
-        for it in attrs.fields(kind)
-    }
-    is_whole = kind is Header
-    return make_dict_unstructure_fn(
-        kind, Converter(), _cattrs_omit_if_default=not is_whole, **fields
+
+# Of each kind, with how its line begins: the name, the key and the default of each field.
+# What has its default nearly always is the same object. A header is written whole.
+_SAID: Mapping[str, tuple[bytes, Sequence[tuple[str, str, object]]]] = {
+    name: (
+        orjson.dumps({"k": name})[:-1] + b",",
+        [
+            (it.name, it.metadata["key"], _NEVER if kind is Header else it.default)
+            for it in attrs.fields(kind)
+        ],
     )
-
-
-# Of each kind, with how its line begins.
-_SAYING: Mapping[str, tuple[Callable[[Any], dict[str, object]], bytes]] = {
-    name: (_saying(kind), orjson.dumps({"k": name})[:-1] + b",")
     for name, kind in KINDS.items()
 }
 
@@ -192,8 +183,12 @@ _SAYING: Mapping[str, tuple[Callable[[Any], dict[str, object]], bytes]] = {
 def to_line(record: Record) -> bytes:
     """Return a record as a line, with its newline. Its fields have the very types that
     they say: see `exact`."""
-    saying, begin = _SAYING[record.kind]
-    said = saying(record)
+    begin, fields = _SAID[record.kind]
+    said: dict[str, object] = {}
+    for name, key, default in fields:
+        value = getattr(record, name)
+        if value is not default:
+            said[key] = value
     try:
         line = orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
@@ -277,17 +272,19 @@ def _check_version(said: Mapping[str, object]) -> None:
 
 
 # What JSON has is of these very types.
-_FITS: Mapping[object, frozenset[type]] = {
-    str: frozenset({str}),
-    str | None: frozenset({str, type(None)}),
-    int: frozenset({int}),
-    int | None: frozenset({int, type(None)}),
-    bool: frozenset({bool}),
+_FITS: Mapping[str, frozenset[type]] = {
+    "str": frozenset({str}),
+    "str | None": frozenset({str, type(None)}),
+    "int": frozenset({int}),
+    "int | None": frozenset({int, type(None)}),
+    "bool": frozenset({bool}),
 }
 
 
 # Of each kind, by its key: the name of each field and its types.
 _READ: Mapping[str, Mapping[str, tuple[str, frozenset[type]]]] = {
-    name: {it.metadata["key"]: (it.name, _FITS[it.type]) for it in attrs.fields(kind)}
+    name: {
+        it.metadata["key"]: (it.name, _FITS[str(it.type)]) for it in attrs.fields(kind)
+    }
     for name, kind in KINDS.items()
 }

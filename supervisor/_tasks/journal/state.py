@@ -121,7 +121,7 @@ class State:
         self.unfinished.pop(task, None)
         if known.started.agent is not None:
             # Its own file says it, or will.
-            known.started = attrs.evolve(known.started, agent=None)
+            known.started = attrs.evolve(known.started, agent="")
             if record.by != "shutdown":
                 self.agents[task] = _for_its_file(record)
         if record.note is not None:
