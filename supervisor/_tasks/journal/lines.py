@@ -40,27 +40,30 @@ class Lines:
     def add(self, record: Record, line: bytes) -> None:
         """Take what was written next. If that fails for want of memory, the same once
         more makes good what it had begun."""
-        if isinstance(record, Header):
-            self.last_note = max(self.last_note, record.last_note)
+        if isinstance(record, Started):
+            self._started(record, line)
+        elif isinstance(record, Ended):
+            self._ended(record, line)
         elif isinstance(record, Acked):
             run = self._run.get(record.note)
             if run is not None:
                 self._end(run, line)
                 del self._run[record.note]
-        elif isinstance(record, Started):
-            before = self._unfinished.get(record.task, record.run)
-            if before != record.run:
-                # One that had not ended goes on in this one.
-                self._of.pop(before, None)
-            self._unfinished[record.task] = record.run
-            if record.key is not None or record.agent is not None:
-                self._is_kept.add(record.run)
-            self._of[record.run] = line
-        elif not isinstance(record, Ended):
-            if record.run in self._of:
-                self._of[record.run] += line
-        else:
-            self._ended(record, line)
+        elif isinstance(record, Header):
+            self.last_note = max(self.last_note, record.last_note)
+        elif record.run in self._of:
+            self._of[record.run] += line
+
+    def _started(self, record: Started, line: bytes) -> None:
+        task, run = record.task, record.run
+        before = self._unfinished.get(task, run)
+        if before != run:
+            # One that had not ended goes on in this one.
+            self._of.pop(before, None)
+        self._unfinished[task] = run
+        if record.key is not None or record.agent is not None:
+            self._is_kept.add(run)
+        self._of[run] = line
 
     def _ended(self, record: Ended, line: bytes) -> None:
         run, note = record.run, record.note
