@@ -75,6 +75,7 @@ from ._tasks.task_events import (
     MonitorEnded,
     MonitorStarted,
     Notified,
+    TaskAbandoned,
     TaskBackgrounded,
     TaskContinued,
     TaskEnded,
@@ -142,6 +143,7 @@ __all__ = [
     "Sent",
     "StopResult",
     "StoppedBy",
+    "TaskAbandoned",
     "TaskBackgrounded",
     "TaskContinued",
     "TaskEnded",
@@ -545,7 +547,9 @@ class Runtime:
 
     def abandon_agent(self, agent_id: str) -> bool:
         """Say that an agent of `unfinished_agents` will not go on. From now on it is
-        ``killed``. Nothing reports that. It can still be resumed.
+        ``killed``, by the ``host``, as its meta, the journal and the event
+        `TaskAbandoned` say. No notification does, and none tells of the ends of its own
+        tasks that it had not heard. It can still be resumed.
 
         It returns False, and changes nothing, if the agent is not one of these.
 

@@ -35,6 +35,7 @@ _TOOLS: Final = 10_000
 _DEPTH: Final = 1_000
 _PATH: Final = 4_096
 _MODE: Final = 64
+_ENDED_BY: Final = 64
 _SHOWN: Final = 300
 # Of whatever else is a number.
 _MOST: Final = 10**18
@@ -72,6 +73,9 @@ class AgentMeta:
     resumes: int = 0
     """How often it was resumed."""
     error: str | None = None
+    ended_by: str | None = None
+    """Who or what has ended it, as `supervisor.runtime.EndedBy` has it. None also means
+    that nobody knows."""
     deadline: float | None = None
     """This and the next five are as `actors.agent.Agent` has them."""
     max_turns: int | None = None
@@ -209,6 +213,9 @@ def _check(meta: AgentMeta) -> None:
         _refuse("heard", meta.heard, "the id of a record")
     if meta.permission_mode is not None and len(meta.permission_mode) > _MODE:
         _refuse("permission_mode", meta.permission_mode, "the name of a mode")
+    if meta.ended_by is not None and len(meta.ended_by) > _ENDED_BY:
+        # A later version may know others.
+        _refuse("ended_by", meta.ended_by, "who or what has ended it")
     if meta.cwd is not None and (
         not meta.cwd.strip() or "\0" in meta.cwd or len(meta.cwd) > _PATH
     ):

@@ -658,9 +658,10 @@ class Life:
             # As text, so that nothing else of it is kept, or shown by its own
             # methods.
             task.result = describe(exit.value)
-        if isinstance(exit, Stopped) and task.own_exit is None:
+        if isinstance(exit, Stopped):
             if exit.by == "deadline":
-                task.cut_by = "deadline"
+                if task.own_exit is None:
+                    task.cut_by = "deadline"
             elif not task.stopping:
                 # Nobody has asked for it: the runtime is being cancelled.
                 task.cut_by = "shutdown"

@@ -24,7 +24,7 @@ from actors.transcript.hosting import decode_meta
 from actors.work import Report, Work
 
 from .._delivery.outbox import NOTIFY
-from .._tasks.endings import ENDED_BY
+from .._tasks.endings import as_ended_by
 from .._tasks.errors import BacklogFull, NeverAgain, ResumeRefused
 from .._tasks.journal.records import Acked, Ended, NewerJournal, Paused, Started
 from .._tasks.journal.state import Known, Read, State, number_in
@@ -32,6 +32,7 @@ from .._tasks.kinds import KINDS
 from .._tasks.pausing import Before
 from .._tasks.record import Order, Task
 from .._tasks.snapshot import Pause, TaskError
+from .._tasks.task_events import TaskAbandoned
 from .keys import what_of_command
 from .pauses import tries_of
 from .recording import time_of
@@ -231,7 +232,9 @@ def _correct(life: Life, agent_id: str, over: Ended) -> None:
         return
     if number_in(meta.run_id) <= number_in(over.last_run or over.run):
         error = over.error and over.error.partition(": ")[2]
-        ended = attrs.evolve(meta, status=over.status, error=error)
+        ended = attrs.evolve(
+            meta, status=over.status, error=error, ended_by=as_ended_by(over.by)
+        )
         life.agents.transcripts.write_meta(ended)
 
 
@@ -276,7 +279,12 @@ def _recover_agent(
     is_over = status is not None and status.is_terminal
     if meta is not None and is_over and number_in(meta.run_id) < begun:
         # Its resume was not yet in its file: nobody has heard that it runs again.
-        ended = Ended(run=started.run, status=meta.status, at=started.at)
+        ended = Ended(
+            run=started.run,
+            status=meta.status,
+            at=started.at,
+            by=as_ended_by(meta.ended_by),
+        )
         life.journal.add(ended)
         return
     if meta is not None and status is not None and not status.is_terminal:
@@ -295,13 +303,16 @@ def _recover_agent(
             except (ResumeRefused, BacklogFull) as error:
                 found.refused.append(str(error))
                 return
-        failed = attrs.evolve(meta, status=TaskStatus.FAILED.value, error=why)
+        failed = attrs.evolve(
+            meta, status=TaskStatus.FAILED.value, error=why, ended_by="crash"
+        )
         life.agents.transcripts.write_meta(failed)
     task = _make(life, started)
     task.result = _last_words(said)
     if meta is not None and status is not None and is_over:
         # Its end was in its file already, and not in the journal.
         task.transition(status)
+        _report(task).ended_by = as_ended_by(meta.ended_by)
         if meta.error is not None:
             task.error = TaskError("AgentFailed", meta.error, "")
     else:
@@ -314,6 +325,27 @@ def _recover_agent(
     _report(task).cut_by = "crash"
     _find_by_key(life, started, task)
     gone.append(task)
+
+
+def abandon(life: Life, meta: AgentMeta) -> None:
+    """Record that the agent of ``meta``, which only the directory knows, will not go on,
+    since the host wants it so."""
+    agent_id, killed = meta.agent_id, TaskStatus.KILLED.value
+    killed_meta = attrs.evolve(meta, status=killed, ended_by="host")
+    life.agents.transcripts.write_meta(killed_meta)
+    # The run that the journal takes for unfinished; 0 if it knows none. It counts until
+    # the file of the agent is written.
+    run = f"{agent_id}-{life.begun_before.get(agent_id, 0):06}"
+    at = time_of(life.env.clock.now())
+    over = Ended(run=run, last_run=meta.run_id, status=killed, at=at, by="host")
+    life.journal.add(over)
+    life.journal.flush()
+    for tell in life.parked.pop(agent_id, ()):
+        _each(life, agent_id, tell)
+    for note in life.delivery.outbox.untaken(agent_id):
+        # As of any agent that ends and has not heard them.
+        note.ack("consumed")
+    life.events.emit(TaskAbandoned, agent_id, "host")
 
 
 def _notes_in(said: Transcript | None) -> set[str]:
@@ -504,7 +536,7 @@ def _recover_ended(life: Life, started: Started, ended: Ended) -> None:
         raise ValueError(f"no task ends {status.value}")
     report = _report(task)
     report.exit_code, report.signal = ended.exit_code, ended.signal
-    report.ended_by = ended.by if ended.by in ENDED_BY else None
+    report.ended_by = as_ended_by(ended.by)
     if ended.output is not None:
         task.output_file = life.directory / Path(ended.output).name
     task.transition(status)

@@ -27,7 +27,8 @@ EndedBy: TypeAlias = Literal[
 ]
 """Who or what has ended a task that has not ended by itself.
 
-- ``user``, ``model``, ``host``: who has stopped it. The host is the program.
+- ``user``, ``model``, ``host``: who has stopped it. The host is the program; its loop
+  has ended an agent of which that says itself that it was cancelled.
 - ``parent``: the agent whose own task it was has ended, or was stopped.
 - ``limit``: an agent was too long silent, or has used up its rounds or its budget; or
   nobody has heard what the monitor of a command tells.
@@ -52,6 +53,11 @@ _BY_MODE: Final[dict[Terminate, EndedBy]] = {
 }
 
 
+def as_ended_by(word: str | None) -> EndedBy | None:
+    """Return what a file says of who has ended a task, None if it is none of these."""
+    return next((it for it in ENDED_BY if it == word), None)
+
+
 def who_ended(task: Task, error: Exception | None) -> EndedBy | None:
     """Return who or what has ended ``task``, which has its terminal status, with
     ``error``; None if it has ended by itself."""
@@ -60,7 +66,10 @@ def who_ended(task: Task, error: Exception | None) -> EndedBy | None:
         return None
     cut_by: EndedBy | None = None if rare is None else rare.get("cut_by")
     # A stop that comes after the failure of the work has not ended it.
-    if status is TaskStatus.KILLED or cut_by in _OF_FAILURES:
+    if status is TaskStatus.KILLED:
+        # If nobody has asked for it, the loop of an agent has said so.
+        return cut_by or "host"
+    if cut_by in _OF_FAILURES:
         return cut_by
     if isinstance(error, RestartIntensityExceeded):
         # Its last run.

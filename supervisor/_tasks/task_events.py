@@ -142,6 +142,16 @@ class TaskEnded(Event):
 
 
 @attrs.frozen
+class TaskAbandoned(Event):
+    """An agent that an earlier runtime has left unfinished will not go on: see
+    `Runtime.abandon_agent`. It was no task of this runtime."""
+
+    task_id: str
+    ended_by: str
+    """Who has wanted that: ``host``."""
+
+
+@attrs.frozen
 class Warned(Event):
     """Something about a task is not as it should be. It is always logged, too, as a
     warning of the logger ``supervisor``."""

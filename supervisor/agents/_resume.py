@@ -30,6 +30,7 @@ from actors.agent.hosting import Inbox, InboxFull, settled
 from actors.transcript.hosting import META_LIMIT, keeps
 
 from .._delivery.outbox import NOTIFY
+from .._life.recovery import abandon
 from .._tasks.agent_task import AgentTask
 from .._tasks.errors import (
     AgentRunsElsewhere,
@@ -487,8 +488,7 @@ class Resumes:
             meta = self._claim(agent_id)
             if meta is None or not self._is_unfinished(meta):
                 return False  # It has ended in another runtime, just now.
-            killed = attrs.evolve(meta, status=TaskStatus.KILLED.value)
-            self._agents.transcripts.write_meta(killed)
+            abandon(self._life, meta)
             return True
         except ResumeRefused:
             return False  # Another runtime has it, or may have it.

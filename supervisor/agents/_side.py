@@ -358,6 +358,7 @@ class Agents:
             above=task.above,
             resumes=task.resumes,
             error=None if task.error is None else task.error.message,
+            ended_by=_lasting_end(task),
             tokens_left=tokens,
             cost_left=cost,
             tokens_used=used[0],
@@ -435,6 +436,12 @@ def _lasting_status(task: AgentTask) -> str:
         return TaskStatus.RUNNING.value
     status: str = task.status.value
     return status
+
+
+def _lasting_end(task: AgentTask) -> str | None:
+    """Return who has ended it for good, as the directory keeps that."""
+    ends = task.status.is_terminal and _lasting_status(task) == task.status.value
+    return task.ended_by if ends else None
 
 
 def _time_for_hooks(task: AgentTask) -> float:

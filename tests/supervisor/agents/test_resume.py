@@ -43,6 +43,7 @@ from supervisor.runtime import (
     ResumeRefused,
     Runtime,
     RuntimeStopping,
+    TaskAbandoned,
     TaskEnded,
     TaskRestarted,
     TaskRestartScheduled,
@@ -1061,7 +1062,7 @@ async def test_the_end_of_the_runtime_leaves_its_agents_unfinished(
 
 
 async def test_an_unfinished_agent_is_resumed_or_abandoned(tmp_path: Path) -> None:
-    """SM13, SM27: abandoning it tells nobody; messages do not begin it."""
+    """SM13, SM27: no notification tells that it is abandoned; messages do not begin it."""
     with trio.fail_after(60):
         async with open_runtime(tmp_path) as runtime:
             task = await runtime.launch(Agent(forever, "go"))
@@ -1077,7 +1078,7 @@ async def test_an_unfinished_agent_is_resumed_or_abandoned(tmp_path: Path) -> No
             assert not runtime.abandon_agent("12345678")
             assert not runtime.abandon_agent("../x")
             assert runtime.unfinished_agents() == []
-            assert kinds(events.drain(), task.id) == []
+            assert kinds(events.drain(), task.id) == [TaskAbandoned]
             assert runtime.notifications.drain() == []
             with pytest.raises(MessageRefused, match="it was stopped"):
                 await runtime.send(task.id, "hello")

@@ -187,6 +187,7 @@ WRONG: dict[str, list[Any]] = {
     "one_shot": [0, None],
     "resumes": [-1, True, 2**63, 10**4_000, 1.5, None, "1"],
     "error": [5],
+    "ended_by": [5, "x" * 65, ["user"]],
     "deadline": [-1, True, 10**400, "5", [5]],
     "max_turns": [-1, True, 1.5, 10**400],
     "stall_warning": [-1, True, "x"],

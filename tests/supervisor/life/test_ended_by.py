@@ -7,13 +7,22 @@ from __future__ import annotations
 import signal
 import xml.etree.ElementTree as ET
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trio
 
 from actors import Context, TaskStatus
-from actors.agent import Agent, AgentContext, AgentEvent, AgentFailed, Budget, Terminate
+from actors.agent import (
+    Agent,
+    AgentContext,
+    AgentEvent,
+    AgentFailed,
+    Budget,
+    FinalResult,
+    Terminate,
+)
 from actors.output import QuotaExceeded
 from actors.shell import CommandFailed, Shell
 from actors.testing import fake_env
@@ -74,6 +83,16 @@ def ends_as(mode: Terminate) -> Agent:
     return agent(loop)
 
 
+async def says_cancelled(context: AgentContext) -> AsyncIterator[AgentEvent]:
+    yield FinalResult("half of it", "cancelled")
+
+
+async def gives_in(context: AgentContext) -> AsyncIterator[AgentEvent]:
+    with suppress(trio.Cancelled):
+        await trio.sleep_forever()
+    yield FinalResult("half of it", "cancelled")
+
+
 async def its_deadline(ctx: Context[object], report: Report) -> None:
     ctx.deadline = trio.current_time() - 1
     await trio.sleep_forever()
@@ -108,6 +127,8 @@ CASES: dict[str, tuple[Work, End, TaskStatus, EndedBy | None]] = {
     "a stall": (ends_as("stalled"), only_waits, FAILED, "limit"),
     "an agent's error": (ends_as("error"), only_waits, FAILED, None),
     "an agent that ends itself": (ends_as("cancelled"), only_waits, FAILED, None),
+    "a loop that was cancelled": (agent(says_cancelled), only_waits, KILLED, "host"),
+    "a loop that is stopped": (agent(gives_in), stops_for_the_user, KILLED, "user"),
 }
 
 

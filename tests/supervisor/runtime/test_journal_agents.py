@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
@@ -14,7 +15,13 @@ import trio.testing
 from actors.agent import Agent, AgentContext, AgentEvent, FinalResult, UserMessage
 from actors.testing import FakeEnv, fake_env
 from supervisor.agents import AgentPolicy
-from supervisor.runtime import MessageRefused, ResumeRefused, Warned, open_runtime
+from supervisor.runtime import (
+    MessageRefused,
+    ResumeRefused,
+    TaskAbandoned,
+    Warned,
+    open_runtime,
+)
 from tests.supervisor.jobs import COMPLETED, FAILED, PAUSED, idles, returns, starts
 from tests.supervisor.talkers import answers
 
@@ -246,3 +253,135 @@ async def test_an_agent_that_goes_on_hears_of_its_own_tasks_once(
                 ]
                 assert [it.task_id for it in notes] == [parent.id]
                 assert notes[0].xml.count("&lt;notification-id&gt;") == 1
+
+
+# ---- Who has ended them -------------------------------------------------------------------
+
+
+async def test_the_file_of_an_agent_says_who_has_ended_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Not of one that may go on; one of an earlier version does not say it."""
+    env = fake_env()
+    with trio.fail_after(LONG):
+        async with open_runtime(HERE, env=env) as runtime:
+            stopped = await runtime.launch(Agent(idles, "one"))
+            goes_on = await runtime.launch(Agent(idles, "two"))
+            await runtime.stop(stopped, by="user")
+        env = after_crash(env)
+        async with open_runtime(HERE, env=env) as runtime:
+            meta = runtime.agent_meta(stopped.id)
+            assert meta is not None
+            assert (meta.status, meta.ended_by) == ("killed", "user")
+            (left,) = runtime.unfinished_agents()
+            assert (left.agent_id, left.ended_by) == (goes_on.id, None)
+        env = after_crash(env)
+        path = HERE / f"agent-{stopped.id}.meta.json"
+        said = orjson.loads(env.files.contents(path))
+        del said["ended_by"]
+        env.files.replace(path, orjson.dumps(said))
+        async with open_runtime(HERE, env=env) as runtime:
+            meta = runtime.agent_meta(stopped.id)
+            assert meta is not None
+            assert (meta.status, meta.ended_by) == ("killed", None)
+
+
+@pytest.mark.parametrize(("word", "by"), [("user", "user"), ("somebody", None)])
+async def test_an_end_that_only_the_file_has_is_told_with_who_has_ended_it(
+    autojump_clock: trio.testing.MockClock, word: str, by: str | None
+) -> None:
+    """The program has died before the journal had it; a word of a later version is
+    passed over."""
+    env = fake_env()
+    async with open_runtime(HERE, env=env) as runtime:
+        task = await runtime.launch(Agent(idles, "one"))
+        await runtime.transcripts.flush()
+        env = after_crash(env)
+    path = HERE / f"agent-{task.id}.meta.json"
+    said = orjson.loads(env.files.contents(path))
+    ended = said | {"status": "killed", "ended_by": word}
+    env.files.replace(path, orjson.dumps(ended))
+    async with open_runtime(HERE, env=env) as runtime:
+        (note,) = runtime.notifications.drain()
+        assert ET.fromstring(note.xml).findtext("ended-by") == by
+
+
+async def test_an_end_that_only_the_journal_has_comes_to_the_file_with_who_has_ended_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    env = fake_env()
+    async with open_runtime(HERE, env=env) as runtime:
+        task = await runtime.launch(Agent(idles, "one"))
+        await runtime.transcripts.flush()
+        await runtime.stop(task, by="user")
+        env = after_crash(env)
+    path = HERE / f"agent-{task.id}.meta.json"
+    said = orjson.loads(env.files.contents(path)) | {"status": "running"}
+    env.files.replace(path, orjson.dumps(said))
+    async with open_runtime(HERE, env=env) as runtime:
+        meta = runtime.agent_meta(task.id)
+        assert meta is not None
+        assert (meta.status, meta.ended_by) == ("killed", "user")
+
+
+# ---- Given up -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_heard", [False, True], ids=["unheard", "heard"])
+async def test_an_agent_that_was_given_up_stays_so_over_a_kill_just_then(
+    autojump_clock: trio.testing.MockClock, is_heard: bool
+) -> None:
+    """Its own file is written later. What it had not heard is told to nobody."""
+    env = fake_env()
+    with trio.fail_after(LONG):
+        async with open_runtime(HERE, env=env) as runtime:
+            agent = Agent(starts(returns("one"), then=idles), "go")
+            task = await runtime.launch(agent)
+            await trio.testing.wait_all_tasks_blocked()
+        for note in runtime.notifications.drain():
+            assert note.task_id == task.id and (not is_heard or note.ack())
+        env = after_crash(env)
+        async with open_runtime(HERE, env=env) as runtime:
+            events = runtime.events.subscribe()
+            assert runtime.abandon_agent(task.id)
+            env = after_crash(env)
+            (told,) = (it for it in events.drain() if isinstance(it, TaskAbandoned))
+            assert (told.task_id, told.ended_by) == (task.id, "host")
+        for _ in range(2):
+            async with open_runtime(HERE, env=env) as runtime:
+                meta = runtime.agent_meta(task.id)
+                assert meta is not None
+                assert (meta.status, meta.ended_by) == ("killed", "host")
+                assert runtime.unfinished_agents() == []
+                told_of = {it.task_id for it in runtime.notifications.drain()}
+                assert told_of == (set() if is_heard else {task.id})
+            env = after_crash(env)
+
+
+async def test_an_agent_that_was_refused_after_a_crash_can_be_given_up(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The journal takes it for unfinished until then, and nothing tells its end."""
+    env = fake_env()
+    with trio.fail_after(LONG):
+        async with open_runtime(HERE, env=env) as runtime:
+            task = await runtime.launch(Agent(idles, "one"), owner="main")
+            await runtime.transcripts.flush()
+            env = after_crash(env)
+        # Somebody makes it impossible to go on with it.
+        path = HERE / f"agent-{task.id}.meta.json"
+        said = orjson.loads(env.files.contents(path)) | {"prompt": ""}
+        env.files.replace(path, orjson.dumps(said))
+        async with open_runtime(HERE, env=env) as runtime:
+            assert runtime.tasks() == []
+            assert [it.agent_id for it in runtime.unfinished_agents()] == [task.id]
+            assert runtime.abandon_agent(task.id)
+            env = after_crash(env)
+        for _ in range(2):
+            async with open_runtime(HERE, env=env) as runtime:
+                assert runtime.unfinished_agents() == runtime.tasks() == []
+                assert runtime.notifications.drain() == []
+                meta = runtime.agent_meta(task.id)
+                assert meta is not None
+                assert (meta.status, meta.ended_by) == ("killed", "host")
+            env = after_crash(env)
