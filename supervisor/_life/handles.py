@@ -89,7 +89,7 @@ class TaskHandle:
             TypeError: if the task is not an agent.
         """
         task, life = self._task, self._life
-        if task.as_agent is None:
+        if task.given is None:
             raise TypeError(f"task {self.id} is not an agent: it has no events")
         said = life.events.listen(task.task_id, lambda wait: life.wait_for(wait, task))
         if task.status.is_terminal:

@@ -10,13 +10,12 @@ import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import attrs
 import trio
 
-from actors import Context, TaskStatus
+from actors import Context, Progress, TaskStatus
 from actors.agent import AssistantMessage
 from actors.envelope import TAIL_LIMIT, Envelope
 from actors.shell import Shell
@@ -24,6 +23,7 @@ from actors.transcript.hosting import decode_meta
 from actors.work import Report, Work
 
 from .._delivery.outbox import NOTIFY
+from .._tasks.agent_task import EndedAgent
 from .._tasks.endings import as_ended_by
 from .._tasks.errors import BacklogFull, NeverAgain, ResumeRefused
 from .._tasks.journal.records import Acked, Ended, NewerJournal, Paused, Started
@@ -177,8 +177,10 @@ async def recover(life: Life, there: Read | None) -> None:
         if task.task_id not in life.table.live:
             life.table.add(task)
     for task in gone:
-        others = life.table.take_out(task) if life.table.is_live(task) else 0
-        _each(life, task.task_id, partial(life.delivery.tell_of_agent, task, others))
+        reader = task.parent
+        others = life.table.end(task) if life.table.is_live(task) else 0
+        tell = partial(life.delivery.tell_of_agent, task, others, reader)
+        _each(life, task.task_id, tell)
     for task in lost:
         life.conclude(task, TaskStatus.FAILED, HostDied(DIED))
     found.lost += len(lost)
@@ -307,7 +309,7 @@ def _recover_agent(
             meta, status=TaskStatus.FAILED.value, error=why, ended_by="crash"
         )
         life.agents.transcripts.write_meta(failed)
-    task = _make(life, started)
+    task = _make(life, started, meta)
     task.result = _last_words(said)
     if meta is not None and status is not None and is_over:
         # Its end was in its file already, and not in the journal.
@@ -446,8 +448,9 @@ def _count(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number} {what}s"
 
 
-def _make(life: Life, started: Started) -> Task:
-    """Return the record of a task that an earlier program has begun.
+def _make(life: Life, started: Started, meta: AgentMeta | None = None) -> Task:
+    """Return the record of a task that an earlier program has begun; of an agent with
+    what the directory says of it.
 
     Raises:
         ValueError: if nobody can have begun it.
@@ -475,7 +478,10 @@ def _make(life: Life, started: Started) -> Task:
     )
     above = None if started.parent is None else life.table.live.get(started.parent)
     parent = None if above is None else above.as_agent
-    task = Task(
+    make: Callable[..., Task] = Task
+    if meta is not None:
+        make = partial(EndedAgent, meta=meta)
+    task = make(
         started.task,
         started.run,
         life.env,
@@ -531,14 +537,17 @@ def _is_for_later(life: Life, started: Started) -> bool:
 
 
 def _recover_ended(life: Life, started: Started, ended: Ended) -> None:
-    task, status = _make(life, started), TaskStatus(ended.status)
+    meta = _meta_of(life, started)
+    task, status = _make(life, started, meta), TaskStatus(ended.status)
     if not status.is_terminal:
         raise ValueError(f"no task ends {status.value}")
     report = _report(task)
     report.exit_code, report.signal = ended.exit_code, ended.signal
     report.ended_by = as_ended_by(ended.by)
-    if ended.output is not None:
-        task.output_file = life.directory / Path(ended.output).name
+    name = f"{started.task}.output"
+    # As in `_make`.
+    if ended.output == name:
+        task.output_file = life.directory / name
     task.transition(status)
     task.ended_at = _time(ended.at) or _time(started.at) or life.env.clock.now()
     task.result = task.output_tail if task.writes_output else ended.result
@@ -546,9 +555,29 @@ def _recover_ended(life: Life, started: Started, ended: Ended) -> None:
     if ended.error is not None:
         kind, _, message = ended.error.partition(": ")
         task.error = TaskError(kind, message, "")
+    if ended.tokens is not None or ended.tools is not None:
+        task.progress = Progress(
+            total_tokens=ended.tokens or 0, tool_uses=ended.tools or 0
+        )
     _find_by_key(life, started, task)
     if ended.note is not None:
         _tell_again(life, task, started, ended, ended.note)
+    may_go_on = meta is not None and not STATUSES[meta.status].is_terminal
+    if task.task_id not in life.table.live and not may_go_on:
+        life.table.add(task)
+        life.table.end(task)
+        if task.note is None:
+            life.delivery.let_go(task)
+
+
+def _meta_of(life: Life, started: Started) -> AgentMeta | None:
+    """Return what the directory says of an agent that has ended, if that can be read."""
+    if started.type != "local_agent":
+        return None
+    try:
+        return life.agents.transcripts.read_meta(started.task)
+    except (OSError, ValueError):
+        return None
 
 
 def _tell_again(
@@ -581,11 +610,7 @@ def _tell_again(
     if task.parent is not None:
         task.parent.routed[note.id] = note
     life.delivery.outbox.enter(note)
-    if started.type != "local_agent":
-        # What is known of an agent stands in the directory, and it may be resumed.
-        task.note = note
-        life.table.add(task)
-        life.table.end(task)
+    task.note = note
 
 
 def _report(task: Task) -> Report:

@@ -386,18 +386,20 @@ class Delivery:
             note.command, note.cwd = task.rare.get("command"), task.rare.get("cwd")
         return note
 
-    def tell_of_agent(self, task: Task, remaining: int) -> None:
-        """Tell the end of an agent that has ended with its program. There is no record
-        of it but in the directory, so ``task`` only says what is to be told.
-        ``remaining`` others of its owner have not ended."""
+    def tell_of_agent(
+        self, task: Task, remaining: int, parent: AgentTask | None
+    ) -> None:
+        """Tell the end of an agent that has ended with its program, as `tell`."""
         if not task.background or task.notify == "silent":
             self._journal.add(over(task))
+            self.let_go(task)
             return
         self._notes += 1
-        note_id, parent = self._note_id(self._notes), task.parent
+        note_id = self._note_id(self._notes)
         facts = self._facts(task, note_id, remaining)
         note = self.make_note(task, note_id, facts, parent)
         note.record = self._journal.add(over(task, note, facts))
+        task.note = note
         self.outbox.enter(note)
         self._events.emit(Notified, note.id, task.task_id)
         if parent is not None:

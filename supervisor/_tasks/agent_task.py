@@ -167,6 +167,10 @@ class AgentTask(Task, AgentReport):
         return self
 
     @property
+    def given(self) -> Agent:
+        return self.recipe
+
+    @property
     def output_source(self) -> Path | None:
         # Its output is a link to that, which is not followed.
         return self.transcript_file
@@ -268,6 +272,26 @@ class AgentTask(Task, AgentReport):
         super().let_go()
         # What is to be known of them is known.
         self.draft = self.pulse = None
+
+
+class EndedAgent(Task):
+    """The record of an agent that has ended in an earlier program. Whoever goes on with
+    it does so from the directory."""
+
+    __slots__ = ("meta",)
+
+    def __init__(self, *args: Any, meta: AgentMeta, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self.meta = meta
+        """What the directory says of it."""
+
+    @property
+    def given(self) -> AgentMeta:
+        return self.meta
+
+    @property
+    def depth(self) -> int:
+        return self.meta.depth
 
 
 def _may_follow_a_cut(event: AgentEvent) -> bool:

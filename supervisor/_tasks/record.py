@@ -34,6 +34,7 @@ from .snapshot import Pause, TaskError, TaskSnapshot, Usage
 
 if TYPE_CHECKING:
     from actors.agent import AgentEvent
+    from actors.transcript import AgentMeta
 
     from .agent_task import AgentTask
 
@@ -202,6 +203,11 @@ class Task(Report):
         return None
 
     @property
+    def given(self) -> Agent | AgentMeta | None:
+        """Of an agent: what says with which prompt, type and model it was started."""
+        return None
+
+    @property
     def depth(self) -> int | None:
         """Of an agent: how many agents are above it."""
         return None
@@ -334,7 +340,7 @@ class Task(Report):
         # As they lie there: most tasks have none of them.
         rare = self.rare or {}
         agent = self.as_agent
-        recipe = None if agent is None else agent.recipe
+        given = self.given
         command = rare.get("command")
         if self.ended_at is None and isinstance(self.work, Shell):
             command = self.work.command
@@ -366,9 +372,9 @@ class Task(Report):
             pause=self.pause,
             ended_by=rare.get("ended_by"),
             command=command,
-            prompt=rare.get("prompt") if recipe is None else recipe.prompt,
-            agent_type=None if recipe is None else recipe.type,
-            model=None if recipe is None else recipe.model,
+            prompt=rare.get("prompt") if given is None else given.prompt,
+            agent_type=None if given is None else given.type,
+            model=None if given is None else given.model,
             left_behind=rare.get("left_behind", 0),
             output_file=rare.get("output_file"),
             started_at=self.started_at,

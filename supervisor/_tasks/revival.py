@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from actors.transcript import AgentMeta
     from actors.transcript.hosting import Transcript
 
-    from .agent_task import AgentTask
     from .pausing import Before
+    from .record import Task
 
 
 class Revival:
@@ -36,7 +36,7 @@ class Revival:
         """The answer to the calls that were cut, until it was given."""
         self.paused: Before | None = None
         """What was known of its pause, if it begins with one."""
-        self.before: AgentTask | None = None
+        self.before: Task | None = None
         """The record that it replaces; None if the table has none, and once it is
         decided that the run stays."""
         self.may_go = False

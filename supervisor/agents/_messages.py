@@ -22,7 +22,7 @@ from actors.text import is_encodable
 from actors.transcript import AgentMeta
 
 from .._life.handles import member
-from .._tasks.agent_task import AgentTask
+from .._tasks.agent_task import AgentTask, EndedAgent
 from .._tasks.errors import MessageRefused, ResumeRefused
 from .._tasks.pausing import ContinuedBy
 from ._resume import UNFINISHED, Continuation, Resumes, check_kept
@@ -162,7 +162,7 @@ class Messages:
     def _find(self, wanted: Continuation) -> AgentTask | None:
         """Return the record of the moment, None if only the directory knows it."""
         task = self._life.table.find(wanted.agent_id)
-        if task is not None:
+        if task is not None and not isinstance(task, EndedAgent):
             return _checked(wanted, task)
         meta = self._resumes.stored(wanted.agent_id)
         if meta is None:

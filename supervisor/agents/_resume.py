@@ -452,10 +452,11 @@ class Resumes:
             inbox.put(message)
             kept = [*waiting, message]
             check_kept(meta, tuple((it.text, it.sender) for it in kept))
-        if before is not None and life.table.has_ended(before):
-            # Or it was forgotten meanwhile.
-            revival.before = before
-            revival.may_go = life.table.may_go(before)
+        # Of an earlier program, perhaps; or it was forgotten meanwhile.
+        ended = life.table.ended.get(meta.agent_id)
+        if ended is not None:
+            revival.before = ended
+            revival.may_go = life.table.may_go(ended)
         task = life.enter_again(order, revival, history, inbox, pause)
         if inbox.closed:
             return task

@@ -13,8 +13,10 @@ from actors.hosting import exit_words
 from actors.text import one_line
 
 from .._life.handles import TaskHandle
+from .._tasks.agent_task import EndedAgent
 from .._tasks.errors import UnknownTask
 from .._tasks.snapshot import TaskSnapshot
+from ..lowlevel import life_of
 from ._arguments import Refused, shown
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def find(runtime: Runtime, owner: str | None, task_id: str) -> TaskHandle:
             somebody else's; or if it is an agent of an earlier program, which only
             the directory knows.
     """
-    found = find_agent(runtime, owner, task_id)
+    found = _find(runtime, owner, task_id)
     if isinstance(found, TaskHandle):
         return found
     raise _earlier(runtime, found)
@@ -57,11 +59,20 @@ def find_agent(
     runtime: Runtime, owner: str | None, agent_id: str
 ) -> TaskHandle | AgentMeta:
     """Return a task that belongs to ``owner``, or what the directory says of an
-    agent of theirs from an earlier program.
+    agent of theirs from an earlier program, which goes on from that.
 
     Raises:
         Refused: as `find`.
     """
+    found = _find(runtime, owner, agent_id)
+    if isinstance(found, TaskHandle):
+        record = found.belongs_to(life_of(runtime))
+        if isinstance(record, EndedAgent):
+            return record.meta
+    return found
+
+
+def _find(runtime: Runtime, owner: str | None, agent_id: str) -> TaskHandle | AgentMeta:
     try:
         task = runtime.handle(agent_id)
     except UnknownTask:

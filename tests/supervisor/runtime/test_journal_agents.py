@@ -385,3 +385,111 @@ async def test_an_agent_that_was_refused_after_a_crash_can_be_given_up(
                 assert meta is not None
                 assert (meta.status, meta.ended_by) == ("killed", "host")
             env = after_crash(env)
+
+
+# ---- Ended -------------------------------------------------------------------------------
+
+
+async def fails_at_once(context: AgentContext) -> AsyncIterator[AgentEvent]:
+    raise ValueError("no such luck")
+    yield
+
+
+@pytest.mark.parametrize("how", ["completed", "failed", "killed", "lost"])
+async def test_an_ended_agent_is_known_after_a_crash_as_any_ended_task(
+    autojump_clock: trio.testing.MockClock, how: str
+) -> None:
+    """Until its end is acknowledged, and then as long as others are; with all that asks
+    for it, and it can still be resumed."""
+    loops = {"completed": answers, "failed": fails_at_once}
+    env, loop = fake_env(), loops.get(how, idles)
+    with trio.fail_after(LONG):
+        async with open_runtime(HERE, env=env) as runtime:
+            agent = Agent(loop, "look at x", model="m", one_shot=how == "lost")
+            task = await runtime.launch(agent, owner="main", description="a look")
+            await trio.testing.wait_all_tasks_blocked()
+            if how == "killed":
+                await runtime.stop(task, by="user")
+            await runtime.transcripts.flush()
+            before = task.snapshot()
+            env = after_crash(env)
+        policy = AgentPolicy(run=answers)
+        async with open_runtime(HERE, env=env, agents=policy) as runtime:
+            known = runtime.get(task.id)
+            assert runtime.tasks() == [known]
+            if how == "lost":
+                assert (known.status, known.ended_by) == (FAILED, "crash")
+                assert known.error is not None and known.error.type == "HostDied"
+            else:
+                assert (known.status.value, known.ended_by) == (how, before.ended_by)
+                assert (known.result, known.ended_at) == (
+                    before.result,
+                    before.ended_at,
+                )
+            for name in ("run_id", "owner", "description", "depth", "prompt", "model"):
+                assert getattr(known, name) == getattr(before, name)
+            handle = runtime.handle(task.id)
+            assert await handle.wait() == known
+            assert (await handle.stop()).snapshot == known
+            assert [it async for it in handle.events()] == []
+            assert not known.notified
+            (output,) = (
+                it for it in runtime.tools_for("main") if it.name == "TaskOutput"
+            )
+            answer = await output.call({"task_id": task.id})
+            assert answer.data["status"] == known.status.value
+            # By that answer.
+            assert runtime.get(task.id).notified
+            assert runtime.notifications.drain() == []
+            if how != "lost":
+                again = await (await runtime.resume(task.id)).wait()
+                assert (again.id, again.status) == (task.id, COMPLETED)
+                assert runtime.get(task.id) == again
+                assert [it.id for it in runtime.tasks()] == [task.id]
+            env = after_crash(env)
+        async with open_runtime(HERE, env=env, agents=policy) as runtime:
+            assert len(runtime.tasks()) == (how != "lost")
+
+
+async def test_a_resume_that_fails_at_once_leaves_the_record_of_an_earlier_program(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    env = fake_env()
+    with trio.fail_after(LONG):
+        async with open_runtime(HERE, env=env) as runtime:
+            task = await runtime.launch(Agent(answers, "look at x"))
+            await task.wait()
+            await runtime.transcripts.flush()
+            env = after_crash(env)
+        async with open_runtime(
+            HERE, env=env, agents=AgentPolicy(run=fails_at_once)
+        ) as runtime:
+            known = runtime.get(task.id)
+            with pytest.raises(ResumeRefused):
+                await runtime.resume(task.id)
+            assert runtime.get(task.id) == known
+            (note,) = runtime.notifications.drain()
+            assert note.ack()
+            assert runtime.get(task.id).notified
+
+
+async def test_an_end_of_an_agent_that_runs_again_is_told_beside_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Its program dies twice: the record is that of the run that goes on."""
+    env, policy = fake_env(), AgentPolicy(run=idles)
+    with trio.fail_after(LONG):
+        async with open_runtime(HERE, env=env, agents=policy) as runtime:
+            task = await runtime.launch(Agent(answers, "look at x"))
+            await task.wait()
+            await runtime.resume(task.id)
+            await runtime.transcripts.flush()
+            env = after_crash(env)
+        for _ in range(2):
+            async with open_runtime(HERE, env=env, agents=policy) as runtime:
+                assert [it.status for it in runtime.tasks()] == [PAUSED]
+                assert runtime.get(task.id).status is PAUSED
+                notes = runtime.notifications.drain()
+                (told,) = (it for it in notes if it.kind == "task")
+                assert told.status is COMPLETED
+                env = after_crash(env)

@@ -1258,8 +1258,8 @@ async def test_an_agent_of_an_earlier_program_goes_on(tmp_path: Path) -> None:
 async def test_all_tools_agree_about_an_agent_of_an_earlier_program(
     tmp_path: Path, how: str, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """AG22, AG39: that there is one, whose it is, and how a model goes on with it, in
-    words of the model's own tools."""
+    """AG22, AG39: that there is one, whose it is, how it has ended or else how a model
+    goes on with it, in words of the model's own tools."""
 
     async def ends(context: AgentContext) -> AsyncIterator[AgentEvent]:
         yield Note("working")
@@ -1291,7 +1291,19 @@ async def test_all_tools_agree_about_an_agent_of_an_earlier_program(
                 continue
             call = Tools(runtime, OWNER, Settings())
             result = await call(name, **{key: task.id}, **more)
+            if how != "left" and name in ("TaskOutput", "TaskStop", "KillShell"):
+                # As of any task that has ended.
+                assert not result.is_error
+                status = {"stopped": "killed"}.get(how, how)
+                assert result.data["status"] == status
+                if name == "TaskOutput":
+                    assert result.data["output"] == {"completed": "done"}.get(how, "")
+                    assert result.data["agentType"] == "general-purpose"
+                continue
             assert result.is_error
+            if how != "left" and name == "TaskWrite":
+                assert "it has ended" in result.text
+                continue
             assert task.id in result.text and "Runtime" not in result.text
             word = {"left": "left", "stopped": "was stopped"}.get(how, f"has {how}")
             assert word in result.text
