@@ -174,6 +174,8 @@ class TranscriptLog:
     lines: deque[bytes] = attrs.field(factory=deque[bytes], init=False)
     """Not yet in the file, oldest first."""
     written: Written = attrs.field(factory=Written, init=False)
+    last_said: int = attrs.field(default=0, init=False)
+    """The number of the record of the last message that is recorded as it was said."""
     heard: str = attrs.field(default="", init=False)
     """The id of the last record of a message that somebody has sent."""
     follows_file: bool = attrs.field(default=False, init=False)
@@ -192,6 +194,8 @@ class TranscriptLog:
     # The number of the last record that an attempt to write has failed for.
     _failed: int = attrs.field(default=0, init=False)
     _warned: set[object] = attrs.field(factory=set[object], init=False)
+    # The numbers of records that were given up.
+    _lost: list[range] = attrs.field(factory=list[range], init=False)
     _closed: bool = attrs.field(default=False, init=False)
     # Why nothing more is put into the file.
     _full: QuotaExceeded | None = attrs.field(default=None, init=False)
@@ -206,6 +210,12 @@ class TranscriptLog:
     def appended(self) -> int:
         """The number of the last record."""
         return self._appended
+
+    def has_written(self, number: int) -> bool:
+        """Whether the record with that number is in the file."""
+        return number <= self.written.count and not any(
+            number in lost for lost in self._lost
+        )
 
     @property
     def unwritten(self) -> int:
@@ -225,12 +235,13 @@ class TranscriptLog:
         if self._closed:
             self._warn("closed", "a message came after the end of its transcript")
             return None
+        is_whole = True
         try:
             rest = encode(message)
         except Exception as error:
             # Of a value that JSON has no form for, or of its own methods.
             self._warn("form", f"a message could not be recorded: {error}")
-            rest = encode(Unrecorded(1))
+            rest, is_whole = encode(Unrecorded(1)), False
         if rest is None:
             return None
         if self._full is not None:
@@ -238,7 +249,7 @@ class TranscriptLog:
             return self._full
         if len(rest) > LINE_LIMIT:
             self._warn("size", f"a message of {len(rest):,} bytes is not recorded")
-            rest = encode(Unrecorded(1)) or b""
+            rest, is_whole = encode(Unrecorded(1)) or b"", False
         if self._missing and not self.lines and self._store.waiting < STORE_LIMIT:
             # Those of others were in the way, and no write of its own has told of it.
             self._tell_missing()
@@ -258,6 +269,8 @@ class TranscriptLog:
         if not self._add(rest, spare=len(self._tail) + _GAP):
             self._missing += 1
             return self._full
+        if is_whole:
+            self.last_said = self._appended
         if type(message) is UserMessage and message.origin == "message":
             self.heard = f"{self._name}-{self._appended:012x}"
         return None
@@ -412,6 +425,7 @@ class TranscriptLog:
     def _give_up(self) -> None:
         lost = len(self.lines) + self._missing
         self._missing = 0
+        self._lost.append(range(self.written.count + 1, self._appended + 1))
         self.lines.clear()
         if self._store.disk is not None:
             number = self._bytes - self.written.bytes

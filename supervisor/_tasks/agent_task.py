@@ -41,15 +41,24 @@ class Taken:
 
     note_id: str
     how: Ack
+    is_said: bool = False
+    """Whether the conversation has it."""
     log: TranscriptLog | None = None
-    """Where it is put down."""
+    """Where it is put down. A transcript may refuse it: it is full, or the disk is too
+    slow."""
     number: int = 0
     """By which record."""
 
     @property
     def is_written(self) -> bool:
         """Whether that is in the file."""
-        return self.log is not None and self.number <= self.log.written.count
+        return self.log is not None and self.log.has_written(self.number)
+
+    def is_in(self, message: UserMessage) -> bool:
+        """Whether this is the message that says it."""
+        if self.how == "consumed":
+            return bool(message.tool_answers)
+        return message.origin == "notification" and f">{self.note_id}<" in message.text
 
 
 class AgentTask(Task, AgentReport):
@@ -69,6 +78,7 @@ class AgentTask(Task, AgentReport):
     - ``pause``: why it waits, and until when, while it is paused.
     - ``routed``: the notifications for it that are not acknowledged, by id.
     - ``taken``: those that are, as long as its transcript does not have what they say.
+      So a crash of the program tells them again.
     """
 
     __slots__ = (
@@ -217,19 +227,19 @@ class AgentTask(Task, AgentReport):
         if self.routed.pop(note.id, None) is not None and self.inbox is not None:
             self.inbox.discard(note.id)
 
-    def put_down(self, message: Message, log: TranscriptLog) -> None:
-        """Note that ``message`` is on its way to the transcript, and with it perhaps
-        what notifications say."""
-        if not self.taken or not isinstance(message, UserMessage):
-            return
-        how = None
-        if message.origin == "notification":
-            how = "delivered"
-        elif message.tool_answers:
-            how = "consumed"
-        for taken in self.taken:
-            if taken.log is None and taken.how == how:
-                taken.log, taken.number = log, log.appended
+    def put_down(self, message: Message, log: TranscriptLog) -> Exception | None:
+        """Record ``message``, and note what notifications say by it. Return the error of
+        a quota that has no room for it."""
+        before = log.last_said
+        full = log.append(message)
+        if self.taken and isinstance(message, UserMessage):
+            is_kept = log.last_said > before
+            for taken in self.taken:
+                if not taken.is_said and taken.is_in(message):
+                    taken.is_said = True
+                    if is_kept:
+                        taken.log, taken.number = log, log.last_said
+        return full
 
     def take_written(self) -> list[Taken]:
         """Return those of ``taken`` of which the transcript knows now."""

@@ -339,8 +339,7 @@ class RuntimeHost:
         if revival is not None and not revival.decided.is_set():
             revival.hold(message, self._record_held)
         elif log is not None:
-            full = log.append(message)
-            task.put_down(message, log)
+            full = task.put_down(message, log)
         budget = task.budget
         if budget is not None and budget.used != self._used:
             self._used = budget.used
@@ -352,7 +351,6 @@ class RuntimeHost:
         log = self._task.transcript
         assert log is not None
         for message in messages:
-            log.append(message)
             self._task.put_down(message, log)
         # They do not wait any more.
         self._agents.write_meta(self._task)

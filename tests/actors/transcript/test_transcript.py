@@ -787,6 +787,32 @@ trio.run(main)
     assert done.stdout.decode().splitlines() == ["1 True True", "True 1"]
 
 
+async def test_what_is_refused_or_given_up_never_counts_as_written() -> None:
+    """Also when a later run has written behind it."""
+    env = fake_env({})
+    async with recorder(env=env) as r:
+        log = r.store.open_log(ID)
+        log.append(UserMessage("first"))
+        first = log.last_said
+        log.append(AssistantMessage("", (ToolUse("t", "Bash", {"x": object()}),)))
+        assert log.last_said == first < log.appended
+        await log.flush()
+        env.files.write_error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        log.append(UserMessage("given up"))
+        second = log.last_said
+        log.close()
+        await log.flush()
+        env.files.write_error = None
+        log.reopen(None, None, None, None, lambda: None)
+        log.append(UserMessage("later"))
+        third = log.last_said
+        assert not log.has_written(third)
+        await log.flush()
+        assert first < second < third
+        found = [log.has_written(it) for it in (first, second, third)]
+        assert found == [True, False, True]
+
+
 async def test_more_than_may_wait_is_dropped_told_and_marked_in_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

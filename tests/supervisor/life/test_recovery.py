@@ -3,7 +3,9 @@ fails itself."""
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import shutil
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -32,7 +34,7 @@ from actors.agent import (
 from actors.shell import Shell
 from actors.testing import FakeEnv, Program, fake_env
 from supervisor.agents import AgentPolicy
-from supervisor.runtime import Notified, Pause, open_runtime
+from supervisor.runtime import Limits, Notified, Pause, open_runtime
 from tests.supervisor.jobs import (
     COMPLETED,
     FAILED,
@@ -229,6 +231,49 @@ async def test_what_an_agent_had_not_read_waits_until_it_goes_on(
             assert sorted(map(id_in, loop.notes)) == ids
             env = killed(env)
         async with open_runtime(HERE, env=env, agents=AgentPolicy(run=loop)) as runtime:
+            assert {it.task_id for it in runtime.notifications.drain()} == {parent.id}
+
+
+@pytest.mark.parametrize("refused", ["full", "slow", "not"])
+async def test_what_the_transcript_of_an_agent_refuses_comes_again_after_a_crash(
+    autojump_clock: MockClock, refused: str
+) -> None:
+    """It was taken, and what came behind it is written; but nobody could go on with it."""
+    env, full = fake_env(), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    limits = Limits(transcript=8_000 if refused == "full" else None)
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        await context.launch(returns("x" * 4_000))
+        await trio.sleep(1)
+        if refused == "full":
+            yield AssistantMessage("y" * 3_000)
+        if refused == "slow":
+            env.files.write_error = full
+            for _ in range(9):
+                yield AssistantMessage("y" * 2**23)
+        (note,) = context.inbox.take()
+        assert note.origin == "notification"
+        env.files.write_error = None
+        await trio.sleep(10)
+        if refused != "full":
+            yield AssistantMessage("behind it")
+        await trio.sleep_forever()
+
+    with trio.fail_after(LONG):
+        async with open_runtime(HERE, env=env, limits=limits) as runtime:
+            parent = await runtime.launch(Agent(loop, "go"))
+            await trio.sleep(30)
+            await runtime.transcripts.flush()
+            await runtime.synced()
+            env = killed(env)
+        hears = Hears()
+        policy = AgentPolicy(run=hears)
+        async with open_runtime(HERE, env=env, agents=policy) as runtime:
+            done = await (await runtime.resume(parent.id)).wait()
+            assert done.status is COMPLETED
+            assert len(hears.notes) == 1
+            env = killed(env)
+        async with open_runtime(HERE, env=env, agents=policy) as runtime:
             assert {it.task_id for it in runtime.notifications.drain()} == {parent.id}
 
 
