@@ -123,7 +123,7 @@ class Life:
             warn=self._warn,
             wrote=partial(events.emit, JournalWritten),
         )
-        self.delivery = Delivery(self.table, events, self.journal)
+        self.delivery = Delivery(self.table, events, self.journal, env.ids)
         self.delivery.outbox.wait_by = self.wait_for
         self.keys = Keys(self)
         self.is_stopping = False

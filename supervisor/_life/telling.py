@@ -26,6 +26,7 @@ from actors import (
     TaskStatus,
 )
 from actors.agent import AgentFailed
+from actors.env import Ids
 from actors.envelope import LABEL_LIMIT, NOTE, Envelope
 from actors.text import clean_text, escape, one_line
 
@@ -275,7 +276,10 @@ class Delivery:
     # Set when the tree stands.
     notifier: ActorRef[Progressed | Ended | None]
 
-    def __init__(self, table: Table, events: EventStream, journal: Journal) -> None:
+    def __init__(
+        self, table: Table, events: EventStream, journal: Journal, ids: Ids
+    ) -> None:
+        self._ids = ids
         self._table = table
         self._journal = journal
         self._events = events
@@ -417,6 +421,10 @@ class Delivery:
             self.outbox.route(note, agent.deliver)
 
     def _note_id(self, number: int) -> str:
+        if self._journal.failure is not None and self._note_prefix == "n":
+            # If the program died now, nothing would say that the number is taken. The
+            # letter lets them sort behind those before, so they stay as they are.
+            self._note_prefix = f"nx{self._ids.hex(8)}-"
         return f"{self._note_prefix}{number:06}"
 
     def go_on_behind(self, last_note: int, prefix: str = "") -> None:

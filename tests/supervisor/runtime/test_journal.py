@@ -15,7 +15,7 @@ from actors import TaskStatus
 from actors.shell import Shell
 from actors.testing import FakeEnv, fake_env
 from supervisor.runtime import Notification, Notified, Warned, open_runtime
-from tests.supervisor.jobs import returns
+from tests.supervisor.jobs import Job, forever, returns
 
 HERE = Path("/tasks")
 JOURNAL = HERE / "journal.jsonl"
@@ -84,6 +84,45 @@ async def test_no_id_that_anybody_has_seen_is_given_again(
             env = after_crash(env)
         assert not told & seen
         seen |= told
+
+
+@pytest.mark.parametrize("gets_well", [False, True])
+@pytest.mark.parametrize("durable", [False, True])
+async def test_no_id_that_was_given_while_the_journal_failed_is_given_again(
+    autojump_clock: trio.testing.MockClock, durable: bool, gets_well: bool
+) -> None:
+    """Also if it never gets well again; and they sort as the tasks have ended."""
+    env, seen = fake_env(), set[str]()
+    with trio.fail_after(LONG):
+        for _ in range(3):
+            async with open_runtime(HERE, env=env, durable=durable) as runtime:
+                with runtime.events.subscribe() as events:
+                    await (await runtime.launch(returns("y"))).wait()
+                    await runtime.synced()
+                    env.files.write_error = OSError(errno.ENOSPC, "full")
+                    # What is entered finds that it cannot be written.
+                    await runtime.launch(Job(forever))
+                    for _ in range(3):
+                        await (await runtime.launch(returns("y"))).wait()
+                    if gets_well:
+                        env.files.write_error = None
+                        await trio.sleep(5)
+                    await (await runtime.launch(returns("y"))).wait()
+                    told = [
+                        it.notification_id
+                        for it in events.drain()
+                        if isinstance(it, Notified)
+                    ]
+                notes = runtime.notifications.drain()
+                assert [it.id for it in notes if it.id in told] == told
+                assert len(told) == 5 and told == sorted(told)
+                assert not {*told} & seen
+                seen |= {*told, *(it.id for it in notes)}
+                env = after_crash(env)
+        async with open_runtime(HERE, env=env) as runtime:
+            # What was told of it comes again under the same id.
+            again = {it.id for it in runtime.notifications.drain()} & seen
+            assert again == (seen if gets_well else {*sorted(seen)[:3]})
 
 
 @pytest.mark.parametrize(
