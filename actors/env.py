@@ -343,8 +343,9 @@ class LogFile(Protocol):
         takes them at once. With ``durable`` it returns only when they are on the disk.
 
         Raises:
-            FileNotFoundError: if its path leads to it no more, since it was removed or
-                replaced. Nothing is written.
+            FileNotFoundError: if its path leads to it no more, since it was removed,
+                moved or replaced. Nothing is written. A move just behind a write may
+                be found a few calls later, or by `close`.
             OSError: with the path as its filename. The file is as long as before.
         """
         ...
@@ -358,6 +359,7 @@ class LogFile(Protocol):
         """Close it. Idempotent.
 
         Raises:
+            FileNotFoundError: if its path leads to it no more.
             OSError: with the path as its filename, if what was written last may be
                 lost. It is closed all the same.
         """

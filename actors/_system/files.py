@@ -42,6 +42,10 @@ CALM: Final = 8
 # whoever copies a stream makes a checkpoint of its own for each.
 _CHECKPOINT_EVERY: Final = 8
 
+# After so many appends to a log it is looked where its path leads, whatever its times
+# say: the kernel counts them in steps of some milliseconds.
+_LOOK_EVERY: Final = 64
+
 # Of so many files it is known that their names are on the disk; each of the others
 # costs one more sync.
 _NAMED: Final = 1_000
@@ -223,9 +227,10 @@ class PosixFiles(Files):
 class PosixLog(LogFile):
     """A `LogFile` on a descriptor, which it owns."""
 
-    __slots__ = ("_fd", "_is_named", "_path", "_size")
+    __slots__ = ("_appends", "_fd", "_is_named", "_path", "_size")
 
     def __init__(self, path: Path, fd: int, status: os.stat_result) -> None:
+        self._appends = 0
         self._path = path
         self._fd = fd
         self._size = status.st_size
@@ -234,10 +239,17 @@ class PosixLog(LogFile):
 
     def append(self, lines: bytes, *, durable: bool = False) -> None:
         try:
-            # Half of what it costs to look where the path leads.
+            # Half of what it costs to look where the path leads. That is done where
+            # something else than a write has changed the file, as a move of it does,
+            # and now and then: not every move can be told from a write just before.
             there = os.fstat(self._fd)
-            if there.st_nlink == 0:
-                raise _error(errno.ENOENT, self._path)
+            self._appends += 1
+            if (
+                there.st_ctime_ns != there.st_mtime_ns
+                or there.st_nlink == 0
+                or self._appends % _LOOK_EVERY == 0
+            ):
+                self._look(there)
             if there.st_size != self._size:
                 lines = self._after(there.st_size, lines)
             written = os.write(self._fd, lines)
@@ -256,6 +268,15 @@ class PosixLog(LogFile):
             raise
         self._size += len(lines)
 
+    def _look(self, ours: os.stat_result) -> None:
+        """Raise FileNotFoundError if its path leads to it no more."""
+        try:
+            there = os.lstat(self._path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise _error(errno.ENOENT, self._path) from None
+        if not os.path.samestat(ours, there):
+            raise _error(errno.ENOENT, self._path)
+
     def _after(self, size: int, lines: bytes) -> bytes:
         """Return the lines as they must follow what is in the file, of which somebody
         else has written or cut the end; or of which a part is ours that could not be
@@ -271,7 +292,10 @@ class PosixLog(LogFile):
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            _close(fd, self._path)
+            try:
+                self._look(os.fstat(fd))
+            finally:
+                _close(fd, self._path)
 
 
 class Pace:

@@ -189,9 +189,13 @@ class FakeFiles(Files):
 
     def append_to_log(self, log: FakeLog, lines: bytes, *, durable: bool) -> None:
         """Append to a log that is open."""
+        self.look_for_log(log)
+        self.append_lines(log.path, lines, durable=durable)
+
+    def look_for_log(self, log: FakeLog) -> None:
+        """Raise FileNotFoundError if the path of a log leads to it no more."""
         if self.disk.file(_absolute(log.path)) is not log.inode:
             raise _error(errno.ENOENT, log.path)
-        self.append_lines(log.path, lines, durable=durable)
 
     def replace(self, path: Path, contents: bytes, *, durable: bool = False) -> None:
         new = self._new(path)
@@ -420,6 +424,7 @@ class FakeLog(LogFile):
         was_open, self._is_open = self._is_open, False
         if was_open:
             self._files.ask("files.close", self.path)
+            self._files.look_for_log(self)
 
 
 @attrs.define(eq=False, repr=False, slots=False)

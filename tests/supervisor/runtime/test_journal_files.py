@@ -139,7 +139,7 @@ async def test_a_directory_in_its_place_is_an_error_that_names_it(
 
 @posix
 @pytest.mark.parametrize(
-    "what", ["removed", "emptied", "link", "replaced", "directory"]
+    "what", ["removed", "moved", "linked", "emptied", "link", "replaced", "directory"]
 )
 @pytest.mark.parametrize("durable", [False, True])
 async def test_whatever_is_done_to_the_file_while_it_is_written_what_follows_is_there(
@@ -152,9 +152,15 @@ async def test_whatever_is_done_to_the_file_while_it_is_written_what_follows_is_
             first = await runtime.launch(returns("x"))
             await first.wait()
             await runtime.synced()
+            # Or the time of a move may be that of the write before.
+            await trio.sleep(0.05)
             if what == "emptied":
                 os.truncate(path, 0)
+            elif what == "moved":
+                path.rename(tmp_path / "moved")
             else:
+                if what == "linked":
+                    os.link(path, tmp_path / "another name")
                 path.unlink()
             if what == "link":
                 path.symlink_to(tmp_path / "other")
@@ -179,6 +185,33 @@ async def test_whatever_is_done_to_the_file_while_it_is_written_what_follows_is_
     lost = {first.id} if what == "emptied" else set[str]()
     assert {*tasks} == {first.id, second.id} - lost
     assert not (tmp_path / "other").exists()
+
+
+@posix
+@pytest.mark.parametrize("what", ["file", "directory"])
+@pytest.mark.parametrize("ends", [1, 200])
+async def test_a_journal_that_was_moved_loses_nothing_in_silence(
+    tmp_path: Path, what: str, ends: int
+) -> None:
+    """Whenever that is found: at once, after some writes, or at the end."""
+    here, path = tmp_path / "tasks", tmp_path / "tasks" / "journal.jsonl"
+    with trio.fail_after(LONG):
+        async with open_runtime(here) as runtime:
+            await (await runtime.launch(returns("x"))).wait()
+            events = runtime.events.subscribe()
+            if what == "file":
+                path.rename(tmp_path / "moved")
+            else:
+                here.rename(tmp_path / "elsewhere")
+            for _ in range(ends):
+                await (await runtime.launch(returns("y"))).wait()
+        warned = [it.text for it in events.drain() if isinstance(it, Warned)]
+        if what == "file" and path.exists():
+            assert warned == []
+            assert len((await told(here))[0]) == 1 + ends
+        else:
+            (*_, last) = [it for it in warned if "journal" in it]
+            assert str(path) in last
 
 
 async def test_without_a_journal_that_of_others_is_left_alone(tmp_path: Path) -> None:
