@@ -67,6 +67,49 @@ async def left_by(files: FakeFiles, *, power: bool = True) -> list[str]:
         return [note.task_id for note in runtime.notifications.drain()]
 
 
+@pytest.mark.parametrize("how", ["idle", "wait", "set"])
+@pytest.mark.parametrize("background", [True, False])
+async def test_whoever_waits_for_the_last_end_goes_on_when_its_record_is_written(
+    autojump_clock: trio.testing.MockClock, how: str, background: bool
+) -> None:
+    """Also by `wait_idle`, and by an end that nobody is told of: if the program is killed
+    in that very step, the end is in the file."""
+    env, files = slow_env()
+    go, done = trio.Event(), list[bytes]()
+    with trio.fail_after(LONG):
+        async with open_runtime(HERE, env=env, durable=True) as runtime:
+            async with trio.open_nursery() as nursery:
+                if background:
+                    await runtime.launch(waits_for(go))
+                else:
+                    nursery.start_soon(runtime.run, waits_for(go))
+                    await trio.testing.wait_all_tasks_blocked()
+                await runtime.synced()
+                (task,) = runtime.tasks()
+                gate = files.close()
+
+                async def waits() -> None:
+                    if how == "idle":
+                        await runtime.wait_idle()
+                    elif how == "wait":
+                        await runtime.handle(task.id).wait()
+                    else:
+                        await runtime.wait_all([task.id])
+                    disk = files.disk.image().unpowered(names=False)
+                    there = disk.file(HERE / "journal.jsonl")
+                    done.append(b"" if there is None else bytes(there.data))
+
+                nursery.start_soon(waits)
+                await trio.testing.wait_all_tasks_blocked()
+                go.set()
+                await trio.testing.wait_all_tasks_blocked()
+                early, has_ended = [*done], runtime.get(task.id).ended_at is not None
+                gate.set()
+            assert has_ended and early == []
+            (there,) = done
+            assert b'"k":"end"' in there and task.id.encode() in there
+
+
 async def test_with_durable_nothing_is_seen_before_it_is_on_the_disk(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
