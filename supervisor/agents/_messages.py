@@ -177,12 +177,13 @@ class Messages:
         lock = self._locks.setdefault(task_id, trio.Lock())
         try:
             # Whoever has it may be waiting for a place.
-            if lock.locked():
-                with self._life.places.lent(self._life.current_task()):
-                    await lock.acquire()
-            else:
+            lent = self._life.current_task() if lock.locked() else None
+            with self._life.places.lent(lent):
                 await lock.acquire()
             try:
+                if lent is not None:
+                    # Nothing has been done yet, so a cancellation is welcome here.
+                    await self._life.places.regain(lent)
                 yield
             finally:
                 lock.release()

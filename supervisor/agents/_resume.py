@@ -258,8 +258,11 @@ class Resumes:
             # It waits for a place. Its end reports how it has begun.
             revival.begun()
         if not revival.decided.is_set():
-            with self._life.places.lent(self._life.current_task()):
+            current = self._life.current_task()
+            with self._life.places.lent(current):
                 await revival.decided.wait()
+            if current is not None:
+                await self._life.places.regain(current)
         if revival.is_undone:
             why = "its new run failed at once"
             if task.error is not None:
