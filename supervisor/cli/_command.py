@@ -1,4 +1,8 @@
-"""The command line itself: what it takes, and what it refuses."""
+"""The command line itself: what it takes, and what it refuses.
+
+What a command does is loaded by the one that is called, so that a help text needs
+neither trio nor a runtime.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,18 @@ import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, TypeAlias, get_args
 
 import click
-import trio
 
-from ..permissions import MODES, Rule, read_mode
 from . import _values as values
 from ._sim_command import sim
 from ._values import refusal, refusing
 
 Restart: TypeAlias = Literal["permanent", "transient", "temporary"]
+
+MODES = ("default", "accept_edits", "plan", "bypass", "deny", "bubble")
+"""Those of `supervisor.permissions`, which would load the rules of every tool."""
 
 _ARGV = f"{__name__}.argv"
 
@@ -58,6 +62,8 @@ class _Run(click.Command):
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if not value:
         return
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         number = version("trio-supervisor")
     except PackageNotFoundError:
@@ -178,6 +184,8 @@ def run(
     TRIO_SUPERVISOR_MAX_TASKS and TRIO_SUPERVISOR_MAX_SHELLS say how many commands
     may run at once.
     """
+    import trio
+
     from actors.shell import Shell
 
     from .run import RunOrder
@@ -235,7 +243,7 @@ def run(
     "--permission-mode",
     "mode",
     metavar=f"[{'|'.join(MODES)}]",
-    type=values.option(read_mode),
+    type=values.option(values.mode),
     help="What agents may do where no rule and no hook decides.  [default: that of"
     " --settings; else bypass for a script; for a model bubble, which asks, on a"
     " terminal, and default elsewhere]",
@@ -244,7 +252,7 @@ def run(
     "--allow",
     metavar="RULE",
     multiple=True,
-    type=values.option(partial(Rule, "allow")),
+    type=values.option(partial(values.rule, "allow")),
     help="Allow a tool, or some calls of it, such as 'Bash(git log *)', without a"
     " question. Any number of times.",
 )
@@ -252,7 +260,7 @@ def run(
     "--deny",
     metavar="RULE",
     multiple=True,
-    type=values.option(partial(Rule, "deny")),
+    type=values.option(partial(values.rule, "deny")),
     help="Refuse a tool, or some calls of it, whatever else allows them. Any number of"
     " times.",
 )
@@ -320,6 +328,8 @@ def agent(**options: Any) -> int:
     once. TRIO_SUPERVISOR_MODEL_LIMITS and _PROVIDER_LIMITS say so by model and
     provider, as in opus=2,haiku=8.
     """
+    import trio
+
     from ._agent_order import read_order
     from .agent import agent as do
 
@@ -333,6 +343,8 @@ def demo() -> int:
 
     It takes less than 15 seconds. The exit code is 0 if every claim holds.
     """
+    import trio
+
     from .demo import demo as do
 
     return trio.run(do)

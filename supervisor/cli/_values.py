@@ -1,24 +1,25 @@
-"""What options and the environment say: read, or refused with a reason."""
+"""What options and the environment say: read, or refused with a reason.
+
+Whoever only asks for help need not wait until a runtime is loaded: what a value needs
+is imported where it is read.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-import attrs
 import click
 
-from actors.env import real_env
-
-from ..tree import Backoff, InvalidChildSpec
-
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..permissions import Mode, Rule
     from ..runtime import Limits
+    from ..tree import Backoff
 
 
 def option(read: Callable[[str], object]) -> Callable[[str], object]:
@@ -84,6 +85,8 @@ def intensity(text: str) -> tuple[int, float]:
 
 def backoff(text: str) -> Backoff:
     """Return the seconds before a restart."""
+    from ..tree import Backoff, InvalidChildSpec
+
     parts = text.split(":")
     numbers = [number for part in parts if (number := _number(part)) is not None]
     if len(parts) != len(numbers) or len(parts) not in (2, 3):
@@ -93,6 +96,20 @@ def backoff(text: str) -> Backoff:
         return Backoff(least, most, jitter=jitter[0] if jitter else 0.0)
     except InvalidChildSpec as error:
         raise ValueError(f"{text!r}: {error}") from error
+
+
+def mode(text: str) -> Mode:
+    """Return the permission mode of that name."""
+    from ..permissions import read_mode
+
+    return read_mode(text)
+
+
+def rule(effect: Literal["allow", "deny"], text: str) -> Rule:
+    """Return a rule about tool calls."""
+    from ..permissions import Rule
+
+    return Rule(effect, text)
 
 
 def _number(text: str) -> float | None:
@@ -106,7 +123,8 @@ def _number(text: str) -> float | None:
 def limits(most: int | None = None) -> Limits:
     """Return the limits that the environment sets, with at most ``most`` tasks if
     that is given."""
-    # Whoever only asks for help need not wait until a runtime is loaded.
+    import attrs
+
     from ..settings import read_limits
 
     with refusing(ValueError):
@@ -116,6 +134,11 @@ def limits(most: int | None = None) -> Limits:
 
 def place(directory: str | None) -> Path:
     """Make the directory that was asked for, or one of our own."""
+    import tempfile
+    from pathlib import Path
+
+    from actors.env import real_env
+
     if directory == "":
         raise refusal("'' is not a directory.", "--directory")
     try:
