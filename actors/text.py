@@ -128,6 +128,13 @@ def escape(text: str, *, quotes: bool = False) -> str:
     return text.replace('"', "&quot;").replace("'", "&apos;") if quotes else text
 
 
+def unescape(text: str) -> str:
+    """Return what `escape` has made harmless, as it was."""
+    for character, name in (("<", "lt"), (">", "gt"), ('"', "quot"), ("'", "apos")):
+        text = text.replace(f"&{name};", character)
+    return text.replace("&amp;", "&")
+
+
 def is_encodable(text: str) -> bool:
     """Whether UTF-8 can hold ``text``: no half of a surrogate pair is in it."""
     try:

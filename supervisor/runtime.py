@@ -94,7 +94,6 @@ from .agents._approvals import Approval, Approvals
 from .agents._messages import Messages, Sent, check_message
 from .agents._resume import Resumes
 from .agents._side import Agents
-from .schedule import Schedule, start_schedule
 from .tree._errors import SupervisorError, WouldDeadlock
 from .tree._events import EventStream
 from .tree._fair import fair
@@ -105,6 +104,7 @@ if TYPE_CHECKING:
     from actors.transcript import AgentMeta
 
     from .permissions import Permissions
+    from .schedule import Schedule
     from .settings import Settings
     from .tools import Tool
 
@@ -928,6 +928,8 @@ class Runtime:
             SupervisorError: if cronsim, of the extra ``agents``, is not installed.
             TypeError: for bad arguments.
         """
+        from .schedule import start_schedule
+
         owner = as_text("owner", owner)
         return await start_schedule(
             self.root,

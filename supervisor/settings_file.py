@@ -63,10 +63,10 @@ from .hooks import Hooks
 from .hooks._settings import EVENTS, HookReader, Problem, near, shown
 from .hooks._text_file import BadText, read_json, read_text
 from .permissions import Mode, Rule
+from .permissions._matching import doubtful, is_about_paths, name_in
 from .permissions._modes import CLAUDE_MODES
 from .permissions._paths import home_directory
 from .permissions._rule_reading import is_anchored
-from .permissions._rules import doubtful, is_about_paths, name_in
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [

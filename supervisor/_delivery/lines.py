@@ -8,13 +8,12 @@ are kept, the others are counted, so memory is bounded however much a command pr
 from __future__ import annotations
 
 import re
-from html import unescape
 from typing import Final
 
 import attrs
 
 from actors.envelope import NOTE
-from actors.text import clean_text, cut, escape, escaped_line, one_line
+from actors.text import clean_text, cut, escape, escaped_line, one_line, unescape
 
 from .outbox import Words
 
@@ -36,7 +35,7 @@ _LOOKED_AT: Final = 4_096
 """Characters of a line that are looked at."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Lines:
     """The lines since the last note."""
 
@@ -116,7 +115,7 @@ class Lines:
         return f"{what}{count}: {one_line(unescape(self._kept[0]))}"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LineReader:
     """Makes lines of output that comes piece by piece, and picks those that hold
     ``pattern``. How the output is cut into pieces changes nothing in them."""

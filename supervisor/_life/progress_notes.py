@@ -4,14 +4,13 @@ the ends."""
 from __future__ import annotations
 
 from functools import partial
-from html import unescape
 from typing import Final
 
 import attrs
 
 from actors import Progress
 from actors.envelope import NOTE
-from actors.text import escape, escaped_line
+from actors.text import escape, escaped_line, unescape
 
 from .._delivery.outbox import Notify, Words
 from .._tasks.kinds import KINDS

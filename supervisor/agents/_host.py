@@ -6,7 +6,6 @@ import copy
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
-from xml.sax.saxutils import unescape
 
 import trio
 from trio.lowlevel import enable_ki_protection
@@ -20,7 +19,7 @@ from actors.agent import (
     UserMessage,
 )
 from actors.agent.hosting import Breaker
-from actors.text import one_line
+from actors.text import one_line, unescape
 from actors.work import Work
 
 from .._life.foreground import run_in_foreground

@@ -22,18 +22,18 @@ from actors.work import Work
 from .._tasks.agent_task import AgentTask
 from .._tasks.kinds import KINDS
 from ..hooks import Hooks
-from ..hooks._calls import AgentHooks, HookFacts
 from ..permissions import read_mode
 from ..permissions._modes import resolve_mode
 from ..permissions._paths import resolve
 from . import AgentPolicy
 from ._approvals import Approvals
-from ._host import HostTool, RuntimeHost
 
 if TYPE_CHECKING:
     from .._delivery.outbox import Notification
     from .._life.life import Life
     from .._tasks.record import Task
+    from ..hooks._calls import HookFacts
+    from ._host import HostTool, RuntimeHost
 
 # What a meta says in the words of the agent.
 _SHARED: Final = {field.name for field in attrs.fields(AgentMeta)} & {
@@ -195,6 +195,10 @@ class Agents:
         self, task: AgentTask, *, is_restart: bool
     ) -> AsyncGenerator[RuntimeHost]:
         """Be the host of one run."""
+        # A runtime without agents needs neither.
+        from ..hooks._calls import AgentHooks
+        from ._host import RuntimeHost
+
         agent, revival, read = task.recipe, task.revival, None
         if is_restart:
             cut = None if revival is None else revival.interrupted
@@ -271,6 +275,8 @@ class Agents:
         return hooks
 
     def _facts_of(self, task: AgentTask) -> HookFacts:
+        from ..hooks._calls import HookFacts
+
         agent, outermost = task.recipe, task
         try:
             project = self._life.env.processes.directory()

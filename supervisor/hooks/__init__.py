@@ -103,7 +103,7 @@ from __future__ import annotations
 
 from actors.house import publish as _publish
 
-from ._calls import Advice, Comment
+from ._advice import Advice, Comment
 from ._hook import Hook, Hooks
 
 # For help(), which shows only what a module defines itself or lists here.

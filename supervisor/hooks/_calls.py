@@ -23,6 +23,7 @@ from ..permissions._modes import CLAUDE_NAMES, Mode
 from ..permissions._paths import home_directory
 from ..permissions._rules import Effect
 from ..permissions._tool_names import PATH_ARGUMENTS, all_names, newer
+from ._advice import Advice, Comment
 from ._answer import understood
 from ._command import run_hook_command
 from ._hook import Hook, Hooks
@@ -54,28 +55,6 @@ class HookFacts:
     """The host's directory."""
     is_main: bool = False
     """Whether the program itself has started it."""
-
-
-@attrs.frozen(kw_only=True)
-class Advice:
-    """What hooks say about a call before it is judged."""
-
-    decision: Decision | None = None
-    """The decision of the hooks. It is None if no hook has decided anything."""
-    input: Mapping[str, Any] | None = None
-    """The input with which the call is made instead."""
-    text: str | None = None
-    """What the agent is told about the call."""
-
-
-@attrs.frozen(kw_only=True)
-class Comment:
-    """What hooks say about a call that was made."""
-
-    text: str | None = None
-    """What the agent is told about the call."""
-    output: str | None = None
-    """What the agent gets instead of the answer."""
 
 
 @attrs.define(eq=False, repr=False)

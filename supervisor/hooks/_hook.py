@@ -12,7 +12,6 @@ from actors.house import by, check_number, check_type
 from actors.text import one_line
 
 from ..permissions import Rule, as_tuple, check_list, is_async_function
-from ..permissions._rules import name_in, speaks_of_any
 from ..permissions._tool_names import KNOWN, all_names, is_whole_server
 
 _NAMES: Final = re.compile(r"[A-Za-z0-9_ ,|-]*")
@@ -124,6 +123,9 @@ def _matches(matcher: str, name: str) -> bool:
 def matcher_for(only: Rule, matcher: str) -> str | None:
     """Return the matcher that a hook with ``only`` needs, if ``matcher`` excludes every
     call that ``only`` is about; None if it does not."""
+    # Who has no such hook need not load what rules mean.
+    from ..permissions._matching import name_in, speaks_of_any
+
     name = name_in(only)
     if is_for_all(matcher):
         return None

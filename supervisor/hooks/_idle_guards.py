@@ -16,7 +16,8 @@ from functools import lru_cache
 from actors.agent import AgentTool
 from actors.text import one_line
 
-from ..permissions._rules import Rule, misspelt, no_such_argument, speaks_of_any
+from ..permissions._matching import misspelt, no_such_argument, speaks_of_any
+from ..permissions._rules import Rule
 from ..permissions._tool_names import (
     KNOWN,
     all_names,

@@ -13,8 +13,8 @@ import attrs
 from actors.text import one_line
 
 from ..permissions import Rule
+from ..permissions._matching import misspelt
 from ..permissions._near_names import nearest_name
-from ..permissions._rules import misspelt
 from ..permissions._tool_names import (
     KNOWN,
     is_known,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import attrs
 
@@ -12,7 +12,6 @@ from actors.agent import ToolUse
 from actors.text import one_line
 
 from ._modes import Mode
-from ._path_patterns import stays_below
 from ._paths import (
     Place,
     home_directory,
@@ -120,8 +119,7 @@ def weigh(
     return attrs.evolve(decision, reason=said.reason)
 
 
-@attrs.frozen
-class Seen:
+class Seen(NamedTuple):
     """What there is to know of a call."""
 
     name: str
@@ -226,6 +224,8 @@ def _nearly(rules: tuple[Rule, ...], seen: Seen) -> Rule | None:
 def _why_not_at_home(request: ToolRequest, seen: Seen) -> str | None:
     """Return why a call of a tool for files is not known to stay in the agent's
     directory; None if it is."""
+    from ._path_patterns import stays_below
+
     name, arguments = seen.name, seen.arguments
     place = seen.place
     path = arguments.get(PATH_ARGUMENTS[name])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 _LONGEST = 80
 
@@ -17,6 +16,9 @@ def plain_name(name: str) -> str:
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
     """Return the name among ``known`` that is most like ``name``; None if none is."""
+    # Rarely needed, and slow to load.
+    from difflib import get_close_matches
+
     by_plain = {plain_name(one): one for one in known}
     found = get_close_matches(plain_name(name)[:_LONGEST], by_plain, n=1, cutoff=0.75)
     return by_plain[found[0]] if found else None

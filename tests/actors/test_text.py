@@ -17,6 +17,7 @@ from actors.text import (
     first_line,
     is_encodable,
     one_line,
+    unescape,
 )
 
 TEXTS = st.text(st.characters(exclude_categories=()))  # lone surrogates too
@@ -67,6 +68,7 @@ def test_what_is_escaped_is_text_to_a_parser(text: str) -> None:
     found = ElementTree.fromstring(f'<a b="{quoted}">{escape(text)}</a>')
     assert (found.text or "", found.get("b")) == (text, text)
     assert escaped_line(text) == escape(one_line(text))
+    assert unescape(quoted) == unescape(escape(text)) == text
 
 
 @given(TEXTS)
