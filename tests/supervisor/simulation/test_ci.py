@@ -85,7 +85,8 @@ def test_each_line_of_the_recipe_works(broken: bool, tmp_path: Path) -> None:
             env={
                 "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
                 "PYTHONPATH": str(ROOT),
-                "PYTHONDONTWRITEBYTECODE": "1",
+                # Or each of them would compile all of the source.
+                "PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode"),
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
                 "GITHUB_STEP_SUMMARY": str(summary),
                 "GITHUB_ACTIONS": "true",
