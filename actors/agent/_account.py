@@ -324,7 +324,7 @@ def _loss(calls: Mapping[str, str], answers: Mapping[str, str]) -> str:
 # ---- Signs of life ----
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Pulse:
     """When the agent last gave a sign of life, on trio's clock."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 import trio
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from ._agent import Agent
 
 
-@attrs.frozen
-class ShownTool:
+class ShownTool(NamedTuple):
     """What a model is told of a tool, without the tool."""
 
     name: str

@@ -29,7 +29,7 @@ async def _wait(wait: Callable[[], Awaitable[None]]) -> None:
     await wait()
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _Entry:
     message: UserMessage
     key: Hashable

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
-import attrs
+from typing import Literal, NamedTuple, TypeAlias
 
 Next: TypeAlias = Literal[
     "resume", "again", "remind", "give up", "wait", "no answer", "judge", "finish"
@@ -15,8 +13,7 @@ Next: TypeAlias = Literal[
 host. ``finish``: done."""
 
 
-@attrs.frozen(kw_only=True)
-class Standing:
+class Standing(NamedTuple):
     """How an agent stands at that moment."""
 
     returned: bool

@@ -66,7 +66,7 @@ def _read_item(place: int, item: object) -> TodoItem:
     return TodoItem(content, cast("TodoStatus", status))
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class PlanReader:
     """Follows a conversation, and knows the plan that was written last."""
 

@@ -58,7 +58,7 @@ _META: Final = re.compile(r"agent-([A-Za-z0-9_-]{1,128})\.meta\.json").fullmatch
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}").fullmatch
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _MetaJob:
     """A meta to be written, and what came of it."""
 

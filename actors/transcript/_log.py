@@ -94,7 +94,7 @@ class Written:
     says, so that it is found to be the newest."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class LogJob:
     """What is to be written to one transcript, and what came of it."""
 

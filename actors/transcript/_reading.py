@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import attrs
 
@@ -60,8 +60,7 @@ _RECORD: Final = 1024
 _TIMESTAMP: Final = re.compile(r"[0-9T:.Z+-]{1,40}").fullmatch
 
 
-@attrs.frozen(kw_only=True)
-class Transcript:
+class Transcript(NamedTuple):
     """A conversation as it was read."""
 
     messages: list[Message]
@@ -94,7 +93,7 @@ class Transcript:
         return self.heard[-1][0] if self.heard else ""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Record:
     uuid: bytes
     parent: bytes | None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast, get_args
+from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args
 
 import attrs
 import orjson
@@ -337,8 +337,7 @@ STEP: Final = 256
 _CLOCK: Final = re.compile(r"[0-9T:.Z+-]+").fullmatch
 
 
-@attrs.frozen
-class Chain:
+class Chain(NamedTuple):
     """What a file says, from its first record, or the last compaction, on."""
 
     said: list[AssistantMessage | UserMessage]

@@ -18,7 +18,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from operator import attrgetter
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 from weakref import ref
 
 import attrs
@@ -51,8 +51,7 @@ _NEW, _UNSENT, _READY, _OFFERED, _TAKEN, _ACKED = range(6)
 _OFFERS = 2
 
 
-@attrs.frozen(kw_only=True)
-class Words:
+class Words(NamedTuple):
     """What a notification says that is not an envelope."""
 
     text: str
@@ -165,7 +164,7 @@ class Notification:
 by_number = attrgetter("_number")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Ready:
     """What a view's readers can take, in the order of ending, and its readers."""
 

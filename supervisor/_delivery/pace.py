@@ -26,9 +26,7 @@ long as a note was taken and is not acknowledged, it is neither.
 from __future__ import annotations
 
 from math import inf
-from typing import Final, Literal
-
-import attrs
+from typing import Final, Literal, NamedTuple
 
 EVERY: Final = 1.0
 """Seconds between two notes."""
@@ -42,8 +40,7 @@ UNDECIDED: Final = 50
 in one turn."""
 
 
-@attrs.frozen(kw_only=True)
-class Pace:
+class Pace(NamedTuple):
     """What is looked at."""
 
     fresh: float | None
@@ -62,8 +59,7 @@ class Pace:
     """How many in a row woke nobody."""
 
 
-@attrs.frozen
-class Next:
+class Next(NamedTuple):
     """What a monitor does: nothing until ``at`` or until something changes; tell a
     note; tell one in the place of that which woke nobody; or stop."""
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
-
-import attrs
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from actors.agent import Agent
 from actors.house import check_text
@@ -24,8 +22,7 @@ _LONGEST: Final = 200
 _FEW: Final = 64
 
 
-@attrs.frozen
-class Keyed:
+class Keyed(NamedTuple):
     """What a key has begun."""
 
     task: Task

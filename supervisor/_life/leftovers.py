@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-import attrs
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from actors.hosting import FileEntry
 
@@ -43,8 +41,7 @@ _OF_AGENTS: Final = 3
 """The first so many names are those of an agent, and of nothing else."""
 
 
-@attrs.frozen
-class Leftover:
+class Leftover(NamedTuple):
     """The files of one task."""
 
     task_id: str

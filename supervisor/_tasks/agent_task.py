@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .revival import Revival
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Taken:
     """A notification that an agent has acknowledged."""
 

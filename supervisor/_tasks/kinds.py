@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
-
-import attrs
+from typing import Final, Literal, NamedTuple, get_args
 
 Pool = Literal["shells", "agents"]
 POOLS: tuple[Pool, ...] = get_args(Pool)
 """Each is a child of the runtime's root, and a cap of `Limits`."""
 
 
-@attrs.frozen
-class TaskKind:
+class TaskKind(NamedTuple):
     """What tasks of one type have in common."""
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import attrs
 import trio
@@ -36,8 +36,7 @@ ContinuedBy: TypeAlias = Literal["time", "message", "host"]
 """What ends a pause."""
 
 
-@attrs.frozen
-class Try:
+class Try(NamedTuple):
     """One run that has ended in a pause, or would have."""
 
     at: datetime
@@ -47,8 +46,7 @@ class Try:
     """The seconds of the agent's patience that its pause takes."""
 
 
-@attrs.frozen
-class Before:
+class Before(NamedTuple):
     """What is known of a paused agent from a program that has died."""
 
     tries: tuple[Try, ...] = ()
@@ -114,7 +112,7 @@ def gave_up(tries: Sequence[Try]) -> AgentFailed:
     return AgentFailed("error", f"it was tried {times} and did not pass: {told}")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Rest:
     """What is there of a pause while it lasts."""
 

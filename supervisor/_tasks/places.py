@@ -52,7 +52,7 @@ class Counted(Protocol):
 T = TypeVar("T", bound=Counted)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Cap:
     free: int
     """How many of its places are free."""
@@ -262,7 +262,7 @@ def _caps(limit: int | None) -> tuple[_Cap, ...]:
 # ---- Places that are lent ----
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Wait:
     """One call of a task that waits."""
 

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from inspect import isawaitable
 from pathlib import Path
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import attrs
 import trio
@@ -47,8 +47,7 @@ class EndReader(Protocol):
         ...
 
 
-@attrs.frozen(kw_only=True)
-class RestartPolicy:
+class RestartPolicy(NamedTuple):
     """How often a task that fails is run again."""
 
     restart: Restart
@@ -57,7 +56,7 @@ class RestartPolicy:
     backoff: Backoff | None
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Order:
     """What is to be started: `orders` has checked it."""
 

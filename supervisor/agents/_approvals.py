@@ -44,7 +44,7 @@ class Approval:
     requested_at: float
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Asker:
     owner: str | None
     on_waiting: Callable[[bool], None] | None
@@ -52,7 +52,7 @@ class _Asker:
     """By the id of the call."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Parked:
     approval: Approval
     agent: _Asker

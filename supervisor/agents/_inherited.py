@@ -6,9 +6,7 @@ use no tool that it may not use itself.
 
 from __future__ import annotations
 
-from typing import Any
-
-import attrs
+from typing import Any, NamedTuple
 
 from .._tasks.agent_task import AgentTask
 from .._tasks.record import Table
@@ -21,8 +19,7 @@ def agent_record(table: Table, task_id: str | None) -> AgentTask | None:
     return None if record is None else record.as_agent
 
 
-@attrs.frozen(kw_only=True)
-class Inherited:
+class Inherited(NamedTuple):
     """What comes from above, for a call of the tool."""
 
     tools: tuple[str, ...] | None = None

@@ -11,7 +11,7 @@ back.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 from trio.lowlevel import enable_ki_protection
@@ -98,8 +98,7 @@ async def _no_loop(_: AgentContext) -> AsyncIterator[AgentEvent]:  # noqa: ASYNC
     yield  # An agent is a generator.
 
 
-@attrs.frozen
-class Continuation:
+class Continuation(NamedTuple):
     """What somebody wants an agent to go on with."""
 
     agent_id: str
@@ -108,9 +107,9 @@ class Continuation:
     """Whose loop goes on, in place of its own."""
     cwd: str | None = None
     """Its directory from now on, in place of its own."""
-    is_resume: bool = attrs.field(default=True, kw_only=True)
+    is_resume: bool = True
     """Whether any end may be gone on from, and not only that with an answer."""
-    run_id: str | None = attrs.field(default=None, kw_only=True)
+    run_id: str | None = None
     """The run for which the message is meant, if it is for one alone."""
 
 

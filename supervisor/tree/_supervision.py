@@ -328,7 +328,7 @@ def _start_error(child: Child[Any], exit: Exit[object]) -> SupervisorError:
 # ---- A group restart: a child together with the siblings that its strategy names ----
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Failure:
     """An end that asks for the restart of a group."""
 
