@@ -9,8 +9,8 @@ the same round, so that whatever else the machine does hits both.
 #
 # _case is what a measurement is, and runs it; _report shows what came of it;
 # _listened opens supervisors and runtimes whose events somebody reads.
-# messages, tasks, idle, shells, stops, capture, transcripts, agents are the cases, by
-# theme; beam and pykka_peer measure other actor systems where they are installed.
+# messages, tasks, idle, shells, stops, capture, transcripts, agents, starting are the
+# cases, by theme; beam and pykka_peer measure other actor systems where they are installed.
 # soak, load and zoo are commands of their own, long and with a verdict: a day of
 # tasks, many loud shells, and what tries to outlive its task: its _animals, their
 # _kinds, beast.c for what takes more than a script, the _observer that looks for

@@ -14,6 +14,7 @@ from . import (
     messages,
     shells,
     simulator,
+    starting,
     stops,
     tasks,
     transcripts,
@@ -34,6 +35,7 @@ _THEMES = (
     agents,
     watching,
     simulator,
+    starting,
 )
 
 
