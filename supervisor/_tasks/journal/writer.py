@@ -234,7 +234,12 @@ class Journal:
         log, self._log = self._log, None
         if log is not None:
             try:
-                log.close()
+                try:
+                    log.close()
+                except FileNotFoundError:
+                    # Somebody has moved it away since the last write.
+                    contents = self._joined(self._lines)
+                    self._files.replace(self._path, contents, durable=self.durable)
             except OSError as error:
                 self._warn(f"the journal may lack what was written last: {error}")
 
