@@ -29,6 +29,9 @@ looked at in each look until he is; with 64 a turn, chains of forks on a busy ma
 made a thousand of them, the looks slower, and so more of them."""
 _PAUSE = 0.05
 """Seconds before what has failed is tried again."""
+_READ = 1 << 16
+"""Bytes read at once of what a runtime asks for. Most requests are a few thousand, and
+memory for many more comes from the kernel each time, and goes back to it."""
 _SPARE = 16
 """Descriptors that the guardian needs for its own work."""
 _LOOK = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -106,6 +109,8 @@ class Server:
         self._doomed: set[Tree] = set()
         """Trees to be killed of which something may be left."""
         self._child_ended = False
+        self._exits: dict[Tree, str] = {}
+        """What is to be told of leaders that were reaped."""
         self._look_wanted = False
         """Whether a stopped tree has nothing left but perhaps strangers."""
         self._next_look = 0.0
@@ -239,7 +244,7 @@ class Server:
 
     def _listen(self, tree: Tree) -> None:
         try:
-            data = tree.channel.recv(1 << 18)
+            data = tree.channel.recv(_READ)
         except BlockingIOError:
             return
         except ConnectionResetError:
@@ -385,6 +390,12 @@ class Server:
     def _reap(self) -> bool:
         """Take the exits of children that have ended, and wake up again if there
         may be more. Return whether a child is left."""
+        try:
+            return self._take_exits()
+        finally:
+            self._tell_exits()
+
+    def _take_exits(self) -> bool:
         for _ in range(_MOST_EXITS):
             try:
                 ended = os.waitid(os.P_ALL, 0, _LOOK)
@@ -403,7 +414,10 @@ class Server:
         if tree.pid in self._members.leaders:
             ended = os.waitid(os.P_PID, tree.pid, _LOOK)
             if ended is not None:
-                self._take_exit(ended)
+                try:
+                    self._take_exit(ended)
+                finally:
+                    self._tell_exits()
 
     def _take_exit(self, ended: os.waitid_result) -> None:
         leader = self._members.leaders.get(ended.si_pid)
@@ -426,16 +440,28 @@ class Server:
         if tree.has_untold_use():
             line = f"{tree.use()}\n{line}"
         self._members.ended.add(tree)
+        self._exits[tree] = line
+
+    def _tell_exits(self) -> None:
+        """Tell of the leaders that have ended; one look says what they have left."""
+        if not self._exits:
+            return
+        exits, self._exits = self._exits, {}
+        orphans: Mapping[Tree, list[int]] | None = None
         try:
-            # After a stop, strangers must be looked for first: see `_settle`.
-            over = not tree.stopped and tree not in self._members.orphans()
+            orphans = self._members.orphans()
         except OSError:
-            over, self._failed = False, True
-        if not over:
-            self._tell(tree, line)
-        else:
-            # The usual end. One packet for both lines, so the runtime wakes up once.
-            self._forget(tree, f"{line}\ngone")
+            self._failed = True
+        for tree, line in exits.items():
+            # After a stop, strangers must be looked for first: see `_settle`.
+            if tree.stopped or orphans is None or tree in orphans:
+                self._tell(tree, line)
+            else:
+                # The usual end. One packet for both lines, so the runtime wakes up once.
+                self._forget(tree, f"{line}\ngone")
+        if orphans is not None and not self._members.ended:
+            # This look was made after all of these exits: it need not be made again.
+            self._child_ended = bool(self._doomed)
 
     def _settle(self) -> None:
         """Kill what is doomed, and report the ended trees of which nothing is left."""
