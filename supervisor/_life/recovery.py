@@ -177,8 +177,12 @@ async def recover(life: Life, there: Read | None) -> None:
         if task.task_id not in life.table.live:
             life.table.add(task)
     for task in gone:
-        reader = task.parent
-        others = life.table.end(task) if life.table.is_live(task) else 0
+        reader, others = task.parent, 0
+        if life.table.is_live(task):
+            # Of one whose file cannot be read, whoever asks is to hear why.
+            is_known = isinstance(task, EndedAgent)
+            leave = life.table.end if is_known else life.table.take_out
+            others = leave(task)
         tell = partial(life.delivery.tell_of_agent, task, others, reader)
         _each(life, task.task_id, tell)
     for task in lost:
@@ -562,8 +566,11 @@ def _recover_ended(life: Life, started: Started, ended: Ended) -> None:
     _find_by_key(life, started, task)
     if ended.note is not None:
         _tell_again(life, task, started, ended, ended.note)
-    may_go_on = meta is not None and not STATUSES[meta.status].is_terminal
-    if task.task_id not in life.table.live and not may_go_on:
+    # Of an agent that may go on, or whose file cannot be read, the directory tells.
+    is_over = meta is not None and STATUSES[meta.status].is_terminal
+    if task.task_id not in life.table.live and (
+        is_over or started.type != "local_agent"
+    ):
         life.table.add(task)
         life.table.end(task)
         if task.note is None:
