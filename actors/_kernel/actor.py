@@ -14,16 +14,16 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextvars import ContextVar
-from functools import partial
+from functools import lru_cache, partial
 from typing import Generic, Literal, TypeVar, cast
 
-import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
 from .errors import ActorEnded, AskUnanswered
 from .exit import Completed, Exit, Failed, Stopped, StoppedBy, find_suspect
 from .mailbox import Mailbox
+from .plain import plain
 from .ref import ActorRef
 
 M = TypeVar("M")
@@ -36,6 +36,9 @@ _NOT_AWAITABLE = re.compile(
     "object (.+) can't be used in 'await' expression|'(.+)' object can't be awaited"
 )
 
+# Thousands that are stopped together end alike.
+_stopped_by = lru_cache(maxsize=64)(Stopped)
+
 _current: ContextVar[Incarnation[object]] = ContextVar("current actor")
 
 
@@ -45,7 +48,7 @@ def current_actor() -> Cell[object] | None:
     return None if incarnation is None else incarnation.cell
 
 
-@attrs.frozen
+@plain
 class StopRequest:
     """Who asked an incarnation to stop, and why."""
 
@@ -363,6 +366,8 @@ class Incarnation(Context[M]):
         request = self.stop_request
         if request is None:
             return Stopped("deadline", None, suspect)
+        if suspect is None and (request.reason is None or type(request.reason) is str):
+            return _stopped_by(request.by, request.reason)
         return Stopped(request.by, request.reason, suspect)
 
     @enable_ki_protection
@@ -456,7 +461,6 @@ class Cell(ActorRef[M]):
         nursery: trio.Nursery,
         fn: Callable[..., Awaitable[object]],
         args: tuple[object, ...],
-        *,
         number: int,
         acknowledge: bool,
     ) -> Incarnation[M]:

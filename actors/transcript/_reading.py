@@ -8,18 +8,17 @@ that no other follows.
 from __future__ import annotations
 
 import errno
-import gc
 import re
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import attrs
 
+from .._kernel.collector import fewer_collections
 from ..agent._conversation import mend, opened, unanswered
 from ..agent._events import (
     AssistantMessage,
@@ -50,8 +49,6 @@ LINE_LIMIT: Final = 16 * 2**20
 _PIECE: Final = 4 * 2**20
 # What stands for a line that is too long.
 _NO_LINE: Final = b"?"
-_SELDOM: Final = 1_000_000
-"""Containers that are made between two looks of the collector; by default it is 700."""
 # Of a tail: what is read at first, and for each message; most are smaller.
 _WINDOW: Final = 2**16
 _RECORD: Final = 1024
@@ -481,27 +478,3 @@ def _gap_note(missing: int) -> UserMessage:
         f"[{some} missing here: what was said could not be recorded.]",
         origin="reminder",
     )
-
-
-@contextmanager
-def fewer_collections() -> Generator[None]:
-    """While this lasts garbage is collected less often, in all threads.
-
-    Whoever makes a few hundred thousand objects that all stay would else wait for
-    the collector more than half of the time, and with the collector's lock would
-    everybody else. It is not switched off: nothing grows without bounds. What the
-    program has chosen meanwhile, to disable it or another threshold, is left so;
-    several threads may be in here at once.
-    """
-    before = gc.get_threshold()
-    seldom = (_SELDOM, *before[1:])
-    if not 0 < before[0] < _SELDOM:
-        # Already so, by the program itself or by another thread that is in here.
-        yield
-        return
-    gc.set_threshold(*seldom)
-    try:
-        yield
-    finally:
-        if gc.get_threshold() == seldom:
-            gc.set_threshold(*before)

@@ -47,14 +47,14 @@ def check_order(
     """
     if isinstance(work, type):
         raise _refusal(work, "that is a class")
-    members: list[Any] = []
-    for name in _MEMBERS:
-        try:
-            members.append(getattr(work, name))
-        except AttributeError as error:
-            of = f", which must be {_TYPES}" if name == "task_type" else ""
-            raise _refusal(work, f"it has no {name}{of}") from error
-    task_type, run, given, describe, writes_output = members
+    try:
+        task_type: object = work.task_type
+        run: object = work.run
+        given: object = work.shutdown
+        describe: Any = work.describe
+        writes_output = work.writes_output
+    except AttributeError as error:
+        raise _refusal(work, _lacking(work)) from error
     takes_input = bool(getattr(work, "takes_input", False))
     if not isinstance(task_type, str) or task_type not in KINDS:
         raise _refusal(work, f"its task_type must be {_TYPES}, not {task_type!r}")
@@ -178,6 +178,15 @@ def _refusal(work: object, why: str) -> TypeError:
     if callable(work) and not isinstance(work, type):
         why = f'{why}; the loop of an agent is launched as Agent(run, "prompt")'
     return TypeError(f"expected a work such as Shell(...), got {work!r}: {why}")
+
+
+def _lacking(work: object) -> str:
+    """Say which of the members that every work has this one has not."""
+    for name in _MEMBERS:
+        if not hasattr(work, name):
+            of = f", which must be {_TYPES}" if name == "task_type" else ""
+            return f"it has no {name}{of}"
+    return "its members cannot be read"
 
 
 def _plain_number(value: object) -> object:

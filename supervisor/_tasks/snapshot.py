@@ -1,4 +1,8 @@
-"""A task at one moment, as callers see it."""
+"""A task at one moment, as callers see it.
+
+Whoever asks gets an object of his own, so a snapshot is `plain`: frozen for type
+checkers, and not at run time.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import attrs
 
 from actors import Progress, TaskStatus
 from actors.agent import Activity
+from actors.house import plain
 
 from .._delivery.outbox import Notify
 from ..tree._errors import SupervisorError
@@ -30,7 +35,7 @@ class TaskError:
     budget was used up."""
 
 
-@attrs.frozen
+@plain
 class Usage:
     """What a task has used so far."""
 
@@ -78,7 +83,7 @@ class Pause:
         return f"paused until {at}, when it goes on by itself: {self.reason}"
 
 
-@attrs.frozen(kw_only=True)
+@plain(kw_only=True)
 class TaskSnapshot:
     """A task at one moment. Its times are aware, in UTC.
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import trio
+
+from actors.house import plain
 
 from ..tree._events import Event, Gap, Subscription
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from actors.agent import AgentEvent
 
 
-@attrs.frozen
+@plain
 class TaskStarted(Event):
     """A task got its place and begins."""
 
@@ -24,7 +25,7 @@ class TaskStarted(Event):
     owner: str | None
 
 
-@attrs.frozen
+@plain
 class TaskProgress(Event):
     """How far a task has come. There is at most one a second for each task."""
 
@@ -35,7 +36,7 @@ class TaskProgress(Event):
     total_tokens: int
 
 
-@attrs.frozen
+@plain
 class TaskRestartScheduled(Event):
     """A run of a task has ended, and the task will run again, under the same id."""
 
@@ -48,7 +49,7 @@ class TaskRestartScheduled(Event):
     """The error of that run. It is None if the run has not failed."""
 
 
-@attrs.frozen
+@plain
 class TaskRestarted(Event):
     """A task runs again, under the same id."""
 
@@ -56,7 +57,7 @@ class TaskRestarted(Event):
     run_id: str
 
 
-@attrs.frozen
+@plain
 class TaskPaused(Event):
     """An agent waits until what has stopped its run has passed. Its own tasks run on.
     It goes on by itself at ``resume_at``, and before that when a message comes or
@@ -73,7 +74,7 @@ class TaskPaused(Event):
     is 0 if none has: the agent was found paused, or unfinished."""
 
 
-@attrs.frozen
+@plain
 class TaskContinued(Event):
     """A paused agent has its place again, and a new run of it begins."""
 
@@ -85,7 +86,7 @@ class TaskContinued(Event):
     `Runtime.resume`."""
 
 
-@attrs.frozen
+@plain
 class TaskResumed(Event):
     """An agent that had ended goes on, under the same id. If its new run fails before
     it has waited for or said anything, the resume is undone. It sends no notification,
@@ -97,7 +98,7 @@ class TaskResumed(Event):
     """How often it was resumed. This time counts, too."""
 
 
-@attrs.frozen
+@plain
 class TaskBackgrounded(Event):
     """A foreground task was moved to the background."""
 
@@ -106,7 +107,7 @@ class TaskBackgrounded(Event):
     """The path of its output: see `TaskSnapshot.output_file`."""
 
 
-@attrs.frozen
+@plain
 class TaskPrompted(Event):
     """A task has been silent after an unfinished line, as if it waited for an answer.
     It is told once for each run."""
@@ -115,7 +116,7 @@ class TaskPrompted(Event):
     line: str
 
 
-@attrs.frozen
+@plain
 class TaskStopRequested(Event):
     """A task was asked to stop."""
 
@@ -123,7 +124,7 @@ class TaskStopRequested(Event):
     reason: str | None
 
 
-@attrs.frozen
+@plain
 class TaskEnded(Event):
     """A task ended, for good. A task that never began has no `TaskStarted` before it.
     It was stopped while it waited for its place, or its output file could not be
@@ -141,7 +142,7 @@ class TaskEnded(Event):
     last 4,096 characters, with an ellipsis in front."""
 
 
-@attrs.frozen
+@plain
 class TaskAbandoned(Event):
     """An agent that an earlier runtime has left unfinished will not go on: see
     `Runtime.abandon_agent`. It was no task of this runtime."""
@@ -151,7 +152,7 @@ class TaskAbandoned(Event):
     """Who has wanted that: ``host``."""
 
 
-@attrs.frozen
+@plain
 class Warned(Event):
     """Something about a task is not as it should be. It is always logged, too, as a
     warning of the logger ``supervisor``."""
@@ -160,7 +161,7 @@ class Warned(Event):
     text: str
 
 
-@attrs.frozen
+@plain
 class Notified(Event):
     """A notification is on record for an owner. It tells the end of a background task,
     its progress, what it has printed, or a scheduled prompt."""
@@ -173,7 +174,7 @@ class Notified(Event):
     ``prompt``."""
 
 
-@attrs.frozen
+@plain
 class Acked(Event):
     """A notification was acknowledged."""
 
@@ -182,7 +183,7 @@ class Acked(Event):
     how: str
 
 
-@attrs.frozen
+@plain
 class MonitorStarted(Event):
     """From now on the lines of a command are told to its owner: see
     `supervisor.runtime.Monitor`."""
@@ -192,7 +193,7 @@ class MonitorStarted(Event):
     owner: str | None
 
 
-@attrs.frozen
+@plain
 class MonitorEnded(Event):
     """The lines of a command are not told any more. What was on record before is told
     all the same."""
@@ -204,7 +205,7 @@ class MonitorEnded(Event):
     row woke nobody."""
 
 
-@attrs.frozen
+@plain
 class ApprovalRequested(Event):
     """A tool call waits for an answer of the host: see
     `supervisor.runtime.Approvals`."""
@@ -216,7 +217,7 @@ class ApprovalRequested(Event):
     description: str
 
 
-@attrs.frozen
+@plain
 class JournalWritten(Event):
     """What had waited for the disk is written, up to this record. It comes only where
     the journal is not written at once: on a slow disk, or with ``durable``."""
@@ -225,7 +226,7 @@ class JournalWritten(Event):
     """How many records of this runtime are written."""
 
 
-@attrs.frozen
+@plain
 class ApprovalAnswered(Event):
     """A tool call waits no more."""
 
@@ -239,7 +240,7 @@ class ApprovalAnswered(Event):
     reason: str | None
 
 
-@attrs.frozen
+@plain
 class AgentSaid(Event):
     """An agent has said something, or was given a message. Those who have subscribed
     with ``agents`` are told it. `supervisor.runtime.TaskHandle.events` has the same for

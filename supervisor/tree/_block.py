@@ -13,7 +13,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors import Failed, Stopped
-from actors.house import require_trio
+from actors.house import fewer_collections, require_trio
 from actors.lowlevel import StoppedBy
 
 from ._children import STOPPED_AT_ONCE, Child, Children, checked
@@ -215,14 +215,16 @@ class Block(Generic[S]):
         if supervision.group is not None:
             supervision.group.cancel()
         children = list(reversed(supervision.by_key.values()))
-        for number, child in enumerate(children, 1):
-            if number % STOPPED_AT_ONCE == 0:
-                await trio.lowlevel.cancel_shielded_checkpoint()
-            if child.incarnation.exit is not None:
-                if child.state != "stopped":
-                    supervision.finish(child, supervision.stopping_error())
-            elif supervision.dynamic:
-                supervision.ask_to_stop(child, by, reason)
+        # As in `Children.terminate_together`.
+        with fewer_collections():
+            for number, child in enumerate(children, 1):
+                if number % STOPPED_AT_ONCE == 0:
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+                if child.incarnation.exit is not None:
+                    if child.state != "stopped":
+                        supervision.finish(child, supervision.stopping_error())
+                elif supervision.dynamic:
+                    supervision.ask_to_stop(child, by, reason)
         for child in children:
             incarnation = child.incarnation
             if incarnation.exit is None:

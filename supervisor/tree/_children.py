@@ -20,7 +20,6 @@ import contextvars
 import logging
 from _thread import get_ident
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, TypeVarTuple
 
 import trio
@@ -28,6 +27,7 @@ from trio.lowlevel import enable_ki_protection
 
 from actors import ActorRef, Exit, Failed, Mailbox, Stopped
 from actors.env import Env, real_env
+from actors.house import fewer_collections
 from actors.lowlevel import Cell, Incarnation, StoppedBy, current_actor
 
 from ._errors import (
@@ -154,14 +154,6 @@ class Child(Cell[M]):
         spec = self.spec
         if spec.backoff is not None:  # or nobody asks how long it ran
             self.began_at = trio.current_time()
-        begin = partial(
-            self.begin,
-            nursery,
-            spec.fn,
-            self.args,
-            number=number,
-            acknowledge=not spec.wait_started,
-        )
         home = self.home
         key = self if home.dynamic else self.id
         # In the books before it begins: it may never be alive outside of them.
@@ -169,9 +161,17 @@ class Child(Cell[M]):
             home.by_key[key] = self
         try:
             if self.context is None:
-                begin()
+                self.begin(nursery, spec.fn, self.args, number, not spec.wait_started)
             else:
-                self.context.run(begin)
+                begin = self.context.run
+                begin(
+                    self.begin,
+                    nursery,
+                    spec.fn,
+                    self.args,
+                    number,
+                    not spec.wait_started,
+                )
         except BaseException:
             if number == 1:
                 # It has no incarnation that could end.
@@ -458,7 +458,10 @@ class Children:
             asked = self.closing or intent is not None
             expected = asked or child.spec.restart != "permanent"
             report_exit(self.events, self.path, incarnation, exit, expected=expected)
-        if self.closing:
+        if child.spec.stays_down and child.outcome is None:
+            # So it is for nearly all, and it is where the other ways lead as well.
+            self.finish(child, None)
+        elif self.closing:
             self.finish_stopped(child, None)
         elif intent == "terminate":
             self.finish_stopped(child, "it was stopped while it started")
@@ -505,16 +508,18 @@ class Children:
         dynamic supervisor, where no groups are restarted."""
         asked_at = trio.current_time()
         live: list[tuple[Child[Any], Incarnation[Any]]] = []
-        for number, child in enumerate(children, 1):
-            if number % STOPPED_AT_ONCE == 0:
-                await trio.lowlevel.cancel_shielded_checkpoint()
-            incarnation = child.incarnation
-            if incarnation.exit is None:
-                live.append((child, incarnation))
-                self.ask_to_stop(child, "supervisor", reason, intent="terminate")
-            else:
-                self._terminate_waiting(child)
-        await trio.lowlevel.checkpoint()
+        # What ends was made long ago: a look at all there is would find little.
+        with fewer_collections():
+            for number, child in enumerate(children, 1):
+                if number % STOPPED_AT_ONCE == 0:
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+                incarnation = child.incarnation
+                if incarnation.exit is None:
+                    live.append((child, incarnation))
+                    self.ask_to_stop(child, "supervisor", reason, intent="terminate")
+                else:
+                    self._terminate_waiting(child)
+            await trio.lowlevel.checkpoint()
         for child, incarnation in live:
             if incarnation.exit is None:
                 # Their budgets run side by side: each from the request on.

@@ -2,7 +2,8 @@
 
 A reader subscribes and from then on sees every event once, in order of ``seq``.
 A reader that is too slow holds nobody up. It sees a `Gap` with the number of events
-that it missed.
+that it missed. Each reader has objects of its own, so events are `plain`: frozen for
+type checkers, and not at run time.
 
 A supervisor also logs what it reports of its children: how they ended, and which
 of them do not do what somebody waits for.
@@ -15,12 +16,11 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self, TypeAlias, TypeVar
 
-import attrs
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors import Exit, Failed, Stopped
-from actors.house import check_type
+from actors import Completed, Exit, Failed, Stopped
+from actors.house import check_type, plain
 from actors.lowlevel import Incarnation, is_normal
 from actors.text import cut
 from actors.work import WorkFailed
@@ -33,7 +33,7 @@ SCHEMA_VERSION = 1
 """Changes when a field of an event changes its meaning or goes away."""
 
 
-@attrs.frozen
+@plain
 class Event:
     """Something that happened."""
 
@@ -44,14 +44,14 @@ class Event:
     """The time of the event on trio's clock, in seconds."""
 
 
-@attrs.frozen
+@plain
 class Gap(Event):
     """This reader was too slow and missed events."""
 
     missed: int
 
 
-@attrs.frozen
+@plain
 class ChildStarted(Event):
     """An incarnation of a child acknowledged its start."""
 
@@ -60,7 +60,7 @@ class ChildStarted(Event):
     incarnation: int
 
 
-@attrs.frozen
+@plain
 class StopRequested(Event):
     """A child was asked to stop."""
 
@@ -70,7 +70,7 @@ class StopRequested(Event):
     reason: str | None
 
 
-@attrs.frozen
+@plain
 class ChildExited(Event):
     """An incarnation of a child ended."""
 
@@ -85,7 +85,7 @@ class ChildExited(Event):
     child that nobody asked for."""
 
 
-@attrs.frozen
+@plain
 class RestartScheduled(Event):
     """A child will be restarted, with the others that its supervisor's strategy
     names."""
@@ -96,7 +96,7 @@ class RestartScheduled(Event):
     """The seconds until the restart."""
 
 
-@attrs.frozen
+@plain
 class GaveUp(Event):
     """A supervisor ran out of restarts and ends itself."""
 
@@ -105,7 +105,7 @@ class GaveUp(Event):
     detail: str
 
 
-@attrs.frozen
+@plain
 class Straggler(Event):
     """A child has outlived its budget for stopping. Its supervisor still waits for
     it."""
@@ -118,7 +118,7 @@ class Straggler(Event):
     """The stacks of its tasks."""
 
 
-@attrs.frozen
+@plain
 class SlowStart(Event):
     """A child with ``wait_started`` has not called ``ctx.started()`` for 30 seconds, or
     for 30 more. Its supervisor still waits for it."""
@@ -131,7 +131,7 @@ class SlowStart(Event):
     """The stacks of its tasks."""
 
 
-@attrs.frozen
+@plain
 class SupervisorEnded(Event):
     """A supervisor ended, after all its children."""
 
@@ -160,10 +160,11 @@ class Subscription:
         "_closed",
         "_missed",
         "_news",
-        "_pending",
         "_stream",
         "_wait",
         "agent_id",
+        "most",
+        "pending",
     )
 
     def __init__(
@@ -180,8 +181,11 @@ class Subscription:
         # How it waits for the next event; None for the usual way.
         self._wait = wait
         # Made into events only when they are read: whoever emits goes on at once.
-        self._pending: list[_Told] = []
+        self.pending: list[_Told] = []
         self._batch: list[_Told] = []  # what is being read, last first
+        # While ``pending`` has fewer, an event only has to be appended to it. It is 0
+        # while the reader has to be woken, or to be told what it has missed.
+        self.most = capacity
         self._missed = 0
         self._news: trio.Event | None = None
         self._closed = False
@@ -196,15 +200,16 @@ class Subscription:
             while not self._take_batch():
                 if self._closed:
                     raise StopAsyncIteration
+                self.most = 0
                 self._news = news = trio.Event()
                 await (news.wait() if self._wait is None else self._wait(news.wait))
         kind, seq, time, fields = self._batch.pop()
         return kind(seq, time, *fields)
 
     def _take_batch(self) -> bool:
-        if not self._pending and self._missed:
+        if not self.pending and self._missed:
             self._add_gap(self._stream.seq, self._stream.now())
-        self._pending, self._batch = self._batch, self._pending
+        self.pending, self._batch = self._batch, self.pending
         self._batch.reverse()
         return bool(self._batch)
 
@@ -230,9 +235,11 @@ class Subscription:
         self._wake()
 
     def offer(self, event: _Told) -> None:
-        """Take an event. The stream calls this with each event."""
-        pending = self._pending
+        """Take an event. The stream calls this with each event that it cannot just
+        append: see ``most``."""
+        pending = self.pending
         if len(pending) >= self._capacity:
+            self.most = 0
             self._missed += 1
             return
         if self._missed:
@@ -245,16 +252,21 @@ class Subscription:
     def missed_one(self) -> None:
         """Note that an event could not be kept for this reader. The stream calls
         this."""
+        self.most = 0
         self._missed += 1
 
     def _add_gap(self, seq: int, time: float) -> None:
-        self._pending.append((Gap, seq, time, (self._missed,)))
+        self.pending.append((Gap, seq, time, (self._missed,)))
         self._missed = 0
+        if self._news is None:
+            self.most = self._capacity
 
     def _wake(self) -> None:
         news, self._news = self._news, None
         if news is not None:
             news.set()
+            if not self._missed:
+                self.most = self._capacity
 
 
 _EARLY = 100
@@ -340,7 +352,11 @@ class EventStream:
             for reader in readers:
                 # The boundary: what is told may be the end of a task.
                 try:
-                    reader.offer(event)
+                    # Not by a call for each reader, of which there may be many.
+                    if len(reader.pending) < reader.most:
+                        reader.pending.append(event)
+                    else:
+                        reader.offer(event)
                 except Exception:
                     reader.missed_one()
 
@@ -472,21 +488,18 @@ def report_exit(
 ) -> None:
     """Report the end of an incarnation below the supervisor ``path``. A normal end is
     abnormal, too, if it was not ``expected``."""
-    declined = False
+    id, kind, abnormal = incarnation.cell.id, "completed", not expected
+    if type(exit) is not Completed:
+        kind = type(exit).__name__.lower()
+        abnormal = not (expected and is_normal(exit))
     if isinstance(exit, Failed):
-        declined = incarnation.started_by is None and has_declined(exit)
-        if not declined:
-            _log_failure(path, incarnation.id, exit.error)
+        if incarnation.started_by is None and has_declined(exit):
+            abnormal = False
+        else:
+            _log_failure(path, id, exit.error)
     if events.has_readers:
-        events.emit(
-            ChildExited,
-            path,
-            incarnation.id,
-            incarnation.number,
-            type(exit).__name__.lower(),
-            describe_exit(exit),
-            not declined and not (expected and is_normal(exit)),
-        )
+        number, detail = incarnation.number, describe_exit(exit)
+        events.emit(ChildExited, path, id, number, kind, detail, abnormal)
 
 
 def _log_failure(path: str, id: str, error: Exception) -> None:
@@ -520,4 +533,4 @@ def describe_exit(exit: Exit[object]) -> str:
     # callers are protected from interrupts, so none that comes is anybody's wish.
     except BaseException:  # noqa: ASYNC103
         text = f"<{type(subject).__name__} whose repr() fails>"
-    return cut(text, 1_000)
+    return text if len(text) <= 1_000 else cut(text, 1_000)

@@ -159,6 +159,16 @@ class ChildSpec(ChildTemplate[M_co]):
         default=attrs.Factory(_budget, takes_self=True),
     )
     """The seconds that it has for cleaning up once it was cancelled."""
+    stays_down: bool = attrs.field(
+        init=False,
+        eq=False,
+        repr=False,
+        default=attrs.Factory(
+            lambda spec: spec.restart == "temporary" and spec.significant is False,
+            takes_self=True,
+        ),
+    )
+    """Whether nothing follows its end, whatever that is."""
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:

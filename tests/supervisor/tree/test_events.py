@@ -223,15 +223,101 @@ async def test_readers_have_no_effect_on_the_tree():
     assert runs[0] == runs[1] == runs[2]
 
 
-async def test_events_are_frozen_data():
-    """They can be kept and compared."""
+async def test_each_reader_has_events_of_its_own():
+    """They can be kept and compared. For type checkers they are frozen; whoever changes
+    one all the same changes it for nobody else."""
     async with open_supervisor() as sup:
-        events = sup.events.subscribe()
+        events, others = sup.events.subscribe(), sup.events.subscribe()
         await sup.start_child(child("a", member))
-        (event,) = events.drain()
+        (event,), (other,) = events.drain(), others.drain()
         assert isinstance(event, ChildStarted)
-        with pytest.raises(attrs.exceptions.FrozenInstanceError):
-            event.child = "b"  # type: ignore[misc]
+        assert event == other
+        assert len({event, other}) == 1
+        event.child = "b"  # type: ignore[misc]
+        assert brief(other) == ("ChildStarted", "a")
+
+
+async def test_a_reader_that_waits_or_was_too_slow_is_told_of_what_comes(
+    autojump_clock,
+):
+    """What is appended without a look is only what needs none: no gap is moved, and
+    nobody sleeps on."""
+    stream = EventStream()
+    slow, quick = stream.subscribe(capacity=2), stream.subscribe()
+    told = []
+
+    async def read():
+        async for event in quick:
+            told.append(event.seq)  # noqa: PERF401 - it is for one event at a time
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        for _ in range(5):
+            await wait_all_tasks_blocked()
+            stream.emit(ChildStarted, "top", "a", 1)
+        await wait_all_tasks_blocked()
+        assert told == [1, 2, 3, 4, 5]
+        kept = [slow.drain()]
+        stream.emit(ChildStarted, "top", "a", 2)
+        kept.append(slow.drain())
+        for _ in range(3):
+            stream.emit(ChildStarted, "top", "a", 3)
+        assert (await anext(slow)).seq == 7
+        stream.emit(ChildStarted, "top", "a", 4)
+        kept.append(slow.drain())
+        with trio.move_on_after(1):
+            await anext(slow)
+        stream.emit(ChildStarted, "top", "a", 5)
+        kept.append(slow.drain())
+        nursery.cancel_scope.cancel()
+    seen = [
+        [
+            (type(it).__name__, it.missed if isinstance(it, Gap) else it.seq)
+            for it in part
+        ]
+        for part in kept
+    ]
+    assert seen == [
+        [("ChildStarted", 1), ("ChildStarted", 2), ("Gap", 3)],
+        [("ChildStarted", 6)],
+        [("ChildStarted", 8), ("Gap", 1), ("ChildStarted", 10)],
+        [("ChildStarted", 11)],
+    ]
+
+
+@pytest.mark.parametrize("how", ["return", ValueError("x"), "stop", "end", "siblings"])
+@pytest.mark.parametrize("dynamic", [False, True])
+async def test_what_always_stays_down_ends_as_it_would_if_that_were_decided(
+    how, dynamic, autojump_clock
+):
+    """The short way in `Children.on_child_exit` equals the long one."""
+
+    async def history(*, short):
+        spec = child("a", member, restart="temporary")
+        assert spec.stays_down
+        object.__setattr__(spec, "stays_down", short)
+        stream = EventStream()
+        events = stream.subscribe()
+        opened = partial(open_supervisor, [spec], strategy="one_for_all")
+        if dynamic:
+            opened = open_dynamic_supervisor
+        async with opened(events=stream, name="top") as sup:
+            ref = await sup.start_child(child("b", member) if not dynamic else spec)
+            first = ref if dynamic else refs(sup)["a"]
+            if how == "stop":
+                first.stop("enough")
+            elif how == "end":
+                await sup.terminate_child(first if dynamic else "a")
+            elif how != "siblings":
+                first.tell(how)
+            elif not dynamic:
+                ref.tell(ValueError("y"))
+            await trio.sleep(1)
+            infos = [(it.id, it.state) for it in sup.which_children()]
+            left = first.state, str(first.incarnation.exit), infos
+        return left, [attrs.evolve(it, time=0.0) for it in events.drain()]
+
+    assert await history(short=True) == await history(short=False)
 
 
 async def test_the_tree_as_text(autojump_clock):
