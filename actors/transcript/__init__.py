@@ -137,13 +137,15 @@ class TranscriptStore:
         # Of those who wait for the outcome of an attempt to write.
         self._waits: dict[trio.CancelScope, None] = {}
         # What the writer is to write next.
-        self._wanted_logs: dict[str, TranscriptLog] = {}
+        self.wanted_logs: dict[str, TranscriptLog] = {}
         self._wanted_metas: dict[str, AgentMeta] = {}
         # What it was writing. What came of it was not taken to heart yet.
         self._jobs: list[LogJob | _MetaJob] = []
         self._began = 0.0
         # What `time` returns, and until when on trio's clock.
         self._time = ""
+        # The clock, once there is a writer: two calls less for each message.
+        self._now: Callable[[], float] = trio.current_time
         self._time_until = -math.inf
         # Files that are read leave a thread for the writer.
         self._reading = trio.CapacityLimiter(2)
@@ -424,7 +426,7 @@ class TranscriptStore:
 
     def time(self) -> str:
         """Return the time in the form that records have, to the millisecond."""
-        now = trio.current_time()
+        now = self._now()
         if now >= self._time_until:
             # It is UTC and ends with +00:00.
             told = self.env.clock.now().isoformat(timespec="microseconds")
@@ -433,9 +435,9 @@ class TranscriptStore:
 
     def want(self, log: TranscriptLog) -> None:
         """Have ``log`` written."""
-        if log.agent_id not in self._wanted_logs:
+        if log.agent_id not in self.wanted_logs:
             self._wake_writer()
-            self._wanted_logs[log.agent_id] = log
+            self.wanted_logs[log.agent_id] = log
 
     def _wake_writer(self) -> None:
         # A writer that is at work looks again before it waits.
@@ -496,13 +498,14 @@ class TranscriptStore:
     @property
     def is_wanted(self) -> bool:
         """Whether there is something to write."""
-        return bool(self._wanted_logs or self._wanted_metas)
+        return bool(self.wanted_logs or self._wanted_metas)
 
     def begin(self, writer: ActorRef[None]) -> None:
         """Note that a writer begins, perhaps after one that has crashed. It waits at
         its mailbox when there is nothing to write."""
         self.is_stopped = False
         self._writer = writer
+        self._now = trio.lowlevel.current_clock().current_time
         self._settle()
         self.waiting = sum(log.unwritten for log in self._logs.values())
         self.want_all()
@@ -511,7 +514,7 @@ class TranscriptStore:
         """Have everything written that is not written yet, also what has failed."""
         for agent_id, log in self._logs.items():
             if log.lines:
-                self._wanted_logs[agent_id] = log
+                self.wanted_logs[agent_id] = log
         self._wanted_metas.update(self._metas)
 
     async def write(self) -> None:
@@ -522,7 +525,7 @@ class TranscriptStore:
         """
         jobs: list[LogJob | _MetaJob] = [
             LogJob(log, list(log.lines), log.written)
-            for log in self._wanted_logs.values()
+            for log in self.wanted_logs.values()
             if log.lines
         ]
         jobs += [
@@ -531,7 +534,7 @@ class TranscriptStore:
         ]
         self._jobs = jobs
         self._began = trio.current_time()
-        self._wanted_logs = {}
+        self.wanted_logs = {}
         self._wanted_metas = {}
         files = self.env.files
         # The boundary, likewise: without a thread, for one, nothing is written.
@@ -560,6 +563,7 @@ class TranscriptStore:
         """Note that the writer was stopped, so that nobody waits for it."""
         self.is_stopped = True
         self._writer = None
+        self._now = trio.current_time
         self._end_waits()
 
     def _end_waits(self) -> None:

@@ -56,6 +56,8 @@ class Queue(Protocol):
     """The most bytes that the file of one log may have."""
     disk: DiskQuota | None
     """The quota of the directory."""
+    wanted_logs: dict[str, TranscriptLog]
+    """Those that are written next, by agent."""
 
     def time(self) -> str:
         """Return the time as records have it, to the millisecond or better."""
@@ -186,6 +188,8 @@ class TranscriptLog:
     _newest: str = attrs.field(default="", init=False)
     _appended: int = attrs.field(default=0, init=False)
     _bytes: int = attrs.field(default=0, init=False)
+    # With so many, those that wait for the disk are as many as may wait.
+    _full_at: int = attrs.field(default=LOG_LIMIT, init=False)
     # Taken for what the first line grows by when it is written.
     _link: int = attrs.field(default=0, init=False)
     # Messages that were dropped and not told of yet.
@@ -255,7 +259,7 @@ class TranscriptLog:
             self._tell_missing()
         if (
             self._missing
-            or self._bytes - self.written.bytes >= LOG_LIMIT
+            or self._bytes >= self._full_at
             or self._store.waiting >= STORE_LIMIT
         ):
             self._missing += 1
@@ -369,7 +373,7 @@ class TranscriptLog:
             f'{{"parentUuid":{self._parent},"uuid":{uuid},{self._whose}'
             f'"timestamp":"{time}",'
         )
-        line = b"".join((head.encode(), rest, self._tail))
+        line = b"%b%b%b" % (head.encode(), rest, self._tail)
         size = len(line)
         self._full = self._take(size, spare + grows, link)
         if self._full is not None:
@@ -382,7 +386,8 @@ class TranscriptLog:
         self._earlier += grows
         self._link = link or self._link
         store.waiting += size
-        store.want(self)
+        if self.agent_id not in store.wanted_logs:
+            store.want(self)
         return True
 
     def _take(self, size: int, spare: int, link: int) -> QuotaExceeded | None:
@@ -421,6 +426,7 @@ class TranscriptLog:
     def _advance(self, written: Written) -> None:
         self._store.waiting -= written.bytes - self.written.bytes
         self.written = written
+        self._full_at = written.bytes + LOG_LIMIT
 
     def _give_up(self) -> None:
         lost = len(self.lines) + self._missing

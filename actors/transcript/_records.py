@@ -107,10 +107,11 @@ def _write_assistant(message: AssistantMessage) -> bytes:
     content: list[dict[str, Any]] = []
     if message.text:
         content.append({"type": "text", "text": message.text})
-    content += [
-        {"type": "tool_use", "id": use.id, "name": use.name, "input": use.input}
-        for use in message.tool_uses
-    ]
+    # Loops: before Python 3.12 a comprehension is a call of its own.
+    for use in message.tool_uses:
+        content.append(  # noqa: PERF401
+            {"type": "tool_use", "id": use.id, "name": use.name, "input": use.input}
+        )
     said = b'"type":"assistant","message":{"role":"assistant","content":%b}' % (
         dump(content)
     )
@@ -118,15 +119,16 @@ def _write_assistant(message: AssistantMessage) -> bytes:
 
 
 def _write_user(message: UserMessage) -> bytes:
-    content: list[dict[str, Any]] = [
-        {
-            "type": "tool_result",
-            "tool_use_id": answer.tool_use_id,
-            "content": answer.text,
-            "is_error": answer.is_error,
-        }
-        for answer in message.tool_answers
-    ]
+    content: list[dict[str, Any]] = []
+    for answer in message.tool_answers:
+        content.append(  # noqa: PERF401
+            {
+                "type": "tool_result",
+                "tool_use_id": answer.tool_use_id,
+                "content": answer.text,
+                "is_error": answer.is_error,
+            }
+        )
     if message.text:
         content.append({"type": "text", "text": message.text})
     said = dump({"role": "user", "content": content})
