@@ -213,7 +213,7 @@ class Incarnation(Context[M]):
         if self.stop_request is None:
             self.stop_request = (
                 StopRequest("deadline", None)
-                if self._is_late()
+                if self._deadline is not None and self._is_late()
                 else StopRequest(by, reason)
             )
             self.cell.note_stopping()
@@ -295,7 +295,9 @@ class Incarnation(Context[M]):
                 ):
                     await trio.sleep_forever()
                 # A stop, or the deadline, may have come before the first step.
-                if self.stop_request is None and not self._is_late():
+                if self.stop_request is None and (
+                    self._deadline is None or not self._is_late()
+                ):
                     self._task = trio.lowlevel.current_task()
                     if acknowledge:
                         self.cell.started_value = None

@@ -8,6 +8,8 @@ import enum
 import attrs
 from trio.lowlevel import enable_ki_protection
 
+from .plain import plain
+
 
 class TaskStatus(enum.Enum):
     """Where a background task is in its life. Three of the states are final.
@@ -71,7 +73,7 @@ class Progress:
     """The last few activities of an agent, the newest last. Each is one line."""
 
 
-@attrs.frozen
+@plain
 class Progressed:
     """A task has come further. If several wait unread, only the latest counts."""
 
@@ -80,7 +82,7 @@ class Progressed:
     progress: Progress
 
 
-@attrs.frozen
+@plain
 class Ended:
     """A background task has ended. The record of its end exists already."""
 

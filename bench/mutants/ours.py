@@ -547,12 +547,12 @@ async def _end(""",
         name="children-stopped-all-at-once",
         file=BLOCK,
         before="""\
-            elif supervision.dynamic:
-                supervision.ask_to_stop(child, by, reason)
+                elif supervision.dynamic:
+                    supervision.ask_to_stop(child, by, reason)
 """,
         after="""\
-            else:
-                supervision.ask_to_stop(child, by, reason)
+                else:
+                    supervision.ask_to_stop(child, by, reason)
 """,
         promise="P8",
         why="Static children are asked to stop together, not one by one.",

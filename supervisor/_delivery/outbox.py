@@ -506,7 +506,8 @@ class Outbox:
         """Return the oldest notification that no reader has had, or None.
         ``offered`` is one that may be given back."""
         while (note := queue.first(deferred=deferred or self.closed)) is not None:
-            if not self._is_told_now(note):
+            # Of another kind the notifier may have crashed before it let go of its words.
+            if note.kind in _WORDED_LATE and not self._is_told_now(note):
                 note.ack("superseded")
                 continue
             note._place = _OFFERED if offered else _TAKEN
@@ -516,13 +517,8 @@ class Outbox:
         return None
 
     def _is_told_now(self, note: Notification) -> bool:
-        # Of another kind the notifier may have crashed before it let go of them.
         facts = note._facts
-        if (
-            note.kind not in _WORDED_LATE
-            or facts is None
-            or isinstance(facts, Envelope)
-        ):
+        if facts is None or isinstance(facts, Envelope):
             return True
         words, note._facts = facts(), None
         if words is None:

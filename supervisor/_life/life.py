@@ -211,7 +211,7 @@ class Life:
         depth = 0
         if parent is not None:
             order.owner = parent.task_id
-        if background:
+        if background and self.delivery.outbox.unacknowledged >= self.limits.backlog:
             self._check_backlog(parent)
         if order.has_tasks:
             self.agents.check(order.work)
@@ -224,9 +224,11 @@ class Life:
         self.table.add(task)
         if order.key is not None:
             self.keys.add(order.owner, order.key, order.what, task)
-        failure = self._prepare(task) or error
-        self._enter_in_journal(task, order)
-        self._begin(task, failure)
+        if order.has_tasks:
+            error = self._prepare(task) or error
+        if self.journal.is_kept:
+            self._enter_in_journal(task, order)
+        self._begin(task, error)
         return task
 
     def begun_with(self, order: Order) -> Task | None:
@@ -270,7 +272,8 @@ class Life:
         # not become its parent. It stays with the owner that it had.
         named = None if order.owner is None else self.table.live.get(order.owner)
         parent = None if named is None else parent_of(named, order.owner)
-        self._check_backlog(parent)
+        if self.delivery.outbox.unacknowledged >= self.limits.backlog:
+            self._check_backlog(parent)
         depth = meta.depth if parent is None else max(meta.depth, parent.depth + 1)
         task = self._make_task(
             order, meta.agent_id, True, current, parent, depth, meta.run_id
@@ -289,7 +292,8 @@ class Life:
         else:
             self.table.add(task)
         error = self._prepare(task)
-        self._enter_in_journal(task, order)
+        if self.journal.is_kept:
+            self._enter_in_journal(task, order)
         self._begin(task, error)
         # What has ended while it had no run.
         untold = self.parked.pop(task.task_id, [])
@@ -299,13 +303,12 @@ class Life:
         return task
 
     def _enter_in_journal(self, task: Task, order: Order) -> None:
-        if self.journal.is_kept:
-            # The boundary: as in `each_part`, which would cost each task three frames.
-            try:
-                self._add_begun(task, order)
-            except Exception as failure:
-                self._tell_failure(task, "journal", failure)
-                self.each_part(task, [partial(self._add_begun, task, order)])
+        # The boundary: as in `each_part`, which would cost each task three frames.
+        try:
+            self._add_begun(task, order)
+        except Exception as failure:
+            self._tell_failure(task, "journal", failure)
+            self.each_part(task, [partial(self._add_begun, task, order)])
 
     def _add_begun(self, task: Task, order: Order) -> None:
         try:
@@ -322,15 +325,13 @@ class Life:
         """Refuse what would be told to one who acknowledges nothing: the agent
         ``reader``, or the program. Neither can acknowledge what is the other's."""
         outbox, limit = self.delivery.outbox, self.limits.backlog
-        if outbox.unacknowledged < limit:
-            return
         waiting = outbox.unacknowledged - outbox.routed
         if reader is not None:
             waiting = len(reader.routed)
         if waiting >= limit:
             raise BacklogFull(waiting)
 
-    def _make_id(self, order: Order) -> tuple[str, Path | None, OSError | None]:
+    def _make_id(self, order: Order) -> tuple[str, Path | None, Exception | None]:
         for _ in range(_ID_ATTEMPTS):
             task_id = KINDS[order.task_type].id_prefix + self.env.ids.hex(8)
             if task_id in self.table.live or task_id in self.table.ended:
@@ -392,14 +393,10 @@ class Life:
         elif task.parent is not None and task.parent.pool is None:
             task.context = copy_context()
             task.parent.early.append(task)
-        elif self._may_start(task):
+        elif task.pause is not None or self.slots.take(task):
             self._start(task)
         else:
             task.context = copy_context()
-
-    def _may_start(self, task: Task) -> bool:
-        """Give a task its place, if there is one. What begins paused needs none."""
-        return task.pause is not None or self.slots.take(task)
 
     # The start
 
@@ -511,7 +508,10 @@ class Life:
         agent.pool = pool
         early, agent.early = agent.early, []
         for task in early:
-            if not task.status.is_terminal and self._may_start(task):
+            # What begins paused needs no place.
+            if not task.status.is_terminal and (
+                task.pause is not None or self.slots.take(task)
+            ):
                 self._start_waiting(task)
 
     @enable_ki_protection
@@ -630,7 +630,8 @@ class Life:
                 task.ref.intent = "terminate"
             if isinstance(task, AgentTask):
                 task.is_interrupted = self.is_stopping
-            self._tell_progress(task)
+            if self.delivery.latest:
+                self._tell_progress(task)
             self.events.emit(TaskStopRequested, task.task_id, reason)
 
     def close(self) -> None:
@@ -657,7 +658,8 @@ class Life:
         ):
             # As text, so that nothing else of it is kept, or shown by its own
             # methods.
-            task.result = describe(exit.value)
+            value = exit.value
+            task.result = value if type(value) is str else describe(value)
         if isinstance(exit, Stopped):
             if exit.by == "deadline":
                 if task.own_exit is None:
@@ -665,7 +667,9 @@ class Life:
             elif not task.stopping:
                 # Nobody has asked for it: the runtime is being cancelled.
                 task.cut_by = "shutdown"
-        status, error = outcome_of(exit, task.own_exit)
+        status, error = TaskStatus.COMPLETED, None
+        if type(exit) is not Completed or task.own_exit is not None:
+            status, error = outcome_of(exit, task.own_exit)
         self.conclude(task, status, error)
 
     @enable_ki_protection
@@ -725,9 +729,10 @@ class Life:
             task.error = describe_error(error)
         # Refused only if the work itself has set a terminal one, which counts.
         task.transition(status)
-        by = who_ended(task, error)
-        if by is not None:
-            task.ended_by = by
+        if task.status is not TaskStatus.COMPLETED:
+            by = who_ended(task, error)
+            if by is not None:
+                task.ended_by = by
         try:
             task.ended_at = self.env.clock.now()
         # The boundary: somebody's clock.
@@ -792,11 +797,11 @@ class Life:
 
     def _tell_progress(self, task: Task) -> None:
         # What a task says is told in the order in which it says it.
-        if self.delivery.latest:
-            self.delivery.tell_latest(task.task_id)
+        self.delivery.tell_latest(task.task_id)
 
     def _tell_end(self, task: Task) -> None:
-        self._tell_progress(task)
+        if self.delivery.latest:
+            self._tell_progress(task)
         # As they lie there: most tasks have neither.
         rare = task.rare or {}
         self.events.emit(

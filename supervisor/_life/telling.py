@@ -159,15 +159,18 @@ def complete(facts: Envelope, task: Task) -> None:
     if progress is not None and KINDS[task.task_type].progress_by != "bytes":
         facts.total_tokens = progress.total_tokens
         facts.tool_uses = progress.tool_uses
-    if task.rare is not None:
-        facts.tool_use_id = task.tool_use_id
-        facts.exit_code = task.exit_code
-        facts.signal = task.signal
-        facts.ended_by = task.ended_by
-        facts.output_tail = task.output_tail
-        facts.output_truncated = task.output_truncated
-        if task.output_file is not None:
-            facts.output_file = str(task.output_file)
+    rare = task.rare
+    if rare is not None:
+        # As they lie there: most tasks have few of them.
+        facts.tool_use_id = rare.get("tool_use_id")
+        facts.exit_code = rare.get("exit_code")
+        facts.signal = rare.get("signal")
+        facts.ended_by = rare.get("ended_by")
+        facts.output_tail = rare.get("output_tail")
+        facts.output_truncated = rare.get("output_truncated", False)
+        file = rare.get("output_file")
+        if file is not None:
+            facts.output_file = str(file)
 
 
 def bare(task: Task, notification_id: str, remaining: int) -> Envelope:

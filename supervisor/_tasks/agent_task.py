@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from actors.agent import (
+    Agent,
     AssistantMessage,
     FinalResult,
     Note,
@@ -24,7 +25,7 @@ from .record import Order, Task
 from .snapshot import Pause
 
 if TYPE_CHECKING:
-    from actors.agent import Agent, AgentEvent, Budget, Message
+    from actors.agent import AgentEvent, Budget, Message
     from actors.env import Env
     from actors.transcript import AgentMeta
     from actors.transcript.hosting import TranscriptLog
@@ -132,8 +133,7 @@ class AgentTask(Task, AgentReport):
         super().__init__(task_id, run_id, env, order, *args, **rest)
         # Nothing else has tasks of its own.
         self.recipe = cast("Agent", self.work)
-        # Not a property, as that of other tasks: it is often asked for.
-        self.depth = depth  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.depth = depth  # pyright: ignore[reportIncompatibleVariableOverride]
         self.limit_key = order.limit_key
         self.takes_messages = order.takes_messages
         self.history: Sequence[Message] = ()
@@ -156,8 +156,7 @@ class AgentTask(Task, AgentReport):
         self.tries: tuple[Try, ...] = ()
         # Whether the run that tries anew has told a message of its model.
         self.said_text = False
-        # Not a property, as that of other tasks.
-        self.pause: Pause | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.pause: Pause | None = None
         self.budget = None
         self.transcript = None
         self.transcript_file: Path | None = None
@@ -275,10 +274,13 @@ class AgentTask(Task, AgentReport):
         self.early = []
         self.pool = None
         self.rest = None
-        self.pause = None  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.pause = None
         if self.transcript is not None:
             self.transcript.close()
             self.transcript = None
+        if isinstance(self.work, Agent):
+            # What its notification says of it.
+            self.cwd = self.work.cwd
         super().let_go()
         # What is to be known of them is known.
         self.draft = self.pulse = None
@@ -288,20 +290,17 @@ class EndedAgent(Task):
     """The record of an agent that has ended in an earlier program. Whoever goes on with
     it does so from the directory."""
 
-    __slots__ = ("meta",)
+    __slots__ = ("depth", "meta")
 
     def __init__(self, *args: Any, meta: AgentMeta, **rest: Any) -> None:
         super().__init__(*args, **rest)
+        self.depth = meta.depth
         self.meta = meta
         """What the directory says of it."""
 
     @property
     def given(self) -> AgentMeta:
         return self.meta
-
-    @property
-    def depth(self) -> int:
-        return self.meta.depth
 
 
 def _may_follow_a_cut(event: AgentEvent) -> bool:

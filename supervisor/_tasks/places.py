@@ -115,10 +115,12 @@ class Slots(Generic[T]):
     def take(self, task: T) -> bool:
         """Give ``task`` a place, or put it in the queue and return False."""
         lane = self._lane(task)
-        if not lane.queue and not lane.returning and lane.has_room():
-            if lane.caps:
+        if not lane.queue and not lane.returning:
+            if not lane.caps:
+                return True
+            if lane.has_room():
                 _move(lane.caps, -1)
-            return True
+                return True
         self._wait(lane.queue, task)
         return False
 

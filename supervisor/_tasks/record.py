@@ -21,7 +21,6 @@ import attrs
 import trio
 
 from actors import ActorRef, Context, Progress
-from actors.agent import Agent
 from actors.env import Env
 from actors.hosting import ProcessUsage
 from actors.shell import Shell
@@ -33,7 +32,7 @@ from .kinds import KINDS
 from .snapshot import Pause, TaskError, TaskSnapshot, Usage
 
 if TYPE_CHECKING:
-    from actors.agent import AgentEvent
+    from actors.agent import Agent, AgentEvent
     from actors.transcript import AgentMeta
 
     from .agent_task import AgentTask
@@ -110,6 +109,10 @@ class Task(Report):
 
     limit_key: str | None = None
     """Of an agent: what it counts for besides its type, such as its model."""
+    depth: int | None = None
+    """Of an agent: how many agents are above it."""
+    pause: Pause | None = None
+    """Of an agent that is paused: why it waits, and until when."""
 
     __slots__ = (
         "background",
@@ -207,16 +210,6 @@ class Task(Report):
         return None
 
     @property
-    def depth(self) -> int | None:
-        """Of an agent: how many agents are above it."""
-        return None
-
-    @property
-    def pause(self) -> Pause | None:
-        """Of an agent that is paused: why it waits, and until when."""
-        return None
-
-    @property
     def output_source(self) -> Path | None:
         """The file that its output is read from, if it is there."""
         return None if self.output_lost else self.output_file
@@ -299,7 +292,8 @@ class Task(Report):
         if self.parent is not None:
             self.last_parent, self.parent = self.parent.task_id, None
         if self.rare is not None:
-            self.input = self.measure = None
+            self.rare.pop("input", None)
+            self.rare.pop("measure", None)
             said = self.last_said()
             if said is not None:
                 self.quiet_for = trio.current_time() - said
@@ -308,8 +302,6 @@ class Task(Report):
         # What its notification says of it.
         if isinstance(self.work, Shell):
             self.command, self.cwd = self.work.command, self.work.cwd
-        elif isinstance(self.work, Agent):
-            self.cwd = self.work.cwd
         del self.work
 
     def last_said(self) -> float | None:
@@ -477,7 +469,8 @@ class Table:
         """Enter a new task."""
         self.live[task.task_id] = task
         if task.background:
-            self.moved_to_background(task)
+            # As `moved_to_background`, without a call.
+            self._unfinished.setdefault(task.owner, {})[task.task_id] = None
 
     def moved_to_background(self, task: Task) -> None:
         """Count it among those whose end is told."""

@@ -341,7 +341,8 @@ class DynamicSupervisor(_Supervisor):
                     "start_child needs a child spec here; there is no template"
                 )
             spec, args = _check_spec(args[0]), args[1:]
-            _check_dynamic(spec)
+            if spec.significant:
+                _check_dynamic(spec)
         return Child(children, spec, (*spec.args, *args), id or spec.id)
 
     async def terminate_child(self, ref: ActorRef[Any]) -> None:
