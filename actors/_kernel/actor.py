@@ -37,7 +37,7 @@ _NOT_AWAITABLE = re.compile(
 )
 
 # Thousands that are stopped together end alike.
-_stopped_by = lru_cache(maxsize=64)(Stopped)
+_stopped_by = lru_cache(maxsize=1)(Stopped)
 
 _current: ContextVar[Incarnation[object]] = ContextVar("current actor")
 

@@ -95,7 +95,13 @@ async def take_over(life: Life) -> None:
             life.journal.other = str(error)
             life.delivery.warn(None, f"the journal cannot be taken over: {error}")
         return
-    await recover(life, there)
+    # The boundary: what is not recovered here is in the file, for the next one; and so
+    # are its keys, which nobody knows here.
+    try:
+        await recover(life, there)
+    except Exception as error:
+        what = "what the other runtime has left cannot be recovered before the next opening"
+        life.delivery.warn(None, f"{what}, nor can a key be used: {error!r}", error)
 
 
 def _beginning(life: Life) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from actors import TaskStatus
 from actors.agent import AgentFailed, Terminate
 from actors.output import QuotaExceeded
 
-from ..tree._errors import RestartIntensityExceeded
+from ..tree._errors import DeadlinePassed, RestartIntensityExceeded
 
 if TYPE_CHECKING:
     from .record import Task
@@ -75,6 +75,8 @@ def who_ended(task: Task, error: Exception | None) -> EndedBy | None:
         # Its last run.
         cause = error.__cause__
         error = cause if isinstance(cause, Exception) else None
+    if isinstance(error, DeadlinePassed):
+        return "deadline"
     if isinstance(error, QuotaExceeded):
         return "quota"
     if isinstance(error, AgentFailed):

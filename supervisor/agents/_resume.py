@@ -481,6 +481,7 @@ class Resumes:
             and share.holder(meta.agent_id) is None
         ]
 
+    @enable_ki_protection
     def abandon(self, agent_id: str) -> bool:
         """See `Runtime.abandon_agent`."""
         if agent_id in self._life.table.live:

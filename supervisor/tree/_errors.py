@@ -126,6 +126,10 @@ class RestartIntensityExceeded(SupervisorError):
         )
 
 
+class DeadlinePassed(TimeoutError):
+    """The cause of a `RestartIntensityExceeded`, if a deadline ended the last run."""
+
+
 @attrs.define(slots=False, repr=False)
 class AskFailed(SupervisorError):
     """Raised when a function of `Permissions.ask` has raised, because nobody then knows

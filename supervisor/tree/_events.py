@@ -162,9 +162,10 @@ class Subscription:
         "_news",
         "_stream",
         "_wait",
+        "_most",
+        "_pending",
+        "_room",
         "agent_id",
-        "most",
-        "pending",
     )
 
     def __init__(
@@ -181,11 +182,13 @@ class Subscription:
         # How it waits for the next event; None for the usual way.
         self._wait = wait
         # Made into events only when they are read: whoever emits goes on at once.
-        self.pending: list[_Told] = []
+        self._pending: list[_Told] = []
         self._batch: list[_Told] = []  # what is being read, last first
-        # While ``pending`` has fewer, an event only has to be appended to it. It is 0
+        # So many are just appended; none where somebody's own `offer` is to hear each.
+        self._room = capacity if type(self).offer is Subscription.offer else 0
+        # While ``_pending`` has fewer, an event only has to be appended to it. It is 0
         # while the reader has to be woken, or to be told what it has missed.
-        self.most = capacity
+        self._most = self._room
         self._missed = 0
         self._news: trio.Event | None = None
         self._closed = False
@@ -200,16 +203,16 @@ class Subscription:
             while not self._take_batch():
                 if self._closed:
                     raise StopAsyncIteration
-                self.most = 0
+                self._most = 0
                 self._news = news = trio.Event()
                 await (news.wait() if self._wait is None else self._wait(news.wait))
         kind, seq, time, fields = self._batch.pop()
         return kind(seq, time, *fields)
 
     def _take_batch(self) -> bool:
-        if not self.pending and self._missed:
+        if not self._pending and self._missed:
             self._add_gap(self._stream.seq, self._stream.now())
-        self.pending, self._batch = self._batch, self.pending
+        self._pending, self._batch = self._batch, self._pending
         self._batch.reverse()
         return bool(self._batch)
 
@@ -236,10 +239,10 @@ class Subscription:
 
     def offer(self, event: _Told) -> None:
         """Take an event. The stream calls this with each event that it cannot just
-        append: see ``most``."""
-        pending = self.pending
+        append."""
+        pending = self._pending
         if len(pending) >= self._capacity:
-            self.most = 0
+            self._most = 0
             self._missed += 1
             return
         if self._missed:
@@ -252,21 +255,20 @@ class Subscription:
     def missed_one(self) -> None:
         """Note that an event could not be kept for this reader. The stream calls
         this."""
-        self.most = 0
+        self._most = 0
         self._missed += 1
 
     def _add_gap(self, seq: int, time: float) -> None:
-        self.pending.append((Gap, seq, time, (self._missed,)))
+        self._pending.append((Gap, seq, time, (self._missed,)))
         self._missed = 0
-        if self._news is None:
-            self.most = self._capacity
+        self._most = self._room
 
     def _wake(self) -> None:
         news, self._news = self._news, None
         if news is not None:
             news.set()
             if not self._missed:
-                self.most = self._capacity
+                self._most = self._room
 
 
 _EARLY = 100
@@ -353,8 +355,8 @@ class EventStream:
                 # The boundary: what is told may be the end of a task.
                 try:
                     # Not by a call for each reader, of which there may be many.
-                    if len(reader.pending) < reader.most:
-                        reader.pending.append(event)
+                    if len(reader._pending) < reader._most:
+                        reader._pending.append(event)
                     else:
                         reader.offer(event)
                 except Exception:

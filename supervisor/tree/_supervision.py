@@ -27,6 +27,7 @@ from actors.probe import reachable, sometimes
 from ._children import Child, Children, Intent
 from ._errors import (
     ChildIgnored,
+    DeadlinePassed,
     RestartIntensityExceeded,
     StartFailed,
     SupervisorError,
@@ -251,6 +252,8 @@ class Supervision(Children):
         )
         if isinstance(exit, Failed):
             self.overflow.__cause__ = exit.error
+        elif isinstance(exit, Stopped) and exit.by == "deadline":
+            self.overflow.__cause__ = DeadlinePassed("its deadline passed")
         self.events.emit(GaveUp, self.path, child.id, describe_exit(exit))
         self._end_by_itself()
 

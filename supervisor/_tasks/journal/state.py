@@ -72,7 +72,8 @@ class State:
                     # One that had not ended goes on in this one.
                     self.tasks.pop(before, None)
                 self.unfinished[task] = record.run
-                self.agents.pop(task, None)
+                if not self._knows_later_end(task, record.run):
+                    self.agents.pop(task, None)
                 self.tasks[record.run] = Known(record)
             case Ended():
                 self._ended(record)
@@ -122,13 +123,19 @@ class State:
         if known.started.agent is not None:
             # Its own file says it, or will.
             known.started = attrs.evolve(known.started, agent="")
-            if record.by != "shutdown":
+            if record.by != "shutdown" and not self._knows_later_end(task, record.run):
                 self.agents[task] = _for_its_file(record)
         if record.note is not None:
             self.notes[record.note] = record.run
             self.last_note = max(self.last_note, number_in(record.note))
         elif known.started.key is None:
             del self.tasks[record.run]
+
+    def _knows_later_end(self, task: str, run: str) -> bool:
+        """Whether that of a later run is known: the records of a file that is made anew
+        are in the order of the notifications."""
+        over = self.agents.get(task)
+        return over is not None and number_in(over.run) > number_in(run)
 
     def _acked(self, note: str) -> None:
         run = self.notes.pop(note, None)

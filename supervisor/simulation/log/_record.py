@@ -428,8 +428,6 @@ class _Ear(Subscription):
         self, stream: EventStream, log: Log, supervisors: dict[str, Children]
     ) -> None:
         super().__init__(stream, capacity=cast("int", inf))
-        # Nothing is just appended: `offer` hears each.
-        self.most = 0
         self._log = log
         self._supervisors = supervisors
         # Of each supervisor: the children that the log knows, maybe more.

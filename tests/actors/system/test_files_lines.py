@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -139,6 +140,35 @@ def test_a_log_knows_what_somebody_else_has_appended_to_its_file(
             log.append(b"three\n", durable=True)
     assert path.read_bytes() == b"one\nother\ntwo\n"
     log.close()
+
+
+def test_a_move_that_no_time_tells_of_is_found_within_64_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rename in the tick of the kernel in which the file was written last."""
+    files, path = PosixFiles(), tmp_path / "log"
+    log = files.open_log(path)
+    log.append(b"one\n")
+    path.rename(tmp_path / "moved")
+    fstat = os.fstat
+
+    def in_one_tick(fd: int) -> SimpleNamespace:
+        there = fstat(fd)
+        same = {
+            it: getattr(there, it) for it in ("st_nlink", "st_size", "st_dev", "st_ino")
+        }
+        return SimpleNamespace(st_ctime_ns=0, st_mtime_ns=0, **same)
+
+    written = 1
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", in_one_tick)
+        with pytest.raises(FileNotFoundError) as caught:
+            while written < 100:
+                log.append(b"more\n")
+                written += 1
+    assert caught.value.filename == str(path) and written == 63
+    with pytest.raises(FileNotFoundError):
+        log.close()
 
 
 def test_a_torn_part_that_could_not_be_cut_spoils_no_line_behind_it(

@@ -33,6 +33,7 @@ from actors.agent import (
 from actors.agent.hosting import CONTINUE
 from actors.testing import FakeFiles, fake_env
 from actors.transcript import AgentMeta
+from supervisor._tasks.journal.writer import Journal
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition, parse_definition
 from supervisor.permissions import Permissions
@@ -1446,3 +1447,42 @@ async def test_what_the_directory_says_gives_an_agent_no_more_tools(
     first, second = seen
     assert first == (["TaskList"] if has_parent else ["TaskOutput", "TaskList"])
     assert second == ["TaskList"]
+
+
+def test_an_interrupt_within_an_abandoning_loses_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P3: it strikes when all of it is done."""
+    env, again = fake_env(), fake_env()
+    again.ids.given = 10_000
+    told: list[object] = []
+    add = Journal.add
+
+    def interrupted(journal: Journal, record: Any) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return add(journal, record)
+
+    async def main() -> None:
+        async with open_runtime("/tasks", env=env) as runtime:
+            task = await runtime.launch(Agent(job_hangs, "look at x"))
+            await trio.testing.wait_all_tasks_blocked()
+        again.files.disk = env.files.disk.image().killed()
+        async with open_runtime("/tasks", env=again) as runtime:
+            events = runtime.events.subscribe()
+            with monkeypatch.context() as patch:
+                patch.setattr(Journal, "add", interrupted)
+                told.append(runtime.abandon_agent(task.id))
+            told.extend(it for it in events.drain() if isinstance(it, TaskAbandoned))
+            await trio.sleep(1)
+            raise AssertionError("it was not interrupted")
+
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(main)
+    assert len(told) == 2 and told[0] is True
+    lines = again.files.contents(Path("/tasks/journal.jsonl")).splitlines()
+    assert sum(b'"by":"host"' in line for line in lines) == 1
+
+
+async def job_hangs(context: AgentContext) -> AsyncIterator[AgentEvent]:
+    await trio.sleep_forever()
+    yield FinalResult("never")

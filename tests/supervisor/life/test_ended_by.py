@@ -150,6 +150,20 @@ async def test_every_end_says_who_has_brought_it_about(
         assert ET.fromstring(note.xml).findtext("ended-by") == by
 
 
+async def test_the_deadline_of_the_last_run_has_ended_a_task_that_is_run_again(
+    tmp_path: Path,
+) -> None:
+    """And not the signal by which we have ended that."""
+    work = Shell("sleep 60", deadline=0.05)
+    with trio.fail_after(30):
+        async with open_runtime(tmp_path) as runtime:
+            task = await runtime.launch(work, restart="transient", intensity=1)
+            ended = await task.wait()
+    assert (ended.status, ended.ended_by) == (FAILED, "deadline")
+    assert ended.error is not None
+    assert ended.error.message.endswith("last: its deadline passed")
+
+
 async def test_leaving_the_block_ends_all_by_shutdown(tmp_path: Path) -> None:
     """Also what is an agent's own."""
     async with open_runtime(tmp_path) as runtime:

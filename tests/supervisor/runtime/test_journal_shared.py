@@ -16,7 +16,8 @@ import trio.testing
 from actors.env import Env, real_env
 from actors.shell import Shell
 from actors.testing import FakeEnv, FakeFiles, Program, fake_env
-from supervisor.runtime import Runtime, Warned, open_runtime
+from supervisor._tasks.journal.state import State
+from supervisor.runtime import KeyElsewhere, Runtime, Warned, open_runtime
 from tests.supervisor.jobs import Job, forever, returns
 from tests.supervisor.runtime.test_shared import Locks
 
@@ -153,6 +154,41 @@ async def test_with_durable_nobody_waits_for_the_recovery_of_what_the_first_has_
                 assert trio.current_time() - began > 8
                 warned = [it.text for it in events.drain() if isinstance(it, Warned)]
                 assert not any("disk" in text for text in warned), warned
+
+
+async def test_what_cannot_be_recovered_is_told_and_waits_for_the_next_opening(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keys, too: nobody else knows whether they were used."""
+
+    def fails(*_: object) -> int:
+        raise MemoryError("no memory left")
+
+    env = fake_env()
+    with trio.fail_after(LONG):
+        async with (
+            first_of(HERE, env) as (one, end),
+            open_runtime(HERE, env=beside(env)) as two,
+        ):
+            task = await one.launch(returns("x"), key="k")
+            await task.wait()
+            events = two.events.subscribe()
+            with monkeypatch.context() as patch:
+                patch.setattr(State, "place", fails)
+                await end()
+                await trio.sleep(5)
+            warned = [it.text for it in events.drain() if isinstance(it, Warned)]
+            assert "no memory left" in warned[-1]
+            assert two.notifications.drain() == []
+            with pytest.raises(KeyElsewhere):
+                await two.launch(returns("x"), key="k")
+            # What it has itself is written.
+            await two.synced()
+            env = crashed(env.files)
+        async with open_runtime(HERE, env=env) as three:
+            (note,) = three.notifications.drain()
+            assert note.task_id == task.id
+            assert (await three.launch(returns("x"), key="k")).id == task.id
 
 
 @pytest.mark.parametrize("acked", [False, True])

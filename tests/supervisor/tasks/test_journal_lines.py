@@ -47,12 +47,15 @@ def history(seed: int, length: int = 60) -> list[Record]:
                 runs += 1
                 begun.append(f"{task}-{runs:06}")
                 key = chance.choice([None, None, "k"])
+                # The first tasks are agents, with files of their own.
+                is_agent = task < ids[3]
                 told.append(
                     Started(
                         run=begun[-1],
-                        type="local_bash",
+                        type="local_agent" if is_agent else "local_bash",
                         at=AT,
                         key=key,
+                        agent="{}" if is_agent else None,
                         background=chance.random() < 0.7,
                     )
                 )
@@ -148,6 +151,7 @@ def test_what_may_still_count_of_them_adds_up_to_the_same(seed: int) -> None:
     assert again.tasks == state.tasks
     assert again.notes == state.notes
     assert again.unfinished == state.unfinished
+    assert again.agents == state.agents
     assert again.last_note == state.last_note
 
 

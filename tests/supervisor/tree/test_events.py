@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import attrs
 import pytest
@@ -17,11 +18,13 @@ from supervisor.tree import (
     Backoff,
     ChildExited,
     ChildStarted,
+    Event,
     Gap,
     GaveUp,
     RestartIntensityExceeded,
     RestartScheduled,
     StopRequested,
+    Subscription,
     SupervisorEnded,
     child,
     open_dynamic_supervisor,
@@ -402,3 +405,26 @@ async def test_whatever_an_end_shows_itself_as_it_is_told_and_ends_nobody_else(
             (exited,) = (e for e in events.drain() if isinstance(e, ChildExited))
         assert exited.detail == told
         assert refs(sup)["other"].state == "running"
+
+
+async def test_a_reader_with_an_offer_of_its_own_is_offered_each_event() -> None:
+    """Also once it has waited and was woken."""
+    heard: list[int] = []
+
+    class Ear(Subscription):
+        def offer(self, event: Any) -> None:
+            heard.append(event[1])
+            super().offer(event)
+
+    stream = EventStream()
+    ear = Ear(stream, 3)
+    stream.attach(ear, agents=False)
+    for _ in range(5):
+        stream.emit(Event)
+    assert [type(it).__name__ for it in ear.drain()] == ["Event"] * 3 + ["Gap"]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ear.__anext__)
+        await wait_all_tasks_blocked()
+        stream.emit(Event)
+    stream.emit(Event)
+    assert heard == [1, 2, 3, 4, 5, 6, 7]
