@@ -242,7 +242,7 @@ class SharedDirectory(Share):
 
     def _who(self, byte: int) -> str:
         if self._fd is not None and self._key(byte) in _held:
-            return f"another runtime of this process, {os.getpid()}"
+            return f"another runtime of this process ({os.getpid()})"
         try:
             found, pid = _lock_byte(self._file, _GET_OWN, _WRITE, _NAMES + byte)
         except OSError:

@@ -132,6 +132,8 @@ class Life:
         """By agent, what is to be told again of its own tasks once it goes on."""
         self.begun_before: dict[str, int] = {}
         """The number of the last run of an agent whose program has died."""
+        self.abandoned: set[str] = set()
+        """The agents of which the host has said that they will not go on."""
         # The quota of the directory; closed with the runtime.
         self.disk: DiskQuota | None = None
         if limits.disk is not None:

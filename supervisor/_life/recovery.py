@@ -136,7 +136,12 @@ async def recover(life: Life, there: Read | None) -> None:
     state, found = there.state, Found()
     life.delivery.go_on_behind(state.last_note)
     # Those above first: what is below them is told to them.
-    unfinished = [state.tasks[run].started for run in state.unfinished.values()]
+    unfinished = _outer_first(
+        [state.tasks[run].started for run in state.unfinished.values()]
+    )
+    for started in unfinished:
+        # Whoever goes on with one, or gives it up, may be faster.
+        life.begun_before[started.task] = number_in(started.run)
     # The marker of a tree is the id of its run.
     shells = [f"{it.task}-" for it in unfinished if it.command is not None]
     if shells:
@@ -200,6 +205,27 @@ async def recover(life: Life, there: Read | None) -> None:
     text = summary(there, found)
     if text is not None:
         life.delivery.warn(None, text)
+
+
+def _outer_first(unfinished: list[Started]) -> list[Started]:
+    """Return them with each agent before what is below it."""
+    by_task = {it.task: it for it in unfinished}
+
+    def depth(started: Started) -> int:
+        above, seen = started.parent, set[str]()
+        # Anybody may have written to the directory: in a circle, too.
+        while above in by_task and above not in seen:
+            seen.add(above)
+            above = by_task[above].parent
+        return len(seen)
+
+    return sorted(unfinished, key=depth)
+
+
+def _has_begun_later(life: Life, task_id: str, run: str) -> bool:
+    """Whether this program has gone on with that task behind that run, and knows it."""
+    known = life.table.live.get(task_id) or life.table.ended.get(task_id)
+    return known is not None and number_in(known.run_id) > number_in(run)
 
 
 def _each(life: Life, task_id: str, recover: Callable[[], object]) -> None:
@@ -271,8 +297,12 @@ def _recover_agent(
     is for that to go on with it. One that has ended is put with those that are ``gone``,
     to be told behind the ends of before."""
     agent_id, why = started.task, DIED
-    if agent_id in life.table.live:
-        # It was resumed here before its journal was taken over.
+    if (
+        agent_id in life.table.live
+        or agent_id in life.abandoned
+        or _has_begun_later(life, agent_id, started.run)
+    ):
+        # That was done here before its journal was taken over.
         return
     try:
         meta = life.agents.transcripts.read_meta(agent_id)
@@ -287,7 +317,7 @@ def _recover_agent(
             meta = begun_as
             life.agents.transcripts.write_meta(meta)
     status = None if meta is None else STATUSES.get(meta.status)
-    begun = life.begun_before[agent_id] = number_in(started.run)
+    begun = number_in(started.run)
     is_over = status is not None and status.is_terminal
     if meta is not None and is_over and number_in(meta.run_id) < begun:
         # Its resume was not yet in its file: nobody has heard that it runs again.
@@ -352,6 +382,7 @@ def abandon(life: Life, meta: AgentMeta) -> None:
     over = Ended(run=run, last_run=meta.run_id, status=killed, at=at, by="host")
     life.journal.add(over)
     life.journal.flush()
+    life.abandoned.add(agent_id)
     for tell in life.parked.pop(agent_id, ()):
         _each(life, agent_id, tell)
     for note in life.delivery.outbox.untaken(agent_id):
@@ -574,8 +605,10 @@ def _recover_ended(life: Life, started: Started, ended: Ended) -> None:
         _tell_again(life, task, started, ended, ended.note)
     # Of an agent that may go on, or whose file cannot be read, the directory tells.
     is_over = meta is not None and STATUSES[meta.status].is_terminal
-    if task.task_id not in life.table.live and (
-        is_over or started.type != "local_agent"
+    if (
+        task.task_id not in life.table.live
+        and not _has_begun_later(life, task.task_id, task.run_id)
+        and (is_over or started.type != "local_agent")
     ):
         life.table.add(task)
         life.table.end(task)

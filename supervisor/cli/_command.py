@@ -40,7 +40,27 @@ def command(arguments: Sequence[str]) -> int:
     except click.Abort:
         click.echo("interrupted", err=True)
         return 128 + signal.SIGINT
+    except BaseExceptionGroup as group:
+        why = _why_not_opened(group)
+        if why is None:
+            raise
+        click.echo(f"Error: {why}", err=True)
+        return 2
     return code if isinstance(code, int) else 0
+
+
+def _why_not_opened(group: BaseExceptionGroup[BaseException]) -> str | None:
+    """Return why a directory could not be opened, None if something else is wrong. The
+    nurseries of a program put it into groups."""
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup) and len(first.exceptions) == 1:
+        first = first.exceptions[0]
+    if type(first).__name__ == "NewerJournal":  # Its module is not loaded for a help.
+        return str(first)
+    is_of_journal = isinstance(first, OSError) and "journal.jsonl" in str(
+        first.filename
+    )
+    return str(first) if is_of_journal else None
 
 
 class _Run(click.Command):

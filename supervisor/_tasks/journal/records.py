@@ -342,7 +342,7 @@ def _check_version(said: Mapping[str, object]) -> None:
     version = said["v"]
     # Whatever it is, "2" or 1.5: whoever has written it meant something by it.
     if type(version) is not int or not 1 <= version <= SCHEMA:
-        text = f"its version is {version!r:.80}, and this library reads up to {SCHEMA}"
+        text = f"its version is {version!r:.80}, and this library reads {SCHEMA}"
         raise NewerJournal(text)
 
 

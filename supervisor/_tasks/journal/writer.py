@@ -143,7 +143,7 @@ class Journal:
             return None
         try:
             contents = self._contents()
-            there = read(contents)
+            there = self._read(contents)
             if there.is_damaged:
                 there = attrs.evolve(there, kept=self._keep(contents))
             there.state.forget(self._kept_since())
@@ -151,7 +151,15 @@ class Journal:
             records = chain(there.state.records(), untold.records())
             lines = Lines(records, there.state.last_note)
             self._header = Header(at=at, program=program)
-            self._put(lines)
+            try:
+                self._put(lines)
+            except OSError:
+                # It may be there all the same, if the names of a directory could not be
+                # synced. Then the next attempt, or another runtime, would take what this
+                # one has for what the dead have left.
+                if self._contents() != self._joined(lines):
+                    raise
+                self._lines = lines
         except BaseException:
             self._share.release(NAME)
             raise
@@ -166,7 +174,14 @@ class Journal:
             NewerJournal: if a later version has written it.
             OSError: if it cannot be read.
         """
-        return read(self._contents())
+        return self._read(self._contents())
+
+    def _read(self, contents: bytes) -> Read:
+        try:
+            return read(contents)
+        except NewerJournal as error:
+            hint = "use the library that has written it, or another directory"
+            raise NewerJournal(f"{self._path}: {error}; {hint}") from None
 
     def _contents(self) -> bytes:
         size, at = self._files.size(self._path) or 0, 0
@@ -243,7 +258,7 @@ class Journal:
             except OSError as error:
                 self._warn(f"the journal may lack what was written last: {error}")
 
-    def _put(self, lines: Lines) -> LogFile:
+    def _put(self, lines: Lines) -> None:
         """Make the file anew, with these lines alone."""
         contents = self._joined(lines)
         self._files.replace(self._path, contents, durable=self.durable)
@@ -253,9 +268,16 @@ class Journal:
             # All that it had is in the new one.
             with suppress(OSError):
                 log.close()
-        self._log = log = self._files.open_log(self._path)
         self._has_size(len(contents))
-        return log
+        # If it cannot be opened, who writes next makes it anew.
+        with suppress(OSError):
+            self._log = self._files.open_log(self._path)
+
+    def _made_anew(self) -> LogFile:
+        self._put(self._lines)
+        if self._log is None:
+            self._log = self._files.open_log(self._path)
+        return self._log
 
     # Records
 
@@ -404,13 +426,12 @@ class Journal:
             if self._is_over:
                 self._files.append_lines(self._path, joined, durable=self.durable)
                 return lines, None
-            # It may have been made anew and could not be opened.
-            log = self._log or self._put(self._lines)
+            log = self._log or self._made_anew()
             try:
                 log.append(joined, durable=self.durable)
             except FileNotFoundError:
                 # Somebody has removed it.
-                self._put(self._lines).append(joined, durable=self.durable)
+                self._made_anew().append(joined, durable=self.durable)
         except OSError as error:
             return lines, error
         return lines, None
@@ -443,8 +464,7 @@ class Journal:
         return lines.joined(attrs.evolve(self._header, last_note=lines.last_note))
 
     def _is_as_small_as_can_be(self) -> None:
-        # It is as long as it was, or could not be opened once it was made anew. What is
-        # wrong will show when it is written.
+        # It is as long as it was. What is wrong will show when it is written.
         if self._log is not None:
             self._has_size(self._log.size())
 

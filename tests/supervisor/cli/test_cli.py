@@ -483,6 +483,23 @@ async def test_a_working_directory_that_is_gone_is_named_as_such(
     assert names(tmp_path / "scratch") == []
 
 
+@pytest.mark.parametrize("what", ["newer", "directory"])
+async def test_a_journal_that_cannot_be_opened_is_named_without_a_traceback(
+    tmp_path: Path, what: str
+) -> None:
+    path = tmp_path / "work" / "journal.jsonl"
+    path.parent.mkdir()
+    if what == "newer":
+        path.write_bytes(b'{"k":"journal","v":7,"at":"2026-11-23T12:00:00+00:00"}\n')
+    else:
+        path.mkdir()
+    done = await run(tmp_path, "run", "--directory", "work", "-c", "true")
+    message = done.stderr.decode()
+    assert done.returncode == 2
+    assert message.count("\n") <= 2 and str(path) in message, message
+    assert ("its version is 7" in message) == (what == "newer")
+
+
 async def test_the_help_says_where_output_is_kept_and_what_141_is(
     tmp_path: Path,
 ) -> None:

@@ -560,7 +560,7 @@ def test_claims_are_had_and_told_in_a_directory_that_takes_the_place_of_theirs(
     disturb(directory, how)
     second = files.share(directory)
     assert first.holder("b") is None  # it looks where the directory is
-    who = f"another runtime of this process, {os.getpid()}"
+    who = f"another runtime of this process ({os.getpid()})"
     assert second.claim("a") == second.holder("a") == who
     first.close()
     assert second.holder("a") is None and second.claim("a") is None

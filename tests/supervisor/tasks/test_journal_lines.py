@@ -219,7 +219,7 @@ def test_what_is_behind_the_last_line_that_says_something_is_a_torn_tail() -> No
 def test_a_version_that_is_not_known_is_refused(version: bytes) -> None:
     """Nobody can say what the lines mean then, so none may be cut."""
     line = b'{"k":"journal","v":' + version + b',"at":"x"}\n'
-    with pytest.raises(NewerJournal, match=r"its version is .* reads up to 1"):
+    with pytest.raises(NewerJournal, match=r"its version is .* reads 1"):
         read(line)
     with pytest.raises(NewerJournal):
         read(to_line(Header(at=AT)) + line)
