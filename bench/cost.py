@@ -233,13 +233,15 @@ PARTS: Final[dict[str, dict[str, Program]]] = {
 _HELD_FOR: Final = ((3, 11), "0.35.0")
 _SLACK: Final = 1.03
 HELD: Final[dict[str, dict[str, float]]] = {
-    "PF4 launch to acknowledgement": {"ours": 193.5, "with the journal": 236.6},
+    "PF4 launch to acknowledgement": {"ours": 194.5, "with the journal": 248.7},
     "PF7 end to wait(), and the end's record": {
-        "ours": 295.0,
-        "with the journal": 312.0,
+        "ours": 296.0,
+        "with the journal": 317.1,
     },
-    "PF12 stop_all": {"ours": 163.0, "with the journal": 171.5},
-    "PF12 leaving with idle tasks": {"ours": 173.0, "with the journal": 182.0},
+    # With the journal it depends on the chance by which trio runs the notifier, which
+    # decides how many records go out in one write.
+    "PF12 stop_all": {"ours": 162.5},
+    "PF12 leaving with idle tasks": {"ours": 171.0},
 }
 
 
