@@ -1047,7 +1047,8 @@ class open_runtime:
 
     What the journal has is written before anybody sees it: before `launch` or `send`
     returns, before `run`, a stop or a wait returns an end, before a reader gets a notification,
-    and before `Notification.ack` returns. Events and snapshots may be ahead of it.
+    and before `Notification.ack` returns; but that cannot wait, so while a disk is slow or
+    fails, and with ``durable``, `synced` tells when it is. Events and snapshots may be ahead.
     The next runtime on the directory ends each shell that had not ended, as ``failed``
     because its program has died, and keeps its output. The notification of an end that was
     not acknowledged comes again, under its id; one that was never comes again. One `Warned`

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import signal
 import sys
@@ -59,6 +58,8 @@ def _run() -> int:
             " 'trio-supervisor[cli]', or '.[cli]' in its source"
         )
         return 2
+    import logging
+
     from ._command import command
 
     # It shows what happens, and a log would run into that.

@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import click
 
@@ -52,15 +52,19 @@ def command(arguments: Sequence[str]) -> int:
 def _why_not_opened(group: BaseExceptionGroup[BaseException]) -> str | None:
     """Return why a directory could not be opened, None if something else is wrong. The
     nurseries of a program put it into groups."""
-    first: BaseException = group
-    while isinstance(first, BaseExceptionGroup) and len(first.exceptions) == 1:
-        first = first.exceptions[0]
-    if type(first).__name__ == "NewerJournal":  # Its module is not loaded for a help.
-        return str(first)
-    is_of_journal = isinstance(first, OSError) and "journal.jsonl" in str(
-        first.filename
+    inside = group.exceptions
+    if len(inside) != 1:
+        return None
+    error = inside[0]
+    if isinstance(error, BaseExceptionGroup):
+        return _why_not_opened(cast("BaseExceptionGroup[BaseException]", error))
+    # The module of the first is not loaded for a help.
+    if type(error).__name__ == "NewerJournal":
+        return str(error)
+    is_of_journal = isinstance(error, OSError) and "journal.jsonl" in str(
+        error.filename
     )
-    return str(first) if is_of_journal else None
+    return str(error) if is_of_journal else None
 
 
 class _Run(click.Command):

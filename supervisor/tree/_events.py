@@ -162,10 +162,10 @@ class Subscription:
         "_news",
         "_stream",
         "_wait",
-        "_most",
-        "_pending",
         "_room",
         "agent_id",
+        "most",
+        "pending",
     )
 
     def __init__(
@@ -182,13 +182,13 @@ class Subscription:
         # How it waits for the next event; None for the usual way.
         self._wait = wait
         # Made into events only when they are read: whoever emits goes on at once.
-        self._pending: list[_Told] = []
+        self.pending: list[_Told] = []
         self._batch: list[_Told] = []  # what is being read, last first
         # So many are just appended; none where somebody's own `offer` is to hear each.
         self._room = capacity if type(self).offer is Subscription.offer else 0
-        # While ``_pending`` has fewer, an event only has to be appended to it. It is 0
+        # While ``pending`` has fewer, an event only has to be appended to it. It is 0
         # while the reader has to be woken, or to be told what it has missed.
-        self._most = self._room
+        self.most = self._room
         self._missed = 0
         self._news: trio.Event | None = None
         self._closed = False
@@ -203,16 +203,16 @@ class Subscription:
             while not self._take_batch():
                 if self._closed:
                     raise StopAsyncIteration
-                self._most = 0
+                self.most = 0
                 self._news = news = trio.Event()
                 await (news.wait() if self._wait is None else self._wait(news.wait))
         kind, seq, time, fields = self._batch.pop()
         return kind(seq, time, *fields)
 
     def _take_batch(self) -> bool:
-        if not self._pending and self._missed:
+        if not self.pending and self._missed:
             self._add_gap(self._stream.seq, self._stream.now())
-        self._pending, self._batch = self._batch, self._pending
+        self.pending, self._batch = self._batch, self.pending
         self._batch.reverse()
         return bool(self._batch)
 
@@ -240,9 +240,9 @@ class Subscription:
     def offer(self, event: _Told) -> None:
         """Take an event. The stream calls this with each event that it cannot just
         append."""
-        pending = self._pending
+        pending = self.pending
         if len(pending) >= self._capacity:
-            self._most = 0
+            self.most = 0
             self._missed += 1
             return
         if self._missed:
@@ -255,20 +255,20 @@ class Subscription:
     def missed_one(self) -> None:
         """Note that an event could not be kept for this reader. The stream calls
         this."""
-        self._most = 0
+        self.most = 0
         self._missed += 1
 
     def _add_gap(self, seq: int, time: float) -> None:
-        self._pending.append((Gap, seq, time, (self._missed,)))
+        self.pending.append((Gap, seq, time, (self._missed,)))
         self._missed = 0
-        self._most = self._room
+        self.most = self._room
 
     def _wake(self) -> None:
         news, self._news = self._news, None
         if news is not None:
             news.set()
             if not self._missed:
-                self._most = self._room
+                self.most = self._room
 
 
 _EARLY = 100
@@ -355,8 +355,8 @@ class EventStream:
                 # The boundary: what is told may be the end of a task.
                 try:
                     # Not by a call for each reader, of which there may be many.
-                    if len(reader._pending) < reader._most:
-                        reader._pending.append(event)
+                    if len(reader.pending) < reader.most:
+                        reader.pending.append(event)
                     else:
                         reader.offer(event)
                 except Exception:

@@ -33,9 +33,9 @@ from actors.agent import (
 from actors.agent.hosting import CONTINUE
 from actors.testing import FakeFiles, fake_env
 from actors.transcript import AgentMeta
-from supervisor._tasks.journal.writer import Journal
 from supervisor.agents import AgentPolicy
 from supervisor.definitions import AgentDefinition, parse_definition
+from supervisor.lowlevel import life_of
 from supervisor.permissions import Permissions
 from supervisor.runtime import (
     Backoff,
@@ -1456,11 +1456,6 @@ def test_an_interrupt_within_an_abandoning_loses_nothing_of_it(
     env, again = fake_env(), fake_env()
     again.ids.given = 10_000
     told: list[object] = []
-    add = Journal.add
-
-    def interrupted(journal: Journal, record: Any) -> int:
-        signal.raise_signal(signal.SIGINT)
-        return add(journal, record)
 
     async def main() -> None:
         async with open_runtime("/tasks", env=env) as runtime:
@@ -1469,8 +1464,15 @@ def test_an_interrupt_within_an_abandoning_loses_nothing_of_it(
         again.files.disk = env.files.disk.image().killed()
         async with open_runtime("/tasks", env=again) as runtime:
             events = runtime.events.subscribe()
+            journal = life_of(runtime).journal
+            add = journal.add
+
+            def interrupted(record: Any) -> int:
+                signal.raise_signal(signal.SIGINT)
+                return add(record)
+
             with monkeypatch.context() as patch:
-                patch.setattr(Journal, "add", interrupted)
+                patch.setattr(journal, "add", interrupted)
                 told.append(runtime.abandon_agent(task.id))
             told.extend(it for it in events.drain() if isinstance(it, TaskAbandoned))
             await trio.sleep(1)

@@ -16,7 +16,7 @@ import trio.testing
 from actors.env import Env, real_env
 from actors.shell import Shell
 from actors.testing import FakeEnv, FakeFiles, Program, fake_env
-from supervisor._tasks.journal.state import State
+from supervisor.lowlevel import life_of
 from supervisor.runtime import KeyElsewhere, Runtime, Warned, open_runtime
 from tests.supervisor.jobs import Job, forever, returns
 from tests.supervisor.runtime.test_shared import Locks
@@ -174,7 +174,7 @@ async def test_what_cannot_be_recovered_is_told_and_waits_for_the_next_opening(
             await task.wait()
             events = two.events.subscribe()
             with monkeypatch.context() as patch:
-                patch.setattr(State, "place", fails)
+                patch.setattr(life_of(two).delivery, "go_on_behind", fails)
                 await end()
                 await trio.sleep(5)
             warned = [it.text for it in events.drain() if isinstance(it, Warned)]

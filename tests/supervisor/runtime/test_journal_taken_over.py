@@ -169,6 +169,7 @@ async def test_a_kill_within_a_take_over_keeps_whose_tasks_are_whose(
         assert all(it.kind == "pause" for it in runtime.notifications.drain())
         await (await runtime.resume(above)).wait()
         said = await runtime.transcripts.load(above)
+        assert said is not None
         texts = [it.text for it in said.messages if isinstance(it, UserMessage)]
         assert any(below in text for text in texts)
 
