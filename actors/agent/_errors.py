@@ -50,7 +50,9 @@ class TransientError(WorkFailed):
 
     Args:
         reason: what passes, in words for people.
-        resume_at: when it is over, with a time zone, if that is known.
+        resume_at: when it is over, with a time zone, if that is known. An agent that
+            fails so again, without an answer of its model in between, waits longer: see
+            `supervisor.agents.AgentPolicy`.
 
     Raises:
         TypeError, ValueError: for a bad argument. The error names it and its value.

@@ -62,9 +62,10 @@ class AgentPolicy:
         patience: the seconds for which an agent tries again what should pass, and for
             which no time is known at which it does. A time that is more than 32 days
             away is taken for a mistake, and not believed. It pauses for 1, 2, 5, 10, 20
-            and then always 30 minutes. The seconds are counted from the last answer of its
-            model, also over the death of its program. After them the agent fails, and
-            its error tells all tries. With 0 it fails at once.
+            and then always 30 minutes, a tenth more or less. From the second try on it
+            does so, at least, also where a time is known. The seconds are counted from
+            the last answer of its model, also over the death of its program. After them
+            the agent fails, and its error tells all tries. With 0 it fails at once.
         after_crash: what becomes of an agent whose program has died, once the next
             runtime is open. ``pause``: it is paused, until `Runtime.resume` or a
             message lets it go on. ``resume``: it goes on by itself. It is told which of
