@@ -13,7 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from mmap import mmap
 from typing import Any, Protocol, TypeVar
 
@@ -130,8 +130,7 @@ def in_processes(
         here, there = context.Pipe(duplex=False)
         # What a signal raises would get lost in the hooks of a fork, or leave behind a
         # process that nobody knows.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ending)
-        try:
+        with _raised_later(ending) as mask:
             given = number, done[number]
             options = (there, work, given, slates[number], os.getpid(), mask)
             process = context.Process(target=_serve, args=options, daemon=True)
@@ -140,8 +139,6 @@ def in_processes(
                 warnings.simplefilter("ignore", DeprecationWarning)
                 process.start()
             running[here] = _Worker(number, process)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         there.close()
 
     def end(here: Any) -> None:
@@ -198,6 +195,30 @@ def in_processes(
     finally:
         for here in [*running]:
             end(here)
+
+
+@contextmanager
+def _raised_later(numbers: Sequence[signal.Signals]) -> Generator[Iterable[int]]:
+    """Hold back what these signals raise until the block is left. Give the mask of the
+    thread before it."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    came: list[int] = []
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        # Another thread that blocks none may take it, and its handler runs here.
+        for number in numbers:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                before[number] = handler
+                signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield mask
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for held in came:
+            signal.raise_signal(held)
 
 
 def _serve(
