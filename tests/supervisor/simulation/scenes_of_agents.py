@@ -8,6 +8,7 @@ from typing import Any
 
 import trio
 
+from actors import TaskStatus
 from actors.agent import (
     Agent,
     AgentContext,
@@ -186,7 +187,9 @@ async def reads_transcripts(sim: Sim) -> None:
                             pass
         transcript = await store.load(task.id)
         said = [] if transcript is None else transcript.messages
-        assert warned or len(said) == 3, f"{said}, and nobody is warned"
+        # One that was ended, as by the watch of a host that was suspended, said less.
+        is_whole = task.snapshot().status is TaskStatus.COMPLETED
+        assert warned or not is_whole or len(said) == 3, f"{said}, and nobody is warned"
 
 
 SCENES: tuple[Scene, ...] = (
