@@ -249,13 +249,15 @@ async def test_a_slow_disk_holds_up_the_command_and_takes_no_memory(
     program.write_text(FILLER)
     async with opened(tmp_path / "tasks", env) as it:
         task = await it.runtime.launch(Shell(f"{sys.executable} -S {program} {fifo}"))
-        written = int(await trio.to_thread.run_sync(fifo.read_text))
-        # A pipe, what is being written, and what was held back.
-        assert written <= 4 * 65_536
-        assert disk.largest <= 65_536 * 2
-        assert task.status is TaskStatus.RUNNING
-        assert task.read_tail() == ""
-        disk.go_on.set()
+        try:
+            written = int(await trio.to_thread.run_sync(fifo.read_text))
+            # A pipe, what is being written, and what was held back.
+            assert written <= 4 * 65_536
+            assert disk.largest <= 65_536 * 2
+            assert task.status is TaskStatus.RUNNING
+            assert task.read_tail() == ""
+        finally:
+            disk.go_on.set()  # Or the end waits for it, and hides what has failed.
         done = await task.wait()
         assert done.status is TaskStatus.COMPLETED
         assert done.output_file is not None

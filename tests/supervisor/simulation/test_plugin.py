@@ -77,6 +77,7 @@ def run(tmp_path: Path, code: str, *options: str, **environ: str) -> str:
         # Installed or not, the plugin is loaded once.
         env={
             "PYTHONPATH": f"{tmp_path}:{ROOT}",
+            "PYTHONPYCACHEPREFIX": sys.pycache_prefix or "",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "COLUMNS": "200",
             **environ,
