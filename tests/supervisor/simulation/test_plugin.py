@@ -8,8 +8,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -69,25 +72,64 @@ def test_others(raise_everywhere, explore, simulate):
 PLUGINS = "-p _trio_supervisor_pytest -p pytest_trio.plugin -p no:cacheprovider".split()
 
 
-def run(tmp_path: Path, code: str, *options: str, **environ: str) -> str:
-    (tmp_path / "test_it.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *PLUGINS, *options],
-        cwd=tmp_path,
-        # Installed or not, the plugin is loaded once.
+# Forks for each line it reads. What is not ours is loaded before, which takes longer than
+# most of these runs; what is ours each fork loads for itself.
+PYTESTS = """
+import json, os, signal, sys
+import attrs, pytest, trio
+
+for line in sys.stdin:
+    folder, environ, arguments = json.loads(line)
+    read, write = os.pipe()
+    if not os.fork():
+        signal.alarm(60)
+        os.chdir(folder)
+        os.environ.update(environ)
+        sys.path[1:1] = environ["PYTHONPATH"].split(os.pathsep)
+        for number, end in enumerate((os.open(os.devnull, os.O_RDONLY), write, write)):
+            os.dup2(end, number)
+        os.closerange(3, write + 9)
+        sys.argv = ["pytest", *arguments]
+        sys.exit(pytest.main(arguments))
+    os.close(write)
+    with open(read, encoding="utf-8") as shown:
+        print(json.dumps(shown.read()), flush=True)
+    os.wait()
+"""
+
+
+@cache
+def pytests() -> Any:
+    return subprocess.Popen(
+        [sys.executable, "-c", PYTESTS],
         env={
-            "PYTHONPATH": f"{tmp_path}:{ROOT}",
             "PYTHONPYCACHEPREFIX": sys.pycache_prefix or "",
+            # Installed or not, the plugin is loaded once.
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "COLUMNS": "200",
-            **environ,
         },
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
     )
-    return done.stdout
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_pytests_afterwards() -> Iterator[None]:
+    yield
+    with pytests() as forks:
+        forks.kill()
+    pytests.cache_clear()
+
+
+def run(tmp_path: Path, code: str, *options: str, **environ: str) -> str:
+    (tmp_path / "test_it.py").write_text(code)
+    environ["PYTHONPATH"] = f"{tmp_path}:{ROOT}"
+    forks = pytests()
+    line = json.dumps([str(tmp_path), environ, ["-q", *PLUGINS, *options]])
+    print(line, file=forks.stdin, flush=True)
+    shown: str = json.loads(forks.stdout.readline())
+    return shown
 
 
 def kept(tmp_path: Path) -> list[Path]:
