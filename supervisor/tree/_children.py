@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, TypeVarTuple
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors import ActorRef, Exit, Failed, Mailbox, Stopped
+from actors import ActorRef, Exit, Failed, Stopped
 from actors.env import Env, real_env
 from actors.house import fewer_collections
 from actors.lowlevel import Cell, Incarnation, StoppedBy, current_actor
@@ -107,7 +107,7 @@ class Child(Cell[M]):
     ) -> None:
         super().__init__(
             id,
-            mailbox=Mailbox(spec.mailbox),
+            capacity=spec.mailbox,
             drain=spec.drain,
             shutdown=spec.budget,
             thread=home.thread,
