@@ -436,7 +436,6 @@ class Cell(ActorRef[M]):
     def __init__(
         self,
         id: str,
-        *,
         capacity: int | None,
         drain: float,
         shutdown: float,
@@ -538,11 +537,11 @@ class Cell(ActorRef[M]):
         if self._asks:
             for reply in list(self._asks):
                 reply.fail(ActorEnded(self.id))
-        news, self._news = self._news, None
-        if news is not None:
+        if self._news is not None:
+            news, self._news = self._news, None
             news.set()
-        final_end, self._final_end = self._final_end, None
-        if final_end is not None:
+        if self._final_end is not None:
+            final_end, self._final_end = self._final_end, None
             final_end.exit = self.incarnation.exit
             final_end.event.set()
 

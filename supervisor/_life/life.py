@@ -371,9 +371,9 @@ class Life:
             self.env,
             order,
             self.delivery,
-            background=background,
-            launched_by=current,
-            parent=parent,
+            background,
+            current,
+            parent,
         )
         if parent is not None:
             parent.own[task_id] = task
@@ -653,25 +653,22 @@ class Life:
         if isinstance(task, AgentTask) and not task.stopping:
             # Nobody has asked for it: the runtime is being cancelled.
             task.is_interrupted = isinstance(exit, Stopped)
-        if (
-            isinstance(exit, Completed)
-            and exit.value is not None
-            and task.policy is None
-        ):
-            # As text, so that nothing else of it is kept, or shown by its own
-            # methods.
+        status, error = TaskStatus.COMPLETED, None
+        if type(exit) is not Completed or task.own_exit is not None:
+            status, error = outcome_of(exit, task.own_exit)
+        if isinstance(exit, Completed):
             value = exit.value
-            task.result = value if type(value) is str else describe(value)
-        if isinstance(exit, Stopped):
+            if value is not None and task.policy is None:
+                # As text, so that nothing else of it is kept, or shown by its own
+                # methods.
+                task.result = value if type(value) is str else describe(value)
+        elif isinstance(exit, Stopped):
             if exit.by == "deadline":
                 if task.own_exit is None:
                     task.cut_by = "deadline"
             elif not task.stopping:
                 # Nobody has asked for it: the runtime is being cancelled.
                 task.cut_by = "shutdown"
-        status, error = TaskStatus.COMPLETED, None
-        if type(exit) is not Completed or task.own_exit is not None:
-            status, error = outcome_of(exit, task.own_exit)
         self.conclude(task, status, error)
 
     @enable_ki_protection

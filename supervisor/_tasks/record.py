@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappush, heappushpop
 from inspect import isawaitable
 from pathlib import Path
 from types import CoroutineType
@@ -150,12 +150,12 @@ class Task(Report):
         env: Env,
         order: Order,
         teller: Teller,
-        *,
         background: bool,
         launched_by: Task | None = None,
         parent: AgentTask | None = None,
     ) -> None:
-        super().__init__(task_id, run_id, env)
+        # Not by super(), which costs as much again; thousands are made.
+        Report.__init__(self, task_id, run_id, env)
         # The id of its first run, which is that of this record.
         self.entered_as = run_id
         if order.takes_input:
@@ -555,10 +555,13 @@ class Table:
         if task_id not in self._released:
             if self.ended.get(task_id) is not task:
                 return None
-            heappush(evictable, (task.end_number, task_id))
+            entry = (task.end_number, task_id)
+            if len(evictable) < HISTORY:
+                heappush(evictable, entry)
+                self._released.add(task_id)
+                return None
             self._released.add(task_id)
-        if len(evictable) <= HISTORY:
-            return None
-        _, oldest = heappop(evictable)
-        self._released.discard(oldest)
-        return self.ended.pop(oldest, None)
+            _, oldest = heappushpop(evictable, entry)  # which needs no memory
+            self._released.discard(oldest)
+            return self.ended.pop(oldest, None)
+        return None

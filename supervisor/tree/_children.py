@@ -105,13 +105,9 @@ class Child(Cell[M]):
     def __init__(
         self, home: Children, spec: ChildSpec[M], args: tuple[object, ...], id: str
     ) -> None:
-        super().__init__(
-            id,
-            capacity=spec.mailbox,
-            drain=spec.drain,
-            shutdown=spec.budget,
-            thread=home.thread,
-            token=home.token,
+        # Not by super() and names, which cost as much again; thousands are made.
+        Cell.__init__(
+            self, id, spec.mailbox, spec.drain, spec.budget, home.thread, home.token
         )
         self.home = home
         self.spec = spec
