@@ -51,6 +51,7 @@ _READ_AHEAD: Final = 4
 
 _SEQUENCE: Final = re.compile(ESCAPE_SEQUENCE)
 _SEPARATOR: Final = "\0"
+_CLEAN: Final = bytes((*b"\0\t\n", *range(32, 127)))
 _LIMITS: Final = (*[LABEL_LIMIT] * 7, PATH_LIMIT, ERROR_LIMIT, RESULT_LIMIT)
 _SHORT: Final = (*_LIMITS, TAIL_LIMIT // 4)
 _NOT_IDENTIFIER: Final = re.compile(r"[^A-Za-z0-9_.:-]+")
@@ -58,9 +59,10 @@ _TYPES: Final = {"s": "local_bash", "r": "remote_agent", "w": "local_work"}
 _LAST: Final = f"<note>{NOTE}</note>\n</task-notification>"
 
 
-@attrs.define(kw_only=True)
+# Not `kw_only`, which makes one in twice the time.
+@attrs.define
 class Envelope:
-    """The facts of one terminal state.
+    """The facts of one terminal state. All but the first ones are given by name.
 
     A field that is None does not apply, and its element is left out. The same
     holds for an empty ``tool_use_id``, ``output_tail`` or ``output_file``.
@@ -102,9 +104,19 @@ def render(envelope: Envelope) -> str:
     less than the limit is kept.
     """
     e = envelope
-    texts = [e.notification_id, e.task_id, e.run_id, e.task_type, e.status, e.summary]
-    for text in (e.tool_use_id, e.output_file, e.error, e.result, e.output_tail):
-        texts.append("" if text is None else text)  # noqa: PERF401
+    texts = [
+        e.notification_id,
+        e.task_id,
+        e.run_id,
+        e.task_type,
+        e.status,
+        e.summary,
+        "" if e.tool_use_id is None else e.tool_use_id,
+        "" if e.output_file is None else e.output_file,
+        "" if e.error is None else e.error,
+        "" if e.result is None else e.result,
+        "" if e.output_tail is None else e.output_tail,
+    ]
     cut = e.output_truncated
     ready = _escape_short(texts)
     if ready is None:
@@ -211,13 +223,16 @@ def _escape_short(texts: list[str]) -> list[str] | None:
         joined = _SEPARATOR.join(texts)
     except TypeError:  # not a str
         return None
-    pieces = joined.split(_SEPARATOR)
-    if len(joined) > LABEL_LIMIT and any(map(gt, map(len, pieces), _SHORT)):
-        return None
-    whole = "".join(pieces)
-    if len(pieces) > len(texts) or clean_text(whole) != whole:
-        return None
-    return escape(joined, quotes=True).split(_SEPARATOR)
+    if len(joined) > LABEL_LIMIT:
+        lengths = map(len, joined.split(_SEPARATOR))
+        if any(map(gt, lengths, _SHORT)):
+            return None
+    if joined.encode("utf-8", "surrogatepass").translate(None, _CLEAN):
+        whole = "".join(texts)
+        if clean_text(whole) != whole:
+            return None
+    pieces = escape(joined, quotes=True).split(_SEPARATOR)
+    return pieces if len(pieces) == len(texts) else None
 
 
 def _start(text: str, limit: int) -> str:

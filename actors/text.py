@@ -124,8 +124,19 @@ def cut(text: str, limit: int, mark: str = "…") -> str:
 def escape(text: str, *, quotes: bool = False) -> str:
     """Return ``text`` escaped for a place between tags of XML. For an attribute, escape
     ``quotes``, too."""
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace('"', "&quot;").replace("'", "&apos;") if quotes else text
+    # Looked for first: that takes a tenth of the time, and most texts have few of them.
+    if "&" in text:
+        text = text.replace("&", "&amp;")
+    if "<" in text:
+        text = text.replace("<", "&lt;")
+    if ">" in text:
+        text = text.replace(">", "&gt;")
+    if quotes:
+        if '"' in text:
+            text = text.replace('"', "&quot;")
+        if "'" in text:
+            text = text.replace("'", "&apos;")
+    return text
 
 
 def unescape(text: str) -> str:

@@ -136,15 +136,14 @@ async def _wait_limit(n: int, measured: Measured) -> None:
                 await go.wait()  # noqa: B023 - done before the next turn
                 return RESULT
 
-            task = limit.launch(work)
+            task = await limit.launch(work)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(task.wait)
                 await trio.testing.wait_all_tasks_blocked()
                 go.set()
                 with measured:
                     await trio.testing.wait_all_tasks_blocked()
-            for note in await limit.notes(1):
-                note.ack()
+            (await anext(limit)).ack()
 
 
 async def _wait_bare(n: int, measured: Measured) -> None:
@@ -179,7 +178,7 @@ async def _stop(n: int, measured: Measured, *, journal: bool) -> None:
 async def _stop_limit(n: int, measured: Measured) -> None:
     async with Limit().opened() as limit:
         for _ in range(n):
-            limit.launch(sleep)
+            await limit.launch(sleep)
         await trio.testing.wait_all_tasks_blocked()
         with measured:
             await limit.stop_all()

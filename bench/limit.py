@@ -1,9 +1,11 @@
 """What pure trio can do: the smallest programs that keep the promises of a runtime.
 
 A `Limit` runs works as tasks, each in a scope of its own, records the end of each in one
-step that no interrupt strikes, puts its envelope into an outbox before anybody who waits
-is woken, and keeps it there until it is acknowledged; one who reads its events is told of
-six for each task, as a runtime tells them.
+step that no interrupt strikes, whatever ends it, puts its envelope into an outbox before
+anybody who waits is woken, and keeps it there until it is acknowledged; one who reads its
+events is told of six for each task, as a runtime tells them. No text of a task can make
+an envelope that is not XML, and each call that is awaited can be cancelled, as trio has
+it.
 
 It leaves out: the journal; caps, and the queue of those that wait for a place; owners and
 their views, and the count of what is left of an owner's; agents, and tasks below tasks;
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -24,7 +27,7 @@ from time import time
 from xml.sax.saxutils import escape
 
 import trio
-from trio.lowlevel import enable_ki_protection
+from trio.lowlevel import checkpoint_if_cancelled, enable_ki_protection
 
 _IDS_AT_ONCE = 128
 _BATCH = 64
@@ -118,9 +121,13 @@ class Limit:
             self._ids = [read[at : at + 8] for at in range(0, len(read), 8)]
         return self._ids.pop()
 
-    @enable_ki_protection
-    def launch(self, work: Callable[[], Awaitable[str]]) -> Task:
+    async def launch(self, work: Callable[[], Awaitable[str]]) -> Task:
         """Start a task."""
+        await checkpoint_if_cancelled()
+        return self._launch(work)
+
+    @enable_ki_protection
+    def _launch(self, work: Callable[[], Awaitable[str]]) -> Task:
         id = self._new_id()
         while id in self.live:
             id = self._new_id()
@@ -132,13 +139,16 @@ class Limit:
         return task
 
     async def _run(self, task: Task, work: Callable[[], Awaitable[str]]) -> None:
-        status = "completed"
-        with task.scope:
-            try:
-                task.result = await work()
-            except Exception as error:
-                status, task.result = "failed", repr(error)
-        self._settle(task, "killed" if task.scope.cancelled_caught else status)
+        status = "killed"
+        try:
+            with task.scope:
+                try:
+                    task.result = await work()
+                    status = "completed"
+                except Exception as error:
+                    status, task.result = "failed", repr(error)
+        finally:
+            self._settle(task, status)
 
     @enable_ki_protection
     def _settle(self, task: Task, status: str) -> None:
@@ -168,16 +178,16 @@ class Limit:
                 self._ready.append(note)
             self._came.set()
 
-    async def notes(self, n: int) -> list[Note]:
-        """Take so many."""
-        taken: list[Note] = []
-        while len(taken) < n:
-            if not self._ready:
-                self._came = trio.Event()
-                await self._came.wait()
-            while self._ready and len(taken) < n:
-                taken.append(self._ready.popleft())
-        return taken
+    def __aiter__(self) -> Limit:
+        return self
+
+    @enable_ki_protection
+    async def __anext__(self) -> Note:
+        await checkpoint_if_cancelled()
+        while not self._ready:
+            self._came = trio.Event()
+            await self._came.wait()
+        return self._ready.popleft()
 
     async def _take_events(self) -> None:
         while True:
@@ -215,9 +225,20 @@ class Limit:
             service.cancel_scope.cancel()
 
 
+_PLAIN = bytes((*b"\t\n", *range(32, 127)))
+_FORBIDDEN = re.compile("[\0-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def _clean(text: str) -> str:
+    # Less than a runtime takes out: it is what XML cannot hold.
+    if text.encode("utf-8", "surrogatepass").translate(None, _PLAIN):
+        text = _FORBIDDEN.sub("", text)
+    return escape(text)
+
+
 def _envelope(note: Note, remaining: int) -> str:
     task = note.task
-    summary = escape(f'Work "a benchmark" {task.status}')
+    summary = _clean(f'Work "a benchmark" {task.status}')
     return f"""\
 <task-notification>
 <notification-id>{note.id}</notification-id>
@@ -226,7 +247,7 @@ def _envelope(note: Note, remaining: int) -> str:
 <task-type>local_work</task-type>
 <status>{task.status}</status>
 <summary>{summary}</summary>
-<result>{escape(task.result)}</result>
+<result>{_clean(task.result)}</result>
 <usage>
 <duration-ms>{round((task.ended - task.began) * 1e3)}</duration-ms>
 </usage>

@@ -115,7 +115,7 @@ async def sleep() -> str:
 async def _stop_limit(n: int) -> float:
     async with Limit().opened() as limit:
         for _ in range(n):
-            limit.launch(sleep)
+            await limit.launch(sleep)
         await trio.testing.wait_all_tasks_blocked()
         began = perf_counter()
         await limit.stop_all()

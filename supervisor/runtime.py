@@ -350,8 +350,9 @@ class Runtime:
                 self._life.check_open()
                 task = self._life.enter(order, background=True)
             # The caller knows of it from here on.
-            if self._life.journal.is_behind:
-                await self._life.journal.settle()
+            journal = self._life.journal
+            if journal.is_kept and journal.is_behind:
+                await journal.settle()
             return TaskHandle(self._life, task)
         except Exception:
             # As in `fair`, which would cost each launch a frame.

@@ -211,18 +211,18 @@ def test_an_idle_task_is_little_work_for_the_collector() -> None:
 def test_the_limit_has_told_each_end_once_and_knows_no_task_any_more() -> None:
     async def main() -> None:
         async def work() -> str:
-            return "<done>"
+            return "<done>\0"
 
         async def sleep() -> str:
             await trio.sleep_forever()
             return ""
 
         async with Limit().opened() as limit:
-            task, idle = limit.launch(work), limit.launch(sleep)
+            task, idle = await limit.launch(work), await limit.launch(sleep)
             assert await task.wait() == "completed"
             await limit.stop_all()
             assert (idle.status, limit.live) == ("killed", {})
-            notes = await limit.notes(2)
+            notes = [await anext(limit) for _ in range(2)]
             assert [note.task for note in notes] == [task, idle]
             assert "<result>&lt;done&gt;</result>" in notes[0].xml
             for note in notes:

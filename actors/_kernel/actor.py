@@ -436,8 +436,7 @@ class Cell(ActorRef[M]):
     def __init__(
         self,
         id: str,
-        *,
-        mailbox: Mailbox[M],
+        capacity: int | None,
         drain: float,
         shutdown: float,
         thread: int,
@@ -449,7 +448,8 @@ class Cell(ActorRef[M]):
         self.spawned_by = None if spawner is None else spawner.cell
         self.drain = drain
         self.shutdown = shutdown
-        self.mailbox = mailbox
+        self._capacity = capacity
+        self._mailbox = None
         self._state = "starting"
         self._final_end = None
         self._news = None
@@ -489,8 +489,9 @@ class Cell(ActorRef[M]):
         self.on_stopping()
 
     def note_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
-        if self.mailbox.drain_left is not None:
-            self.mailbox.end_drain()
+        mailbox = self._mailbox
+        if mailbox is not None and mailbox.drain_left is not None:
+            mailbox.end_drain()
         if self._asks:
             # A question still in the queue waits for the next incarnation.
             taken = self.mailbox.taken_count
@@ -524,21 +525,23 @@ class Cell(ActorRef[M]):
         """Leave ``stopped``. Messages are taken again, and what was queued is still
         there."""
         self._state = "starting"
-        self.mailbox.reopen()
+        if self._mailbox is not None:
+            self._mailbox.reopen()
 
     @enable_ki_protection
     def end(self) -> None:
         """Take no more messages, because no other incarnation will come by itself."""
         self._state = "stopped"
-        self.mailbox.close(partial(ActorEnded, self.id))
+        if self._mailbox is not None:
+            self._mailbox.close(partial(ActorEnded, self.id))
         if self._asks:
             for reply in list(self._asks):
                 reply.fail(ActorEnded(self.id))
-        news, self._news = self._news, None
-        if news is not None:
+        if self._news is not None:
+            news, self._news = self._news, None
             news.set()
-        final_end, self._final_end = self._final_end, None
-        if final_end is not None:
+        if self._final_end is not None:
+            final_end, self._final_end = self._final_end, None
             final_end.exit = self.incarnation.exit
             final_end.event.set()
 

@@ -28,11 +28,12 @@ from .errors import (
     MailboxClosed,
     MailboxFull,
 )
+from .mailbox import Mailbox
 
 if TYPE_CHECKING:
     from .actor import Incarnation
     from .exit import Exit
-    from .mailbox import Mailbox, MailboxStatistics
+    from .mailbox import MailboxStatistics
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -134,14 +135,15 @@ class ActorRef(Generic[M]):
 
     __slots__ = (
         "_asks",
+        "_capacity",
         "_final_end",
+        "_mailbox",
         "_news",
         "_state",
         "_thread",
         "_token",
         "id",
         "incarnation",
-        "mailbox",
         "drain",
         "shutdown",
         "spawned_by",
@@ -169,7 +171,9 @@ class ActorRef(Generic[M]):
     drain: float
     shutdown: float
     incarnation: Incarnation[M]
-    mailbox: Mailbox[M]
+    # Made when somebody first needs it: most tasks never do.
+    _mailbox: Mailbox[M] | None
+    _capacity: int | None
 
     def __repr__(self) -> str:
         return f"<ActorRef {self.id} {self._state}>"
@@ -178,6 +182,18 @@ class ActorRef(Generic[M]):
     def state(self) -> ActorState:
         """``starting``, ``running``, ``restarting``, ``stopping`` or ``stopped``."""
         return self._state
+
+    @property
+    @enable_ki_protection
+    def mailbox(self) -> Mailbox[M]:
+        """The mailbox, for its supervisor and the actor itself."""
+        mailbox = self._mailbox
+        if mailbox is None:
+            mailbox = Mailbox(self._capacity)
+            if self._state == "stopped":
+                mailbox.close(partial(ActorEnded, self.id))
+            self._mailbox = mailbox
+        return mailbox
 
     def statistics(self) -> MailboxStatistics:
         """Return the state of its mailbox."""
@@ -193,8 +209,8 @@ class ActorRef(Generic[M]):
         """
         if get_ident() != self._thread:
             raise ForeignThread(self.id)
-        queue = self.mailbox.open_queue
-        if queue is None:
+        mailbox = self._mailbox
+        if mailbox is None or (queue := mailbox.open_queue) is None:
             self.mailbox.put_nowait(message)
         else:
             queue.append(message)

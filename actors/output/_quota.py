@@ -56,8 +56,9 @@ class DiskQuota:
     written it, and what all runtimes on it are about to write. What is taken is never
     more than that leaves, with any number of runtimes. Each of them may keep up to a
     64th of the quota to itself, so with several of them the directory can be full for
-    one when the others still have that much. What grows without asking here counts from
-    the next look on. There is a look whenever a 64th was taken.
+    one when the others still have that much. What others ask for or write just then may
+    count twice. What grows without asking here counts from the next look on. There is a
+    look when more is wanted than is left of the last 64th.
 
     Without a ledger, only what is taken here counts.
 
@@ -74,8 +75,10 @@ class DiskQuota:
 
     __slots__ = (
         "_granted",
+        "_kept",
         "_ledger",
         "_on_warning",
+        "_promised",
         "_troubles",
         "_unwritten",
         "_warned",
@@ -100,9 +103,12 @@ class DiskQuota:
         self._ledger = ledger
         self._warned = False
         # What was taken and is not in a file yet, and what may be taken besides before
-        # the next look. Both together are no more than the promise.
+        # the next look. Both together are no more than what the others were told.
         self._unwritten = 0
         self._granted = 0
+        self._promised = 0
+        # The most that may be promised beyond what is unwritten.
+        self._kept = max(1, limit // _SHARES)
         self._troubles: set[object] = set()
 
     def __repr__(self) -> str:
@@ -125,12 +131,16 @@ class DiskQuota:
     def wrote(self, number: int) -> None:
         """So many of the bytes that were taken are in a file now."""
         self._unwritten -= number
+        if self._promised - self._unwritten > self._kept:
+            self._keep_less()
 
     def give_back(self, number: int) -> None:
         """Give back bytes that were taken and will not be written."""
         self._unwritten -= number
         self._granted += number
         self._is_less(number)
+        if self._promised - self._unwritten > self._kept:
+            self._keep_less()
 
     def freed(self, number: int) -> None:
         """So many bytes that were written are not on the disk any more."""
@@ -142,14 +152,11 @@ class DiskQuota:
         ledger = self._ledger
         if ledger is None:
             return
-        wanted += max(1, self.limit // _SHARES)
+        wanted = max(wanted, self._kept)
         # In this order. Of two who look at once each sees the promise of the other,
         # so both may have less than there is, and never more. What somebody writes
         # between the last two steps counts twice.
-        try:
-            ledger.promise(self._unwritten + wanted)
-        except OSError as error:
-            self._warn_of_trouble(error)
+        self._promise(ledger, self._unwritten + wanted)
         try:
             others = ledger.promised_by_others()
             self.used = ledger.size() + others + self._unwritten
@@ -157,16 +164,32 @@ class DiskQuota:
             self._warn_of_trouble(error)
         self._granted = max(0, min(wanted, self.limit - self.used))
         if self._granted < wanted:
-            try:
-                ledger.promise(self._unwritten + self._granted)
-            except OSError as error:
-                self._warn_of_trouble(error)
+            self._promise(ledger, self._unwritten + self._granted)
         self._warn_if_full()
 
     def close(self) -> None:
         """Nothing more will be taken. A second call does nothing."""
         if self._ledger is not None:
+            self._promised = 0
             self._ledger.close()
+
+    def _keep_less(self) -> None:
+        """Let the others have what was promised and is written, or was given back.
+
+        Until then it counts twice for them, or is kept from them.
+        """
+        if self._ledger is not None:
+            # Half of what may be kept, so that the next time is not at the next write.
+            self._granted = min(self._granted, self._kept // 2)
+            self._promise(self._ledger, self._unwritten + self._granted)
+
+    def _promise(self, ledger: Ledger, number: int) -> None:
+        try:
+            ledger.promise(number)
+        except OSError as error:
+            self._warn_of_trouble(error)
+        else:
+            self._promised = number
 
     def _is_less(self, number: int) -> None:
         self.used -= number

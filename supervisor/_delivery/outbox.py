@@ -91,26 +91,26 @@ class Notification:
     since the last such note. ``pause``: an agent waits until what has stopped it has
     passed. ``prompt``: a scheduled prompt is due. ``monitor``: what a command has
     printed. None of them is a person's words."""
-    xml: str = attrs.field(default="", init=False)
+    xml: str = ""
     """The envelope for the parent's model. A note of progress, or of a monitor, gets it
     when it is taken."""
-    command: str | None = attrs.field(default=None, init=False)
+    command: str | None = None
     """The whole command of a shell that has ended, as it was given."""
-    cwd: str | None = attrs.field(default=None, init=False)
+    cwd: str | None = None
     """The directory of a shell or agent that has ended, as it was given. None means
     that of the host."""
-    description: str | None = attrs.field(default=None, init=False)
+    description: str | None = None
     """The description of a task that has ended, as it was given."""
-    duration_ms: int | None = attrs.field(default=None, init=False)
+    duration_ms: int | None = None
     """The milliseconds from the start to the end of a task that has ended. It is None
     if the task never began, and until the envelope is written."""
-    record: int | None = attrs.field(default=None, init=False)
+    record: int | None = None
     """Its number in the journal, if it is there."""
-    _summary: str = attrs.field(default="", init=False)
-    _number: int = attrs.field(default=0, init=False)
-    _offers: int = attrs.field(default=0, init=False)
-    _place: int = attrs.field(default=_NEW, init=False)
-    _acked: Ack | None = attrs.field(default=None, init=False)
+    _summary: str = ""
+    _number: int = 0
+    _offers: int = 0
+    _place: int = _NEW
+    _acked: Ack | None = None
 
     @property
     def facts(self) -> Envelope | None:

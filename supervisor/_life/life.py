@@ -371,9 +371,9 @@ class Life:
             self.env,
             order,
             self.delivery,
-            background=background,
-            launched_by=current,
-            parent=parent,
+            background,
+            current,
+            parent,
         )
         if parent is not None:
             parent.own[task_id] = task
@@ -653,25 +653,22 @@ class Life:
         if isinstance(task, AgentTask) and not task.stopping:
             # Nobody has asked for it: the runtime is being cancelled.
             task.is_interrupted = isinstance(exit, Stopped)
-        if (
-            isinstance(exit, Completed)
-            and exit.value is not None
-            and task.policy is None
-        ):
-            # As text, so that nothing else of it is kept, or shown by its own
-            # methods.
+        status, error = TaskStatus.COMPLETED, None
+        if type(exit) is not Completed or task.own_exit is not None:
+            status, error = outcome_of(exit, task.own_exit)
+        if isinstance(exit, Completed):
             value = exit.value
-            task.result = value if type(value) is str else describe(value)
-        if isinstance(exit, Stopped):
+            if value is not None and task.policy is None:
+                # As text, so that nothing else of it is kept, or shown by its own
+                # methods.
+                task.result = value if type(value) is str else describe(value)
+        elif isinstance(exit, Stopped):
             if exit.by == "deadline":
                 if task.own_exit is None:
                     task.cut_by = "deadline"
             elif not task.stopping:
                 # Nobody has asked for it: the runtime is being cancelled.
                 task.cut_by = "shutdown"
-        status, error = TaskStatus.COMPLETED, None
-        if type(exit) is not Completed or task.own_exit is not None:
-            status, error = outcome_of(exit, task.own_exit)
         self.conclude(task, status, error)
 
     @enable_ki_protection
@@ -688,28 +685,42 @@ class Life:
             remaining, undone = self._record(task, status, error)
         except Exception as failure:
             remaining, undone = self._record_again(task, status, error, failure)
-        parts: list[Callable[[], object]] = [partial(self._tell_end, task)]
+        # One after the other, not in a loop over functions: thousands end so.
+        try:
+            self._tell_end(task)
+        except Exception as failure:
+            self._again(task, failure, partial(self._tell_end, task))
         # Before anybody hears of the end.
         if was_running:
-            parts.append(partial(self.places.give_up, task))
+            try:
+                self.places.give_up(task)
+            except Exception as failure:
+                self._again(task, failure, partial(self.places.give_up, task))
         if undone is not None:
-            parts += (task.let_go, partial(self._put_back, undone))
+            self.each_part(task, [task.let_go, partial(self._put_back, undone)])
         elif task.background:
-            parts.append(partial(self.delivery.tell, task, remaining, parent))
+            try:
+                self.delivery.tell(task, remaining, parent)
+            except Exception as failure:
+                tell = partial(self.delivery.tell, task, remaining, parent)
+                self._again(task, failure, tell)
         if undone is not None or not task.background:
-            parts.append(partial(self._add_over, task))
-        parts += (task.tell_end, partial(self.places.ended, task))
+            self.each_part(task, [partial(self._add_over, task)])
+        try:
+            task.tell_end()
+        except Exception as failure:
+            self._again(task, failure, task.tell_end)
+        try:
+            self.places.ended(task)
+        except Exception as failure:
+            self._again(task, failure, partial(self.places.ended, task))
         if parent is not None:
-            parts.append(partial(parent.own_ended, task))
-        self.each_part(task, parts)
-        parts = []
+            self.each_part(task, [partial(parent.own_ended, task)])
         if was_running and self.slots.waiting:
-            parts.append(self.places.start_pending)
+            self.each_part(task, [self.places.start_pending])
         if not task.background:
             # Nobody waits to hear of it.
-            parts.append(partial(self.delivery.let_go, task))
-        if parts:
-            self.each_part(task, parts)
+            self.each_part(task, [partial(self.delivery.let_go, task)])
 
     def _add_over(self, task: Task) -> None:
         """Record the end of a task of which no notification tells."""
@@ -776,11 +787,16 @@ class Life:
         self.each_part(task, least)
         return self.table.take_out(task), None
 
-    def each_part(self, task: Task, parts: Iterable[Callable[[], object]]) -> None:
+    def each_part(
+        self,
+        task: Task,
+        parts: Iterable[Callable[[], object]],
+        tries: int = _TRIES,
+    ) -> None:
         """Do what each has to do with the end of ``task``. What fails is told and
         tried again, so each goes on where it has failed."""
         for part in parts:
-            for _ in range(_TRIES):
+            for _ in range(tries):
                 # The boundary: the end is being recorded in this very step.
                 try:
                     part()
@@ -788,6 +804,14 @@ class Life:
                 except Exception as failure:
                     with suppress(Exception):
                         self._tell_failure(task, _name(part), failure)
+
+    def _again(
+        self, task: Task, failure: Exception, part: Callable[[], object]
+    ) -> None:
+        """Do it again as `each_part` does, after the first try has failed."""
+        with suppress(Exception):
+            self._tell_failure(task, _name(part), failure)
+        self.each_part(task, [part], _TRIES - 1)
 
     def _tell_failure(self, task: Task, part: str, failure: Exception) -> None:
         # There may be no memory for that either.

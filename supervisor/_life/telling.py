@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from actors import (
+    ActorEnded,
     ActorRef,
     Ended,
     Exit,
@@ -176,14 +177,14 @@ def complete(facts: Envelope, task: Task) -> None:
 def bare(task: Task, notification_id: str, remaining: int) -> Envelope:
     """Return those facts of an ended task that no work can touch."""
     return Envelope(
-        notification_id=notification_id,
-        task_id=task.task_id,
-        run_id=task.run_id,
-        task_type=task.task_type,
-        status=task.status._value_,
-        summary=_BARE_SUMMARY,
-        remaining=remaining,
-        all_terminal=remaining == 0,
+        notification_id,
+        task.task_id,
+        task.run_id,
+        task.task_type,
+        task.status._value_,
+        _BARE_SUMMARY,
+        remaining,
+        remaining == 0,
     )
 
 
@@ -340,8 +341,11 @@ class Delivery:
         ended = Ended(task.task_id, task.run_id, task.status, note.id)
         if not task.admits(ended):
             self.refused += 1
-        elif self.notifier.state != "stopped":
-            self.notifier.tell(ended)
+        else:
+            try:
+                self.notifier.tell(ended)
+            except ActorEnded:
+                return
             # Last, so that whoever tries again after a failure goes on.
             task.has_told_end = True
 

@@ -76,9 +76,11 @@ def check_order(
         raise _refusal(work, "its describe is not a method")
     if not description:
         own: object = describe()
-        if not isinstance(own, str):
-            raise TypeError(f"the description of a work must be a str, not {own!r}")
-        description = str.__str__(own)
+        if type(own) is not str:
+            if not isinstance(own, str):
+                raise TypeError(f"the description of a work must be a str, not {own!r}")
+            own = str.__str__(own)
+        description = own
     limit_key: object = getattr(work, "limit_key", None)
     if limit_key is not None:
         limit_key = as_text("the limit_key of a work", limit_key)

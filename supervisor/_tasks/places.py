@@ -317,7 +317,8 @@ class Places:
     def give_up(self, task: Task) -> None:
         """Give up the place of a started task that has ended. Call `start_pending`
         then. If it fails, it can be called again."""
-        if not task.waits:  # else its place is lent: it has none to give up
+        # If it waits its place is lent, and it has none to give up.
+        if task.rare is None or not task.waits:
             if task in self._returning:
                 self._leave_queue(task)
             else:

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, TypeVarTuple
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors import ActorRef, Exit, Failed, Mailbox, Stopped
+from actors import ActorRef, Exit, Failed, Stopped
 from actors.env import Env, real_env
 from actors.house import fewer_collections
 from actors.lowlevel import Cell, Incarnation, StoppedBy, current_actor
@@ -105,13 +105,9 @@ class Child(Cell[M]):
     def __init__(
         self, home: Children, spec: ChildSpec[M], args: tuple[object, ...], id: str
     ) -> None:
-        super().__init__(
-            id,
-            mailbox=Mailbox(spec.mailbox),
-            drain=spec.drain,
-            shutdown=spec.budget,
-            thread=home.thread,
-            token=home.token,
+        # Not by super() and names, which cost as much again; thousands are made.
+        Cell.__init__(
+            self, id, spec.mailbox, spec.drain, spec.budget, home.thread, home.token
         )
         self.home = home
         self.spec = spec

@@ -143,7 +143,7 @@ class SupervisorEnded(Event):
 E = TypeVar("E", bound=Event)
 
 # The kind, the number and the time of an event, and its own fields.
-_Told: TypeAlias = tuple[type[Event], int, float, tuple[object, ...]]
+_Told: TypeAlias = tuple[type[Event], tuple[Any, ...]]
 
 WaitBy: TypeAlias = Callable[[Callable[[], Awaitable[object]]], Awaitable[object]]
 """Waits by calling what it is given."""
@@ -206,8 +206,8 @@ class Subscription:
                 self.most = 0
                 self._news = news = trio.Event()
                 await (news.wait() if self._wait is None else self._wait(news.wait))
-        kind, seq, time, fields = self._batch.pop()
-        return kind(seq, time, *fields)
+        kind, fields = self._batch.pop()
+        return kind(*fields)
 
     def _take_batch(self) -> bool:
         if not self.pending and self._missed:
@@ -229,7 +229,7 @@ class Subscription:
         while self._take_batch():
             told += self._batch[::-1]
             self._batch = []
-        return [kind(seq, time, *fields) for kind, seq, time, fields in told]
+        return [kind(*fields) for kind, fields in told]
 
     def close(self) -> None:
         """See no further events. Those that are there already can be read."""
@@ -246,7 +246,7 @@ class Subscription:
             self._missed += 1
             return
         if self._missed:
-            _, seq, time, _ = event
+            _, (seq, time, *_) = event
             self._add_gap(seq, time)
         pending.append(event)
         if self._news is not None:
@@ -259,7 +259,7 @@ class Subscription:
         self._missed += 1
 
     def _add_gap(self, seq: int, time: float) -> None:
-        self.pending.append((Gap, seq, time, (self._missed,)))
+        self.pending.append((Gap, (seq, time, self._missed)))
         self._missed = 0
         self.most = self._room
 
@@ -288,7 +288,7 @@ class EventStream:
         self._listeners: dict[str | None, tuple[Subscription, ...]] = {}
         self._closed = False
         # Kept for the first reader.
-        self._early: list[tuple[type[Event], int, float, tuple[object, ...]]] = []
+        self._early: list[_Told] = []
         self.has_readers = False
         """Whether anybody would see an event; what is costly to describe need
         not be described otherwise."""
@@ -349,7 +349,7 @@ class EventStream:
         if not readers:
             self._seq = seq
         else:
-            event = (kind, seq, self.now(), fields)
+            event = (kind, (seq, self.now(), *fields))
             self._seq = seq
             for reader in readers:
                 # The boundary: what is told may be the end of a task.
@@ -368,7 +368,7 @@ class EventStream:
         had_readers = self.has_readers
         self.emit(kind, *fields)
         if not had_readers and len(self._early) < _EARLY:
-            self._early.append((kind, self._seq, self.now(), fields))
+            self._early.append((kind, (self._seq, self.now(), *fields)))
 
     def emit_to(self, agent_id: str, kind: type[E], *fields: object) -> None:
         """Tell those readers who listen to one agent, or to all of them."""
@@ -378,7 +378,7 @@ class EventStream:
         readers = (*listeners.get(None, ()), *listeners.get(agent_id, ()))
         if readers:
             self._seq += 1
-            event = (kind, self._seq, self.now(), fields)
+            event = (kind, (self._seq, self.now(), *fields))
             for reader in readers:
                 reader.offer(event)
 
@@ -529,10 +529,12 @@ def describe_exit(exit: Exit[object]) -> str:
     if isinstance(exit, Stopped):
         return exit.by if exit.reason is None else f"{exit.by}: {exit.reason}"
     subject = exit.error if isinstance(exit, Failed) else exit.value
+    if type(subject) is str:
+        return cut(repr(subject), 1_000)
     try:
         text = "".join((repr(subject), ""))  # a real str, whatever it returns
     # The boundary: whatever a stranger's __repr__ does, an end is recorded. Our
     # callers are protected from interrupts, so none that comes is anybody's wish.
     except BaseException:  # noqa: ASYNC103
         text = f"<{type(subject).__name__} whose repr() fails>"
-    return text if len(text) <= 1_000 else cut(text, 1_000)
+    return cut(text, 1_000)

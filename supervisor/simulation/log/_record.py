@@ -434,10 +434,11 @@ class _Ear(Subscription):
         self._told = {it: set(it.by_key.values()) for it in supervisors.values()}
 
     @enable_ki_protection
-    def offer(self, event: tuple[type[Event], int, float, tuple[Any, ...]]) -> None:
-        kind, seq, time, fields = event
+    def offer(self, event: tuple[type[Event], tuple[Any, ...]]) -> None:
+        kind, told = event
         if kind is AgentSaid:
             return
+        seq, time, fields = told[0], told[1], told[2:]
         if kind is ChildStarted:
             self._look_at(time, *fields)
         elif kind is StopRequested or kind is ChildExited:

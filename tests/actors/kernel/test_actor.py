@@ -14,7 +14,7 @@ import trio
 import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
-from actors import Completed, Context, Exit, Failed, Mailbox, Stopped
+from actors import Completed, Context, Exit, Failed, Stopped
 from actors.lowlevel import Cell, Incarnation, StopRequest, current_actor, is_normal
 
 
@@ -24,7 +24,7 @@ class Child(Cell[Any]):
     def __init__(self, *, drain: float = 0.0, shutdown: float = 5.0) -> None:
         super().__init__(
             "it",
-            mailbox=Mailbox(),
+            capacity=None,
             drain=drain,
             shutdown=shutdown,
             thread=get_ident(),

@@ -23,7 +23,7 @@ import trio.testing
 from trio.lowlevel import enable_ki_protection
 from trio.testing import wait_all_tasks_blocked
 
-from actors import ActorRef, Completed, Context, Exit, Failed, Mailbox, Stopped
+from actors import ActorRef, Completed, Context, Exit, Failed, Stopped
 from actors.lowlevel import Cell, Incarnation
 from supervisor.tree import child, open_supervisor
 
@@ -678,7 +678,7 @@ def test_an_interrupt_before_the_first_line_of_an_actor_cannot_leave_it_without_
     async def main() -> None:
         cell = Child(
             "it",
-            mailbox=Mailbox(),
+            capacity=None,
             drain=0.0,
             shutdown=5.0,
             thread=get_ident(),
@@ -730,7 +730,7 @@ def test_an_interrupt_at_any_moment_leaves_every_actor_one_exit() -> None:
     def begin(nursery: trio.Nursery) -> None:
         cell = Child(
             "it",
-            mailbox=Mailbox(),
+            capacity=None,
             drain=0.0,
             shutdown=5.0,
             thread=get_ident(),

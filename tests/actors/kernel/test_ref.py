@@ -24,7 +24,6 @@ from actors import (
     Exit,
     Failed,
     ForeignThread,
-    Mailbox,
     MailboxFull,
     Reply,
     Stopped,
@@ -44,7 +43,7 @@ class Child(Cell[Any]):
     ) -> None:
         super().__init__(
             "it",
-            mailbox=Mailbox(capacity),
+            capacity=capacity,
             drain=0.0,
             shutdown=5.0,
             thread=get_ident(),
