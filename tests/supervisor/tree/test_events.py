@@ -413,7 +413,7 @@ async def test_a_reader_with_an_offer_of_its_own_is_offered_each_event() -> None
 
     class Ear(Subscription):
         def offer(self, event: Any) -> None:
-            heard.append(event[1])
+            heard.append(event[1][0])
             super().offer(event)
 
     stream = EventStream()
