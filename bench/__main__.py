@@ -12,6 +12,7 @@ from . import (
     idle,
     journal,
     messages,
+    readers,
     shells,
     simulator,
     starting,
@@ -25,6 +26,7 @@ from ._report import describe_machine, format_table, to_json
 
 _THEMES = (
     messages,
+    readers,
     tasks,
     idle,
     shells,
