@@ -4,15 +4,17 @@ A `Limit` runs works as tasks, each in a scope of its own, records the end of ea
 step that no interrupt strikes, whatever ends it, puts its envelope into an outbox before
 anybody who waits is woken, and keeps it there until it is acknowledged; one who reads its
 events is told of six for each task, as a runtime tells them. No text of a task can make
-an envelope that is not XML, and each call that is awaited can be cancelled, as trio has
-it.
+an envelope that is not XML, and a launch and a read can be cancelled.
 
-It leaves out: the journal; caps, and the queue of those that wait for a place; owners and
-their views, and the count of what is left of an owner's; agents, and tasks below tasks;
-restarts, and the tree in which one can look; deadlines and time for the end; the output
-of commands; mailboxes; failures of the envelope itself, of a clock or a reader, and
-memory that runs out; events that a slow reader misses; what is known of a task after its
-end; checks of what it is called with. So the true limit lies a little higher.
+It leaves out: that others run in between, where a call need not wait; the journal; caps,
+and the queue of those that wait for a place; owners and their views, and the count of
+what is left of an owner's; agents, and tasks below tasks; restarts, and the tree in which
+one can look; deadlines and time for the end; the output of commands; mailboxes; what a
+work calls itself; texts that are bounded, and what deceives a terminal; the refusal of a
+launch when too many ends are not acknowledged; a second reader; an interrupt before the
+first line of a task; failures of the envelope itself, of a clock or a reader, and memory
+that runs out; events that a slow reader misses; what is known of a task after its end;
+checks of what it is called with. So the true limit lies a little higher.
 """
 
 from __future__ import annotations
@@ -226,11 +228,11 @@ class Limit:
 
 
 _PLAIN = bytes((*b"\t\n", *range(32, 127)))
-_FORBIDDEN = re.compile("[\0-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
+_FORBIDDEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def _clean(text: str) -> str:
-    # Less than a runtime takes out: it is what XML cannot hold.
+    # Less than a runtime takes out.
     if text.encode("utf-8", "surrogatepass").translate(None, _PLAIN):
         text = _FORBIDDEN.sub("", text)
     return escape(text)

@@ -172,7 +172,7 @@ class Incarnation(Context[M]):
         self._deadline = None
         self._task: trio.lowlevel.Task | None = None
         # Nobody reads a mailbox before its first actor does.
-        self._reads_before = 0 if number == 1 else cell.mailbox.read_count
+        self._reads_before = 0 if number == 1 else cell.read_count
         # Shielded, because the supervisor passes an outer cancellation on in
         # its own order.
         self._scope = trio.CancelScope(shield=True)
@@ -210,6 +210,8 @@ class Incarnation(Context[M]):
             # has recorded the end.
             self._settle(None)
             return
+        # Made before anything is recorded, since that may fail.
+        mailbox = self.cell.mailbox if drain > 0 else None
         if self.stop_request is None:
             self.stop_request = (
                 StopRequest("deadline", None)
@@ -219,8 +221,8 @@ class Incarnation(Context[M]):
             self.cell.note_stopping()
             if self._stopping is not None:
                 self._stopping.set()
-        if drain > 0:
-            self.cell.mailbox.begin_drain(self._scope.cancel)
+        if mailbox is not None:
+            mailbox.begin_drain(self._scope.cancel)
             self._scope.deadline = min(
                 self._scope.deadline, trio.current_time() + drain
             )
@@ -236,10 +238,9 @@ class Incarnation(Context[M]):
         """See `ActorRef.stop`."""
         if self.stop_request is not None:
             return
-        mailbox = self.cell.mailbox
         # Has it ever read? Whether it waits there now would say nothing: what was
         # just sent has woken it.
-        if mailbox.read_count > self._reads_before:
+        if self.cell.read_count > self._reads_before:
             self.stop("stop", reason, drain=max(self.cell.drain, self.cell.shutdown))
         else:
             self.stop("stop", reason, drain=self.cell.drain)
@@ -494,7 +495,8 @@ class Cell(ActorRef[M]):
             mailbox.end_drain()
         if self._asks:
             # A question still in the queue waits for the next incarnation.
-            taken = self.mailbox.taken_count
+            assert mailbox is not None
+            taken = mailbox.taken_count
             for reply, place in list(self._asks.items()):
                 if place <= taken:
                     reply.fail(AskUnanswered(self.id, exit))

@@ -28,12 +28,11 @@ from .errors import (
     MailboxClosed,
     MailboxFull,
 )
-from .mailbox import Mailbox
+from .mailbox import Mailbox, MailboxStatistics
 
 if TYPE_CHECKING:
     from .actor import Incarnation
     from .exit import Exit
-    from .mailbox import MailboxStatistics
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -189,15 +188,31 @@ class ActorRef(Generic[M]):
         """The mailbox, for its supervisor and the actor itself."""
         mailbox = self._mailbox
         if mailbox is None:
-            mailbox = Mailbox(self._capacity)
+            made: Mailbox[M] = Mailbox(self._capacity)
             if self._state == "stopped":
-                mailbox.close(partial(ActorEnded, self.id))
-            self._mailbox = mailbox
+                made.close(partial(ActorEnded, self.id))
+            # Unless a finalizer that ran meanwhile has needed it as well.
+            mailbox = self._mailbox = self._mailbox or made
         return mailbox
 
     def statistics(self) -> MailboxStatistics:
         """Return the state of its mailbox."""
-        return self.mailbox.statistics()
+        if self._mailbox is not None:
+            return self._mailbox.statistics()
+        # Another thread may ask, and must not make one.
+        return MailboxStatistics(
+            queued=0,
+            received=0,
+            capacity=self._capacity,
+            receivers_waiting=0,
+            senders_waiting=0,
+            closed=self._state == "stopped",
+        )
+
+    @property
+    def read_count(self) -> int:
+        """See `Mailbox.read_count`; for the actor itself."""
+        return 0 if self._mailbox is None else self._mailbox.read_count
 
     def tell(self, message: M) -> None:
         """Put ``message`` into the mailbox and return at once.

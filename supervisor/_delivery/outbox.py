@@ -91,6 +91,7 @@ class Notification:
     since the last such note. ``pause``: an agent waits until what has stopped it has
     passed. ``prompt``: a scheduled prompt is due. ``monitor``: what a command has
     printed. None of them is a person's words."""
+    # Nobody passes what follows. (With ``init=False`` each default would be looked up.)
     xml: str = ""
     """The envelope for the parent's model. A note of progress, or of a monitor, gets it
     when it is taken."""

@@ -317,7 +317,8 @@ class Places:
     def give_up(self, task: Task) -> None:
         """Give up the place of a started task that has ended. Call `start_pending`
         then. If it fails, it can be called again."""
-        # If it waits its place is lent, and it has none to give up.
+        # If it waits its place is lent, and it has none to give up. (Most tasks have
+        # nothing rare, and each look there costs a call.)
         if task.rare is None or not task.waits:
             if task in self._returning:
                 self._leave_queue(task)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from heapq import heapify, heappush, heappushpop
+from heapq import heapify, heappop, heappush
 from inspect import isawaitable
 from pathlib import Path
 from types import CoroutineType
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _MILLISECOND = timedelta(milliseconds=1)
+_HALF = _MILLISECOND / 2
 
 
 class EndReader(Protocol):
@@ -125,6 +126,7 @@ class Task(Report):
         "entered_as",
         "ended_at",
         "error",
+        "is_released",
         "launched_by",
         "note",
         "notify",
@@ -184,6 +186,8 @@ class Task(Report):
         self.context: contextvars.Context | None = None
         self.stopping = False
         self.end_number = 0
+        # Whether nobody waits to hear of its end any more, so that it may be forgotten.
+        self.is_released = False
         self.error: TaskError | None = None
         self.started_at: datetime | None = None
         self.ended_at: datetime | None = None
@@ -407,10 +411,7 @@ class Task(Report):
         ):
             return None
         took = (self.ended_at or self.env.clock.now()) - self.started_at
-        if not took.days:
-            # Nearly always; the exact quotient costs ten times as much.
-            return took.seconds * 1000 + (took.microseconds + 500) // 1000
-        return max(0, round(took / _MILLISECOND))
+        return max(0, (took + _HALF) // _MILLISECOND)
 
 
 def _measure(measure: Callable[[], ProcessUsage | None] | None) -> ProcessUsage | None:
@@ -440,8 +441,6 @@ class Table:
         # first to end is the first to go. Tasks in the foreground have heaps of their
         # own, or they would drive out those in the background.
         self._evictable: dict[tuple[str, bool], list[tuple[int, str]]] = {}
-        # The ids in all of them.
-        self._released: set[str] = set()
         self._ends = 0
         # The ids of background tasks, by owner. An owner without any has no entry.
         self._unfinished: dict[str | None, dict[str, None]] = {}
@@ -501,11 +500,11 @@ class Table:
         """Enter ``task`` under the id of a task that has ended, whose record is
         forgotten. What is told of that end is told all the same."""
         del self.ended[ended.task_id]
-        if ended.task_id in self._released:
+        if ended.is_released:
             evictable = self._evictable[ended.task_type, ended.background]
             evictable.remove((ended.end_number, ended.task_id))
             heapify(evictable)
-            self._released.discard(ended.task_id)
+            ended.is_released = False
         self.add(task)
 
     def has_ended(self, task: Task) -> bool:
@@ -514,7 +513,7 @@ class Table:
 
     def may_go(self, task: Task) -> bool:
         """Whether nobody waits to hear of this ended task any more."""
-        return task.task_id in self._released and self.has_ended(task)
+        return task.is_released and self.has_ended(task)
 
     def take_out(self, task: Task) -> int:
         """Forget a task that has not ended; return how many background tasks of
@@ -552,16 +551,12 @@ class Table:
         evictable = self._evictable.get(kind)
         if evictable is None:
             evictable = self._evictable[kind] = []
-        if task_id not in self._released:
+        if not task.is_released:
             if self.ended.get(task_id) is not task:
                 return None
-            entry = (task.end_number, task_id)
-            if len(evictable) < HISTORY:
-                heappush(evictable, entry)
-                self._released.add(task_id)
-                return None
-            self._released.add(task_id)
-            _, oldest = heappushpop(evictable, entry)  # which needs no memory
-            self._released.discard(oldest)
-            return self.ended.pop(oldest, None)
-        return None
+            heappush(evictable, (task.end_number, task_id))
+            task.is_released = True
+        if len(evictable) <= HISTORY:
+            return None
+        _, oldest = heappop(evictable)
+        return self.ended.pop(oldest, None)

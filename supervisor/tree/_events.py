@@ -142,7 +142,7 @@ class SupervisorEnded(Event):
 
 E = TypeVar("E", bound=Event)
 
-# The kind, the number and the time of an event, and its own fields.
+# The kind of an event, and all its fields: the number and the time come first.
 _Told: TypeAlias = tuple[type[Event], tuple[Any, ...]]
 
 WaitBy: TypeAlias = Callable[[Callable[[], Awaitable[object]]], Awaitable[object]]
@@ -246,7 +246,7 @@ class Subscription:
             self._missed += 1
             return
         if self._missed:
-            _, (seq, time, *_) = event
+            seq, time = event[1][:2]
             self._add_gap(seq, time)
         pending.append(event)
         if self._news is not None:
@@ -529,10 +529,10 @@ def describe_exit(exit: Exit[object]) -> str:
     if isinstance(exit, Stopped):
         return exit.by if exit.reason is None else f"{exit.by}: {exit.reason}"
     subject = exit.error if isinstance(exit, Failed) else exit.value
-    if type(subject) is str:
-        return cut(repr(subject), 1_000)
     try:
-        text = "".join((repr(subject), ""))  # a real str, whatever it returns
+        text = repr(subject)
+        if type(text) is not str:
+            text = str.__str__(text)
     # The boundary: whatever a stranger's __repr__ does, an end is recorded. Our
     # callers are protected from interrupts, so none that comes is anybody's wish.
     except BaseException:  # noqa: ASYNC103

@@ -765,3 +765,50 @@ async def test_what_is_told_during_a_drain_is_kept_for_the_next_incarnation() ->
         await wait_all_tasks_blocked()
         assert got == [0, 1, 2, 3, 4]
         following.stop("supervisor")
+
+
+async def test_asking_for_its_statistics_makes_no_mailbox(
+    actors_nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or another thread that asks could take the place of one that has a message."""
+
+    async def wait(ctx: Context[Any]) -> None:
+        await trio.sleep_forever()
+
+    def none(capacity: int | None) -> object:
+        raise AssertionError("a mailbox was made")
+
+    actor = Child(actors_nursery, wait, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr("actors._kernel.ref.Mailbox", none)
+        actor.start()
+        before = actor.statistics()
+        actor.ends = True
+        actor.stop()
+        await actor.wait_exit()
+        after = actor.statistics()
+    assert not before.closed and after.closed
+    # What an empty mailbox itself says.
+    assert after == actor.mailbox.statistics()
+    assert before == attrs.evolve(after, closed=False)
+
+
+async def test_a_stop_for_which_there_is_no_memory_can_be_asked_for_again(
+    actors_nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait(ctx: Context[Any]) -> None:
+        await trio.sleep_forever()
+
+    def none(capacity: int | None) -> object:
+        raise MemoryError
+
+    actor = Child(actors_nursery, wait)
+    incarnation = actor.start()
+    await wait_all_tasks_blocked()
+    with monkeypatch.context() as patch:
+        patch.setattr("actors._kernel.ref.Mailbox", none)
+        with pytest.raises(MemoryError):
+            incarnation.stop("supervisor", drain=1.0)
+        assert actor.state == "running"
+    actor.stop()
+    assert await actor.wait_exit() == Stopped("stop")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from actors.env import real_env
 from supervisor._tasks.record import HISTORY, Order, Table, Task
 
@@ -140,3 +142,30 @@ def test_the_first_to_end_is_forgotten_first_though_another_was_resumed() -> Non
         table.add(task)
         table.end(task)
     assert [table.release(task) for task in later] == [None, ended[1]]
+
+
+def test_a_release_that_fails_has_changed_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An entry that it left behind would throw out a later record of the same id."""
+
+    def no_memory(heap: object, entry: object) -> None:
+        raise MemoryError
+
+    table = Table()
+    old, again = make("a1"), make("a1")
+    table.add(old)
+    table.end(old)
+    with monkeypatch.context() as patch:
+        patch.setattr("supervisor._tasks.record.heappush", no_memory)
+        with pytest.raises(MemoryError):
+            table.release(old)
+    assert not table.may_go(old)
+    table.replace(old, again)
+    table.end(again)
+    for number in range(2, HISTORY + 10):
+        other = make(f"a{number}")
+        table.add(other)
+        table.end(other)
+        table.release(other)
+    assert table.find("a1") is again

@@ -428,3 +428,21 @@ async def test_a_reader_with_an_offer_of_its_own_is_offered_each_event() -> None
         stream.emit(Event)
     stream.emit(Event)
     assert heard == [1, 2, 3, 4, 5, 6, 7]
+
+
+async def test_a_result_that_is_too_long_to_be_shown_costs_no_end(monkeypatch):
+    """P10: as whoever has a str of gigabytes, and no memory for another."""
+
+    def no_memory(value):
+        raise MemoryError
+
+    async def ends(ctx):
+        return "x" * 100
+
+    monkeypatch.setattr("supervisor.tree._events.repr", no_memory, raising=False)
+    async with open_supervisor() as sup:
+        with sup.events.subscribe() as events:
+            ref = await sup.start_child(child("a", ends, restart="temporary"))
+            await ref.wait_stopped()
+            (exited,) = (e for e in events.drain() if isinstance(e, ChildExited))
+    assert exited.detail == "<str whose repr() fails>"
