@@ -215,9 +215,12 @@ class OutputLog:
                     # character that the end has cut.
                     await self._keep(_whole_to_end(rest[: self._reserve(len(rest))]))
             finally:
-                self._give_back(self._reserved)
-                self._look_for_file()
-                await self._file.aclose()
+                try:
+                    self._look_for_file()
+                    # It tells others, and may raise.
+                    self._give_back(self._reserved)
+                finally:
+                    await self._file.aclose()
         if self._on_output is not None:
             self._on_output()
         if scope.cancelled_caught:

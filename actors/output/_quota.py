@@ -45,8 +45,9 @@ class DirectoryQuotaExceeded(QuotaExceeded):
 
 
 _SHARES: Final = 64
-"""A runtime takes so small a part of the quota at once for what it will write. Then it
-looks at the directory again."""
+"""A runtime takes so small a part of the quota at once for what it will write, or what
+it wants if that is more. It looks at the directory again when more is wanted than is
+left of that. Once it has lowered its promise, half of such a part is left at most."""
 
 
 class DiskQuota:
@@ -129,18 +130,18 @@ class DiskQuota:
         return taken
 
     def wrote(self, number: int) -> None:
-        """So many of the bytes that were taken are in a file now."""
+        """So many of the bytes that were taken are in a file now. It may tell the
+        others, and warn if it cannot."""
         self._unwritten -= number
-        if self._promised - self._unwritten > self._kept:
-            self._keep_less()
+        self._keep_less()
 
     def give_back(self, number: int) -> None:
-        """Give back bytes that were taken and will not be written."""
+        """Give back bytes that were taken and will not be written. It may tell the
+        others, as `wrote` does."""
         self._unwritten -= number
         self._granted += number
         self._is_less(number)
-        if self._promised - self._unwritten > self._kept:
-            self._keep_less()
+        self._keep_less()
 
     def freed(self, number: int) -> None:
         """So many bytes that were written are not on the disk any more."""
@@ -174,11 +175,13 @@ class DiskQuota:
             self._ledger.close()
 
     def _keep_less(self) -> None:
-        """Let the others have what was promised and is written, or was given back.
+        """Let the others have what was promised and is written, or was given back, if
+        that is more than may be kept.
 
         Until then it counts twice for them, or is kept from them.
         """
-        if self._ledger is not None:
+        more = self._promised - self._unwritten
+        if self._ledger is not None and more > self._kept:
             # Half of what may be kept, so that the next time is not at the next write.
             self._granted = min(self._granted, self._kept // 2)
             self._promise(self._ledger, self._unwritten + self._granted)

@@ -334,12 +334,14 @@ class TranscriptLog:
         """Apply the result of ``job``. Idempotent, even if an earlier call was
         interrupted."""
         if job.after is not None and job.after.count > self.written.count:
-            if self._store.disk is not None:
-                number = job.after.bytes - self.written.bytes
-                self._store.disk.wrote(number + self._link)
+            number = job.after.bytes - self.written.bytes + self._link
             self._link = 0
             self._advance(job.after)
             self._on_written()
+            if self._store.disk is not None:
+                # Last, because it may raise: a quota that hears of the same bytes twice
+                # allows too many, and one that never hears of them only keeps them.
+                self._store.disk.wrote(number)
         self._drop_written()
         if job.error is not None:
             self._failures += 1
@@ -433,14 +435,15 @@ class TranscriptLog:
         self._missing = 0
         self._lost.append(range(self.written.count + 1, self._appended + 1))
         self.lines.clear()
-        if self._store.disk is not None:
-            number = self._bytes - self.written.bytes
-            self._store.disk.give_back(number + self._link)
+        number = self._bytes - self.written.bytes + self._link
         self._link = 0
         self._advance(
             attrs.evolve(self.written, count=self._appended, bytes=self._bytes)
         )
         self._warn("lost", _LOST.format(lost))
+        if self._store.disk is not None:
+            # Last, as in `settle`.
+            self._store.disk.give_back(number)
 
     def _warn(self, cause: object, text: str) -> None:
         """Tell ``text``, once for each cause."""

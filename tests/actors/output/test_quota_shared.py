@@ -18,6 +18,7 @@ import trio
 from actors import TaskStatus
 from actors.env import Env, Share, real_env
 from actors.hosting import DiskQuota, Ledger
+from actors.output import OutputLog
 from actors.shell import Shell
 from actors.testing import FakeEnv, FakeFiles, FaultPlan, fake_env
 from supervisor.runtime import Limits, Warned, open_runtime
@@ -169,6 +170,31 @@ def test_after_its_end_a_promise_is_not_made_again_by_what_was_still_written() -
     quota.wrote(3_000)
     quota.give_back(3_000)
     assert env.files.entries(HERE) == []
+
+
+async def test_a_log_closes_its_file_though_the_others_cannot_be_told(
+    tmp_path: Path,
+) -> None:
+    """P1: real files. No memory is left, say, for what it gives back."""
+    env = fake_env()
+    env.files.make_directory(HERE)
+    quota = quota_of(env, env.files.share(HERE))
+    files = real_env().files
+    files.reserve(tmp_path / "s0.output")
+    file = files.open_output(tmp_path / "s0.output")
+    log = OutputLog(file, quota=LIMIT, disk=quota)
+    await log.write(b"x" * 3_000)
+
+    def fails(*args: object, **options: object) -> None:
+        raise MemoryError
+
+    env.files.replace = fails  # type: ignore[method-assign]
+    (tmp_path / "s0.output").unlink()
+    with pytest.raises(MemoryError):
+        await log.aclose()
+    with pytest.raises(trio.ClosedResourceError):
+        file.size()
+    assert log.lost
 
 
 @attrs.define(eq=False)

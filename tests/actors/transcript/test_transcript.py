@@ -39,6 +39,7 @@ from actors.agent import (
     UserMessage,
 )
 from actors.env import real_env
+from actors.hosting import DiskQuota, Ledger
 from actors.testing import fake_env
 from actors.transcript import AgentMeta, TranscriptStore
 from actors.transcript import _log as _transcript_log
@@ -522,9 +523,9 @@ class CrashAt:
 async def _crashed(crash: CrashAt) -> None:
     """Record with a writer that crashes once, and find everything once."""
     env = fake_env({})
-    store = TranscriptStore(
-        env.files.make_directory(Path("/tasks")), env, lambda *warning: None
-    )
+    where = env.files.make_directory(Path("/tasks"))
+    disk = DiskQuota(2**15, ledger=Ledger(where, env, env.files.share(where)))
+    store = TranscriptStore(where, env, lambda *warning: None, disk=disk)
     writer = child("transcripts", transcript_writer, store)
     before = sys.gettrace()
     with trio.fail_after(60):
@@ -553,6 +554,9 @@ async def _crashed(crash: CrashAt) -> None:
     meta = store.read_meta(ID)
     assert meta is not None
     assert meta.run_id == str(len(rounds(4)) - 1)
+    # What was written is told once, or it is kept from the others.
+    disk.look()
+    assert disk.used >= sum(it.size for it in env.files.entries(where))
 
 
 async def test_a_crash_at_any_line_loses_and_repeats_nothing() -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -32,6 +33,7 @@ from tests.actors.transcript.transcripts import ID, recorder
 
 HERE = Path("/tasks")
 LONG = 60.0
+LOST_ONE = "1 messages at the end could not be recorded"
 
 # ---- One transcript ----
 
@@ -167,6 +169,41 @@ def test_however_a_log_is_written_its_quotas_hold_and_nothing_is_lost_unsaid(
                 assert any("nothing more is recorded" in text for _, text in r.warnings)
 
     trio.run(play)
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+async def test_the_quota_of_the_directory_hears_once_of_what_was_settled_twice(
+    is_written: bool,
+) -> None:
+    """P7: a writer that crashes while it tells the others leaves it to the next one,
+    and a quota that has heard of the same bytes twice lets too many be written."""
+    env = fake_env({})
+    env.files.make_directory(HERE)
+    disk = DiskQuota(64_000, ledger=Ledger(HERE, env, env.files.share(HERE)))
+    replace, crashes = env.files.replace, 0
+
+    def fails_once(*args: Any, **options: Any) -> None:
+        nonlocal crashes
+        env.files.replace = replace  # type: ignore[method-assign]
+        crashes += 1
+        raise MemoryError
+
+    async with recorder(env=env, disk=disk) as r:
+        log = r.store.open_log(ID)
+        assert log.append(AssistantMessage("x" * 9_000)) is None
+        if not is_written:
+            env.files.write_error = OSError(errno.EIO, os.strerror(errno.EIO))
+            log.close()
+        env.files.replace = fails_once  # type: ignore[method-assign]
+        await r.store.flush()
+        assert crashes == 1
+        env.files.write_error = None
+        there = sum(it.size for it in env.files.entries(HERE))
+        assert (there > 9_000) is is_written
+        disk.look()
+        assert disk.used == there
+        lost = [text for _, text in r.warnings if "could not be recorded" in text]
+        assert lost == ([] if is_written else [LOST_ONE])
 
 
 # ---- An agent ----
