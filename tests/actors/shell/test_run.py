@@ -438,7 +438,7 @@ async def test_an_interrupt_where_output_is_awaited_ends_the_command_and_goes_on
     real = real_env()
     processes: Any = StruckProcesses(real.processes, call)
     env = attrs.evolve(real, processes=processes)
-    pid = 0
+    pid, run = 0, None
     with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)) as raised:
         async with running(
             Shell("echo one; sleep 0.1; echo two; exec sleep 600"), tmp_path, env
@@ -447,6 +447,7 @@ async def test_an_interrupt_where_output_is_awaited_ends_the_command_and_goes_on
                 await trio.sleep(0.001)
             await run.end()
     assert "KeyboardInterrupt" in repr(raised.value)
+    assert run is not None
     assert not alive(pid)
     kept = (tmp_path / "output").read_text()
     assert kept == run.report.output_tail
