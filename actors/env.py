@@ -118,6 +118,21 @@ class Process(Protocol):
         """
         ...
 
+    async def receive_or_exit(self, max_bytes: int) -> bytes | ProcessExit | None:
+        """Return the next output, at most ``max_bytes`` of it, or, once the leader has
+        ended and no output is there, how it has ended. More may then come from others.
+
+        None means that one task cannot wait for both here: let two of them wait, in
+        `receive` and `wait_exit`. A cancellation loses nothing.
+        """
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known that no process is left and that all of the output was
+        received. False says nothing: `receive` and `wait_gone` tell."""
+        ...
+
     async def receive_stderr(self, max_bytes: int = 262_144) -> bytes:
         """Return the next bytes of a separate stderr, as `receive` does of stdout.
 
@@ -186,8 +201,9 @@ class Process(Protocol):
     async def aclose(self) -> None:
         """Kill whatever is left, and then give back every descriptor.
 
-        It may be called in a cancelled scope, and more than once. It returns when the
-        tree is gone, or when nothing more can be done about it.
+        It may be called in a cancelled scope, and more than once. It is not interrupted
+        and raises no `trio.Cancelled`. It returns when the tree is gone, or when nothing
+        more can be done about it.
         """
         ...
 
@@ -274,7 +290,9 @@ class OutputFile(Protocol):
     """An output file open for appending.
 
     One that has a method ``is_in_place() -> bool`` is asked at the end whether its
-    path still leads to it, so that a removal is reported.
+    path still leads to it, so that a removal is reported. One that has a property
+    ``is_quick`` says by it whether the next `append` will wait for nobody; whoever must
+    not be held up then needs no task for it.
     """
 
     @property

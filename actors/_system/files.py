@@ -340,8 +340,13 @@ class AppendedFile(OutputFile):
     def path(self) -> Path:
         return self._path
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether the next `append` is made inline."""
+        return not self._pace.is_slow and not self._turn.locked()
+
     async def append(self, data: bytes) -> None:
-        if not self._pace.is_slow and not self._turn.locked():
+        if self.is_quick:
             began = trio.current_time()
             try:
                 _write(self._open_fd(), data, self._path)
@@ -400,26 +405,23 @@ class AppendedFile(OutputFile):
         return replaced
 
     async def aclose(self) -> None:
-        with trio.CancelScope(shield=True):
-            await self._turn.acquire()
+        if self._turn.locked():
+            with trio.CancelScope(shield=True):
+                async with self._turn:
+                    pass
+        # Whoever waits for a turn now finds it closed.
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        if self._pace.is_slow:
+            # After a cancellation the thread closes it alone.
+            await _in_thread(partial(_close, fd, self._path), abandon=True)
+            return
+        began = trio.current_time()
         try:
-            fd, self._fd = self._fd, -1
-            if fd < 0:
-                return
-            if self._pace.is_slow:
-                # After a cancellation the thread closes it alone.
-                await _in_thread(partial(os.close, fd), abandon=True)
-            else:
-                began = trio.current_time()
-                try:
-                    os.close(fd)
-                finally:
-                    self._pace.judge(began)
-        except OSError as error:
-            error.filename = str(self._path)
-            raise
+            _close(fd, self._path)
         finally:
-            self._turn.release()
+            self._pace.judge(began)
 
     def _open_fd(self) -> int:
         if self._fd < 0:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -49,7 +51,8 @@ class Guardian(Protocol):
         ...
 
 
-@attrs.define(eq=False, repr=False, slots=False)
+# Without hooks, or each attribute that is set would cost a call.
+@attrs.define(eq=False, repr=False, slots=False, on_setattr=attrs.setters.NO_OP)
 class PosixProcess(Process):
     """A process tree; see `actors.env.Process`."""
 
@@ -90,7 +93,10 @@ class PosixProcess(Process):
         self._questions = 0
         self._answers = 0
         self._reading = False
-        self._news = trio.Event()
+        self._either: select.epoll | None = None
+        """Where news of the guardian and output are waited for at once."""
+        self._news: trio.Event | None = None
+        """What those wait for who do not read themselves."""
         self._registry.add(self)
 
     def __repr__(self) -> str:
@@ -158,6 +164,32 @@ class PosixProcess(Process):
         if self._output is None:
             raise trio.ClosedResourceError
         return await self._output.receive(max_bytes)
+
+    async def receive_or_exit(self, max_bytes: int) -> bytes | ProcessExit | None:
+        if self._closed or self._output is None:
+            raise trio.ClosedResourceError
+        if self._reading or (either := self._watch_either()) is None:
+            await trio.lowlevel.checkpoint()
+            return None
+        while True:
+            if self._exit is None:
+                await self._listen(either)
+                if self._closed:
+                    raise trio.ClosedResourceError
+            else:
+                await trio.lowlevel.checkpoint()
+            if not self._output.has_ended:
+                if data := self._output.receive_nowait(max_bytes):
+                    return data
+                if self._output.has_ended:
+                    # It would be ready for ever.
+                    either.unregister(self._output.fileno())
+            if self._exit is not None:
+                return self._exit
+
+    @property
+    def is_over(self) -> bool:
+        return self._gone and self._output is not None and self._output.has_ended
 
     async def receive_stderr(self, max_bytes: int = 262_144) -> bytes:
         if self._errors is None:
@@ -231,9 +263,9 @@ class PosixProcess(Process):
         try:
             if not self._gone and not self._closed:
                 await self._end()
+                await trio.lowlevel.cancel_shielded_checkpoint()
         finally:
             self._close()
-        await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def _end(self) -> None:
         self._stopped = True
@@ -263,6 +295,9 @@ class PosixProcess(Process):
         self._registry.discard(self)
         trio.lowlevel.notify_closing(self._channel)
         self._channel.close()
+        if self._either is not None:
+            trio.lowlevel.notify_closing(self._either)
+            self._either.close()
         for stream in (self._input, self._output, self._errors):
             if stream is not None:
                 stream.close()
@@ -293,27 +328,52 @@ class PosixProcess(Process):
             if self._closed:
                 raise trio.ClosedResourceError
             if self._reading:
+                if self._news is None:
+                    self._news = trio.Event()
                 await self._news.wait()
-                continue
-            self._reading = True
+            else:
+                await self._listen(self._channel)
+
+    async def _listen(self, where: socket.socket | select.epoll) -> None:
+        """Wait until there may be news at ``where``, and take in what there is."""
+        self._reading = True
+        try:
+            with trio.move_on_after(PATIENCE):
+                await trio.lowlevel.wait_readable(where)
+                if not self._closed:
+                    self._hear()
+                return
+            # No event reports that a command holds the guardian.
+            self._guardian.wake()
+            self._guardian.free()
+        except trio.ClosedResourceError:
+            pass  # Whoever closed it may have heard what we wait for.
+        finally:
+            self._reading = False
+            self._announce()
+
+    def _watch_either(self) -> select.epoll | None:
+        """Return what to wait for to have news or output, if that can be had."""
+        if self._either is None and sys.platform == "linux":
+            assert self._output is not None
             try:
-                with trio.move_on_after(PATIENCE):
-                    await trio.lowlevel.wait_readable(self._channel)
-                    if not self._closed:
-                        self._hear()
-                    continue
-                # No event reports that a command holds the guardian.
-                self._guardian.wake()
-                self._guardian.free()
-            except trio.ClosedResourceError:
-                pass  # Whoever closed it may have heard what we wait for.
-            finally:
-                self._reading = False
-                self._announce()
+                either = select.epoll(2)
+            except OSError:  # No descriptor is left.
+                return None
+            try:
+                either.register(self._channel, select.EPOLLIN)
+                if not self._output.has_ended:
+                    either.register(self._output.fileno(), select.EPOLLIN)
+            except BaseException:
+                either.close()
+                raise
+            self._either = either
+        return self._either
 
     def _announce(self) -> None:
-        self._news.set()
-        self._news = trio.Event()
+        news, self._news = self._news, None
+        if news is not None:
+            news.set()
 
     def _hear(self) -> bool:
         """Take in what the guardian has sent; return whether there was anything."""

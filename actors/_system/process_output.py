@@ -60,6 +60,29 @@ class ProcessOutput:
         self._turns = turns
         self._is_large = False
         self._full_reads = 0
+        self.has_ended = False
+        """Whether its end was read."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def receive_nowait(self, max_bytes: int) -> bytes | None:
+        """Return the next output, ``b""`` at its end, and None if there is none yet.
+
+        It takes no turn: ``max_bytes`` must be few.
+        """
+        try:
+            data = os.read(self._descriptor, max_bytes)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            # A terminal reports so that nobody has its other side open.
+            if error.errno != errno.EIO or not self._terminal:
+                raise
+            data = b""
+        self.has_ended = not data
+        return data
 
     async def receive(self, max_bytes: int) -> bytes:
         """Return the next output, ``b""`` at its end."""
@@ -68,15 +91,9 @@ class ProcessOutput:
             await self._turns.wait()
             if self._descriptor < 0:
                 raise trio.ClosedResourceError
-            try:
-                data = os.read(self._descriptor, limit)
-            except BlockingIOError:
+            data = self.receive_nowait(limit)
+            if data is None:
                 await trio.lowlevel.wait_readable(self._descriptor)
-            except OSError as error:
-                # A terminal reports so that nobody has its other side open.
-                if error.errno != errno.EIO or not self._terminal:
-                    raise
-                return b""
             else:
                 if len(data) == _CHUNK and not self._is_large:
                     self._count_full_read()

@@ -160,6 +160,11 @@ class OutputLog:
             return b""
         return self._cleaner.unfinished
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether the next `write` waits for nobody: see `actors.env.OutputFile`."""
+        return self._rotate is None and getattr(self._file, "is_quick", False)
+
     async def write(self, data: bytes) -> None:
         """Keep the next piece of output.
 
@@ -204,6 +209,12 @@ class OutputLog:
             TimeoutError: if it took longer. The end of the output may be missing.
             OSError: if the disk failed.
         """
+        await self.finish()
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def finish(self) -> None:
+        """Do what `aclose` does, but deliver no cancellation, not even afterwards: for
+        whoever must still record what came of it."""
         if self._closed:
             return
         self._closed = True
@@ -229,7 +240,6 @@ class OutputLog:
                 f"the output could not be closed in {_CLOSE_BUDGET:g} s",
                 str(self._file.path),
             )
-        await trio.lowlevel.checkpoint_if_cancelled()
 
     def tail(self) -> tuple[bytes, bool]:
         """Return the clean end of the output, and whether output precedes it.

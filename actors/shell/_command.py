@@ -1,7 +1,8 @@
 """One run of a shell command: from its start until nothing of it is left.
 
-`run_command` owns all of it, from opening the log of the output to the verdict. The
-output is copied by a task of its own, which notices a prompt in it.
+`run_command` owns all of it, from opening the log of the output to the verdict. It
+copies the output itself while that is little and the disk fast. Then, and when the
+command is ended, a task of its own copies.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import signal as signals
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import trio
 
@@ -22,6 +23,11 @@ from ..work import Input, Report, WorkFailed
 if TYPE_CHECKING:
     from . import Shell
 
+T = TypeVar("T")
+
+# So many bytes at once are much: then a task of its own copies, which stands in line
+# with the other loud ones. Most commands end without one.
+_MUCH: Final = 4096
 # Seconds, at least, for reading what a command left in the pipe at its end.
 _LAST_WORDS = 1.0
 # Seconds after SIGKILL between reports of processes that are still there.
@@ -121,10 +127,8 @@ async def run_command(shell: Shell, report: Report) -> str:
         report.input = None
         if stdin is not None:
             stdin.end()
-        # Shielded, so that the output is complete before the end is recorded. The
-        # log has its own deadline for closing.
-        with trio.CancelScope(shield=True):
-            failure = await _close(log, report)
+        # The output is complete before the end is recorded. Closing has a deadline.
+        failure = await _close(log, report)  # noqa: ASYNC102 - shields itself
     failure = failure or _verdict(exit, shell.command)
     if failure is not None:
         raise failure
@@ -142,42 +146,73 @@ async def _run(
     if stdin is not None:
         stdin.begin(process, capture.answered)
     try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(capture.run)
-            try:
-                exit = await process.wait_exit()
-                capture.command_ended()
-                await _end_leftovers(process, shell, report)
-                _note(report, process, exit)
-            except BaseException:
-                # Whatever ends this task ends the command first.
-                failure = capture.failure
-                capture.command_ended()
-                with trio.CancelScope(shield=True):
-                    exit = await _end(process, shell, report)
-                    _note(report, process, exit)
-                    # Its own end counts if it came before the cancellation.
-                    if failure is None and not exit.after_stop:
-                        report.own_exit = Completed(None)
-                        failure = _verdict(exit, shell.command)
-                    if failure is not None:
-                        report.own_exit = Failed(failure)
-                raise
-            finally:
-                # Nothing of the command is left, so the end of its output
-                # is near, unless somebody else got hold of the pipe.
-                capture.scope.deadline = trio.current_time() + max(
-                    shell.linger, _LAST_WORDS
-                )
+        exit = await _copy_until_exit(shell, report, process, capture)
+        if exit is None or not process.is_over:
+            exit = await _run_beside_copying(shell, report, process, capture)
+        else:
+            capture.command_ended()
+            _note(report, process, exit)
     except ExceptionGroup as group:  # a nursery's, round the one error
         raise _first(group) from None
     finally:
         report.measure = None
-        with trio.CancelScope(shield=True):
-            await process.aclose()
+        await process.aclose()
     if capture.failure is not None:
         raise capture.failure
     return exit
+
+
+async def _copy_until_exit(
+    shell: Shell, report: Report, process: Process, capture: _Capture
+) -> ProcessExit | None:
+    """Copy the output in this task, as long as it is little. Return how the leader has
+    ended, or None if the rest must be copied beside waiting for that."""
+    try:
+        return await capture.copy_until_exit()
+    except BaseException:
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(capture.run)
+                await _end_cut_short(shell, report, process, capture)
+        raise
+
+
+async def _run_beside_copying(
+    shell: Shell, report: Report, process: Process, capture: _Capture
+) -> ProcessExit:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(capture.run)
+        try:
+            exit = await process.wait_exit()
+            capture.command_ended()
+            await _end_leftovers(process, shell, report)
+            _note(report, process, exit)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await _end_cut_short(shell, report, process, capture)
+            raise
+        finally:
+            capture.end_soon(shell.linger)
+    return exit
+
+
+async def _end_cut_short(
+    shell: Shell, report: Report, process: Process, capture: _Capture
+) -> None:
+    """Whatever ends this task ends the command first."""
+    failure = capture.failure
+    capture.command_ended()
+    try:
+        exit = await _end(process, shell, report)
+        _note(report, process, exit)
+        # Its own end counts if it came before the cancellation.
+        if failure is None and not exit.after_stop:
+            report.own_exit = Completed(None)
+            failure = _verdict(exit, shell.command)
+        if failure is not None:
+            report.own_exit = Failed(failure)
+    finally:
+        capture.end_soon(shell.linger)
 
 
 async def _close(log: OutputLog, report: Report) -> OSError | None:
@@ -185,7 +220,7 @@ async def _close(log: OutputLog, report: Report) -> OSError | None:
     written = log.bytes_written
     failure = None
     try:
-        await log.aclose()
+        await log.finish()
     except OSError as error:
         report.warn(f"the end of the output could not be kept: {error}")
         failure = error
@@ -373,21 +408,46 @@ class _Capture:
         # None once there is nothing more to report.
         self._prompt_after = prompt_after
         self._line_is_open = False
+        self._received = b""
+        """What `copy_until_exit` has left to `run`."""
         self._bytes_before = report.output_bytes
         # Shielded: a cancelled task goes on copying, because the last words of the
         # command count, and unread output would block the command.
-        self.scope = trio.CancelScope(shield=True)
+        self._scope = trio.CancelScope(shield=True)
         self.failure: Exception | None = None
 
+    async def copy_until_exit(self) -> ProcessExit | None:
+        """Copy until the leader has ended; return how. Return None before if the output
+        is much, or whoever copies may have to wait for the disk, or cannot wait for the
+        leader: `run` goes on then."""
+        while True:
+            news = await self._receive(self._receive_little)
+            if not isinstance(news, bytes):
+                return news
+            if len(news) == _MUCH or not self._log.is_quick:
+                self._received = news
+                return None
+            await self._take(news)
+
     async def run(self) -> None:
-        """Copy until the end of the output, or of `scope`."""
-        with self.scope:
+        """Copy until the end of the output, or until `end_soon` says."""
+        with self._scope:
+            if self._received:
+                await self._take(self._received)
             while chunk := await self._receive_some():
-                self._report.prompt = None
-                if self.failure is None:
-                    await self._keep(chunk)
-                # A carriage return announces a redraw, so that is not a question.
-                self._line_is_open = not chunk.endswith((b"\n", b"\r"))
+                await self._take(chunk)
+
+    def end_soon(self, linger: float) -> None:
+        """Nothing of the command is left, so the end of its output is near, unless
+        somebody else got hold of the pipe."""
+        self._scope.deadline = trio.current_time() + max(linger, _LAST_WORDS)
+
+    async def _take(self, chunk: bytes) -> None:
+        self._report.prompt = None
+        if self.failure is None:
+            await self._keep(chunk)
+        # A carriage return announces a redraw, so that is not a question.
+        self._line_is_open = not chunk.endswith((b"\n", b"\r"))
 
     def answered(self) -> None:
         """Somebody has written to the command: it waits for nothing now."""
@@ -399,21 +459,24 @@ class _Capture:
         self._prompt_after = None
         self._report.prompt = None
 
+    async def _receive_little(self) -> bytes | ProcessExit | None:
+        return await self._process.receive_or_exit(_MUCH)
+
     async def _receive_some(self) -> bytes:
         try:
-            return await self._receive()
+            return await self._receive(self._process.receive)
         except OSError as error:
             # As for what cannot be kept: see `_keep`.
             self.failure = self.failure or error
             self._process.kill()
             return b""
 
-    async def _receive(self) -> bytes:
+    async def _receive(self, receive: Callable[[], Awaitable[T]]) -> T:
         if self._line_is_open and self._prompt_after is not None:
             with trio.move_on_after(self._prompt_after):
-                return await self._process.receive()
+                return await receive()
             self._report_prompt()
-        return await self._process.receive()
+        return await receive()
 
     def _report_prompt(self) -> None:
         # Meanwhile the prompt may have been answered, or the command ended.

@@ -53,10 +53,18 @@ class Pipe:
                     return
                 await self._waiting.park()
 
-    async def read(self, max_bytes: int) -> bytes:
-        """Take at most ``max_bytes``, waiting for one; ``b""`` is the end."""
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to take."""
+        return not self._data
+
+    async def read(
+        self, max_bytes: int, until: Callable[[], bool] = lambda: False
+    ) -> bytes:
+        """Take at most ``max_bytes``, waiting for one or for `changed` when ``until``
+        is true; ``b""`` is the end, or that."""
         await trio.lowlevel.checkpoint()
-        while not self._data and self._has_writer():
+        while not self._data and self._has_writer() and not until():
             await self._waiting.park()
         taken = bytes(self._data[:max_bytes])
         del self._data[: len(taken)]

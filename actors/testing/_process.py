@@ -132,11 +132,28 @@ class FakeProcess(Process):
     # What users of the protocol see
 
     async def receive(self, max_bytes: int = 65_536) -> bytes:
+        return await self._read(self._output, self._way_to_receive(), max_bytes)
+
+    async def receive_or_exit(self, max_bytes: int) -> bytes | ProcessExit | None:
+        way = self._way_to_receive()
+
+        def has_exited() -> bool:
+            return self._exit is not None
+
+        if data := await self._read(self._output, way, max_bytes, has_exited):
+            return data
+        return await self.wait_exit()
+
+    def _way_to_receive(self) -> str:
         way = self._goes_wrong("process.receive")
         if way == "killed":
             for program in self._living.values():
                 program.end_by(9)
-        return await self._read(self._output, way, max_bytes)
+        return way
+
+    @property
+    def is_over(self) -> bool:
+        return not self._living and self._output.is_empty
 
     async def receive_stderr(self, max_bytes: int = 65_536) -> bytes:
         if self._errors is self._output:
@@ -144,10 +161,16 @@ class FakeProcess(Process):
         way = self._goes_wrong("process.receive_stderr")
         return await self._read(self._errors, way, max_bytes)
 
-    async def _read(self, pipe: Pipe, way: str, max_bytes: int) -> bytes:
+    async def _read(
+        self,
+        pipe: Pipe,
+        way: str,
+        max_bytes: int,
+        until: Callable[[], bool] = lambda: False,
+    ) -> bytes:
         if way == "slow":
             await trio.sleep(_SLOW_RECEIVE)
-        data = await pipe.read(1 if way == "byte" else max_bytes)
+        data = await pipe.read(1 if way == "byte" else max_bytes, until)
         if self._closed:
             raise trio.ClosedResourceError
         return data

@@ -589,7 +589,8 @@ class Delivery:
         if note.kind == "monitor":
             for watcher in self.watchers.get(note.task_id, ()):
                 watcher.acked(note, how)
-        if note.record is not None and note.kind == "task" and how != "silent":
+        is_told = note.kind == "task" and note.notify != "silent"
+        if note.record is not None and is_told:
             taken = Taken(note.id, how)
             if agent is None:
                 self.confirm([taken])

@@ -58,7 +58,11 @@ def read_program(place: str) -> Program:
     path = Path(file)
     if not file:
         raise ValueError(f"{place!r} names no function: write FILE:FUNCTION")
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except OSError as error:  # Some of what cannot be looked at is told as not there.
+        raise ValueError(f"{place!r}: {file!r}: {error.strerror}") from error
+    if not is_there:
         raise ValueError(f"{place!r}: there is no file {file!r}; write FILE:FUNCTION")
     try:
         with _apart():

@@ -60,10 +60,21 @@ class _Process(_Seen):
         self._add(kinds.ProcessSignalled, *self._of, "kill")
         self._inner.kill()
 
+    async def receive_or_exit(self, *args: Any) -> bytes | ProcessExit | None:
+        news: bytes | ProcessExit | None = await self._inner.receive_or_exit(*args)
+        if isinstance(news, ProcessExit):
+            self._tell_exit(news)
+            if self._inner.is_over:
+                self._once(kinds.ProcessGone)
+        return news
+
     async def wait_exit(self) -> ProcessExit:
         exit: ProcessExit = await self._inner.wait_exit()
-        self._once(kinds.ProcessExited, exit.code, exit.signal)
+        self._tell_exit(exit)
         return exit
+
+    def _tell_exit(self, exit: ProcessExit) -> None:
+        self._once(kinds.ProcessExited, exit.code, exit.signal)
 
     async def wait_gone(self) -> None:
         await self._inner.wait_gone()

@@ -153,6 +153,7 @@ async def test_a_directory_that_is_removed_costs_no_running_task_its_end(
         await task.close_input()
         done = await task.wait()
         assert done.result == f"{output.LOST_NOTE.decode()}before\nafter\n"
+        await trio.testing.wait_all_tasks_blocked()
         assert any("removed or replaced" in text for text in it.warnings)
         assert done.exit_code == 0
         assert task.read_tail() == ""

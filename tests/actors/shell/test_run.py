@@ -24,7 +24,7 @@ from actors.hosting import Process
 from actors.shell import CommandFailed, Shell
 from actors.work import Report
 from supervisor.tree import child, open_supervisor
-from tests.actors.process_trees import nicer
+from tests.actors.process_trees import alive, nicer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -336,6 +336,11 @@ async def test_a_terminal_that_all_have_closed_may_be_opened_again(
 # Errors of the system
 
 
+# What little a command prints is copied by the task itself, and much by another one.
+LITTLE = "echo up"
+MUCH = "head -c 5000 /dev/zero | tr '\\0' x; echo; echo up"
+
+
 class Faulty:
     """A process of which one call fails."""
 
@@ -374,22 +379,79 @@ class FaultyProcesses:
 
 
 @pytest.mark.parametrize(
-    "call", ["receive", "wait_exit", "wait_gone", "terminate", "kill"]
+    ("call", "said"),
+    [("receive_or_exit", LITTLE), ("receive", MUCH), ("wait_exit", MUCH)]
+    + [
+        (it, said)
+        for it in ("wait_gone", "terminate", "kill")
+        for said in (LITTLE, MUCH)
+    ],
 )
 async def test_what_the_system_refuses_while_a_command_runs_names_itself(
-    tmp_path: Path, call: str
+    tmp_path: Path, call: str, said: str
 ) -> None:
     """SH11: the failure is that error, and no group of errors."""
     real = real_env()
     processes: Any = FaultyProcesses(real.processes, call)
     env = attrs.evolve(real, processes=processes)
-    async with running(Shell("echo up; sleep 600"), tmp_path, env) as run:
+    async with running(Shell(f"{said}; sleep 600"), tmp_path, env) as run:
         if call in ("terminate", "kill", "wait_gone"):
             await run.wait_output("up\n")
             run.stop()
         exit = await run.end()
         assert isinstance(exit, Failed)
         assert repr(exit.error) == repr(OSError(errno.ENOMEM, "Cannot allocate memory"))
+
+
+class Struck:
+    """A process of which one wait for output and exit is struck by an interrupt."""
+
+    def __init__(self, process: Process, call: int) -> None:
+        self._process = process
+        self._left = call
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._process, name)
+
+    async def receive_or_exit(self, max_bytes: int) -> object:
+        if self._left == 0:
+            raise KeyboardInterrupt
+        self._left -= 1
+        return await self._process.receive_or_exit(max_bytes)
+
+
+class StruckProcesses(FaultyProcesses):
+    def __init__(self, processes: Processes, call: int) -> None:
+        super().__init__(processes, "")
+        self._at = call
+
+    async def spawn(self, argv: Sequence[str], **options: Any) -> Process:
+        process = await self._processes.spawn(argv, **options)
+        return Struck(process, self._at)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("call", [0, 1, 2])
+async def test_an_interrupt_where_output_is_awaited_ends_the_command_and_goes_on(
+    tmp_path: Path, call: int
+) -> None:
+    """P1: what was printed is kept, nothing is left, and the interrupt is no failure."""
+    real = real_env()
+    processes: Any = StruckProcesses(real.processes, call)
+    env = attrs.evolve(real, processes=processes)
+    pid, run = 0, None
+    with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)) as raised:
+        async with running(
+            Shell("echo one; sleep 0.1; echo two; exec sleep 600"), tmp_path, env
+        ) as run:
+            while not (pid := run.report.pid or 0):
+                await trio.sleep(0.001)
+            await run.end()
+    assert "KeyboardInterrupt" in repr(raised.value)
+    assert run is not None
+    assert not alive(pid)
+    kept = (tmp_path / "output").read_text()
+    assert kept == run.report.output_tail
+    assert kept.splitlines() >= ["one", "two"][:call]
 
 
 # Limits

@@ -32,7 +32,7 @@ from supervisor.runtime import (
     Warned,
     open_runtime,
 )
-from tests.actors.process_trees import sees_guardians
+from tests.actors.process_trees import descriptors, sees_guardians
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -86,10 +86,6 @@ def living(word: str) -> set[int]:
         if word.encode() in command:
             found.add(pid)
     return found
-
-
-def descriptors() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
 
 
 def threads() -> set[str]:
@@ -742,6 +738,36 @@ async def test_a_stop_at_any_moment_of_a_start_leaves_nothing(tmp_path: Path) ->
             assert living(word) == set()
             notes = runtime.notifications.drain()
             assert [note.status for note in notes] == [KILLED] * 40
+
+
+async def test_a_stop_at_any_moment_of_a_short_life_tells_the_truth(
+    tmp_path: Path,
+) -> None:
+    """P1, P2, P4: also between the end of the output, the exit and the close."""
+    with trio.fail_after(60):
+        async with open_runtime(tmp_path) as runtime:
+            open_before = descriptors()
+            statuses: set[TaskStatus] = set()
+            for steps in range(0, 1500, 20):
+                task = await runtime.launch(Shell("echo one; echo two"))
+                for _ in range(steps):
+                    await trio.lowlevel.checkpoint()
+                snapshot = (await runtime.stop(task.id)).snapshot
+                statuses.add(snapshot.status)
+                assert snapshot.output_file is not None
+                kept = snapshot.output_file.read_text()
+                # None if it was stopped before its first step.
+                assert (snapshot.result or "") == kept
+                if snapshot.status is COMPLETED:
+                    assert (snapshot.exit_code, kept) == (0, "one\ntwo\n")
+                else:
+                    assert snapshot.status is KILLED
+                    assert "one\ntwo\n".startswith(kept)
+                (note,) = runtime.notifications.drain()
+                assert note.status is snapshot.status
+            assert statuses == {KILLED, COMPLETED}
+            # One more, at most: the socket of the guardian, which began meanwhile.
+            assert len(descriptors() - open_before) <= 1
 
 
 async def test_a_moved_command_is_the_same_process(tmp_path: Path) -> None:

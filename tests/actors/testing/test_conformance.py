@@ -22,7 +22,15 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.env import Clock, Files, Ids, Processes, Terminal, real_env
+from actors.env import (
+    Clock,
+    Files,
+    Ids,
+    Processes,
+    ProcessExit,
+    Terminal,
+    real_env,
+)
 from actors.hosting import Process
 from actors.testing import FakeFiles, FaultPlan, Program, fake_env
 from actors.testing._env import FakeClock, FakeIds
@@ -291,6 +299,89 @@ async def test_a_cancelled_receive_loses_nothing(kind: str) -> None:
             await tree.receive()
         assert scope.cancelled_caught
         assert await read_all(tree) == b"here\n"
+
+
+async def read_to_exit(tree: Process) -> tuple[bytes, ProcessExit]:
+    data = b""
+    while isinstance(news := await tree.receive_or_exit(9), bytes):
+        assert 0 < len(news) <= 9
+        data += news
+    assert news is not None
+    return data, news
+
+
+@both
+async def test_one_task_may_wait_for_output_and_exit(kind: str) -> None:
+    """SH14."""
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, "echo one; echo two >&2; echo three")
+        data, exit = await read_to_exit(tree)
+        assert (data, exit.code) == (b"one\ntwo\nthree\n", 0)
+        assert await tree.receive_or_exit(9) == exit
+        await tree.wait_gone()
+        assert tree.is_over
+        assert await tree.receive() == b""
+        await tree.aclose()
+        with pytest.raises(trio.ClosedResourceError):
+            await tree.receive_or_exit(9)
+
+
+@both
+@pytest.mark.parametrize("line", [LEAVES_A_HOLDER, LEAVES_A_SILENT_ONE])
+async def test_an_exit_is_told_although_something_is_left(kind: str, line: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, line)
+        data, exit = await read_to_exit(tree)
+        assert (data, exit.code) == (b"out\n", 0)
+        assert not tree.is_over
+        tree.kill()
+        await tree.wait_gone()
+        assert await tree.receive() == b""
+
+
+@both
+async def test_the_end_of_the_output_is_no_exit(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, CLOSES_ITS_OUTPUT)
+        assert await tree.receive_or_exit(9) == b"out\n"
+        assert await hangs(tree.receive_or_exit, 9)
+        tree.kill()
+        exit = await tree.receive_or_exit(9)
+        assert isinstance(exit, ProcessExit)
+        assert exit.signal == signal.SIGKILL
+
+
+@both
+async def test_a_cancelled_wait_for_both_loses_nothing(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, SLOW)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await tree.receive_or_exit(9)
+        assert scope.cancelled_caught
+        data, exit = await read_to_exit(tree)
+        assert (data, exit.code) == (b"here\n", 0)
+
+
+@both
+async def test_a_close_wakes_who_waits_for_both(kind: str) -> None:
+    async with open_processes(kind) as processes:
+        tree = await shell(processes, SLEEPS)
+        await read_until(tree, b"ready\n")
+        raised: list[str] = []
+
+        async def wait() -> None:
+            try:
+                raised.append(repr(await tree.receive_or_exit(9)))
+            except trio.ClosedResourceError:
+                raised.append("closed")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            await tree.aclose()
+        # It may hear of the exit that the close has brought about.
+        assert raised == ["closed"] or "signal=9" in raised[0]
 
 
 @both

@@ -44,6 +44,8 @@ CALLED = {
     "files.claim": "share.claim",
     "files.sync": "files.append_lines files.replace log.append",
     "process.kill": "process.kill process.aclose processes.aclose",
+    "process.receive": "process.receive process.receive_or_exit",
+    "process.wait_exit": "process.wait_exit process.receive_or_exit",
 }
 """What asks for an operation that is called otherwise."""
 
@@ -122,6 +124,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "share.holder": ("x",),
     "share.release": ("x",),
     "ids.hex": (4,),
+    "process.receive_or_exit": (9,),
     "process.send": (b"x",),
 }
 

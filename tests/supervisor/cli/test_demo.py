@@ -369,3 +369,15 @@ def test_facts_that_were_never_measured_prove_nothing(tmp_path: Path) -> None:
     ]
     # There is no envelope out of order where there is none.
     assert held == []
+
+
+def test_where_no_command_can_be_started_the_claims_say_so(cleaned: Path) -> None:
+    """And nothing of Python's."""
+    demo = [sys.executable, "-m", "supervisor.cli", "demo"]
+    environment = {"PATH": "/nonexistent", "TMPDIR": str(cleaned)}
+    done = subprocess.run(
+        demo, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "claims do not hold" in done.stdout and "FAILED" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr

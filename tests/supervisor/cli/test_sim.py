@@ -617,6 +617,7 @@ def test_a_file_that_cannot_be_imported_is_a_mistake_in_the_call(
         (["explore", "{}:alone", "--save", "cut.json"], "'cut.json' is a file"),
         (["campaign", "{}:alone", "--save", "cut.json"], "'cut.json' is a file"),
         (["cancel", "{}"], "names no function: write FILE:FUNCTION"),
+        (["cancel", "x" * 300 + ".py:program"], "File name too long"),
         (["replay", "{}:alone", ""], "there is no tape"),
         (["trace", "{}:alone", "--tape", ""], "there is no tape"),
         (["replay", "{}:alone", "lost.json"], "no file has that name"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -52,6 +53,19 @@ async def test_a_reader_that_waits_gets_what_is_told_again(
         assert again.ack()
         if durable:
             await runtime.synced()
+        env = after_crash(env)
+    async with open_runtime(HERE, env=env) as runtime:
+        assert runtime.notifications.drain() == []
+
+
+@pytest.mark.parametrize("how", ["delivered", "consumed", "silent", "superseded"])
+async def test_what_was_acknowledged_comes_never_again_in_whatever_way(
+    autojump_clock: trio.testing.MockClock, how: Any
+) -> None:
+    env = fake_env()
+    async with open_runtime(HERE, env=env) as runtime:
+        await (await runtime.launch(returns("x"))).wait()
+        assert (await anext(runtime.notifications)).ack(how)
         env = after_crash(env)
     async with open_runtime(HERE, env=env) as runtime:
         assert runtime.notifications.drain() == []
