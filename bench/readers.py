@@ -55,7 +55,7 @@ async def _launch(n: int, readers: int, asleep: int) -> float:
         async with trio.open_nursery() as nursery:
             async with open_runtime(directory, journal=False) as runtime:
                 for _ in range(readers):
-                    nursery.start_soon(_read, runtime)
+                    _start_reading(nursery, runtime)
                 # Kept, so that they go on to miss what is told.
                 deaf = [runtime.events.subscribe() for _ in range(asleep)]
                 await trio.testing.wait_all_tasks_blocked()
@@ -65,6 +65,11 @@ async def _launch(n: int, readers: int, asleep: int) -> float:
                 took = process_time() - began
                 assert len(deaf) == asleep
     return took / n * 1e6
+
+
+def _start_reading(nursery: trio.Nursery, runtime: Runtime) -> None:
+    # The stream ends with the runtime; the reader, outside, ends with that.
+    nursery.start_soon(_read, runtime)
 
 
 async def _read(runtime: Runtime) -> None:
