@@ -106,7 +106,7 @@ class Child(Cell[M]):
         self, home: Children, spec: ChildSpec[M], args: tuple[object, ...], id: str
     ) -> None:
         # Not by super() and names, which cost as much again; thousands are made.
-        Cell.__init__(
+        Cell.__init__(  # pyright: ignore[reportUnknownMemberType]
             self, id, spec.mailbox, spec.drain, spec.budget, home.thread, home.token
         )
         self.home = home
