@@ -196,7 +196,7 @@ def test_no_kill_loses_or_repeats_a_notification(compacted: bool) -> None:
 def test_nor_does_a_loss_of_power_if_it_is_durable(compacted: bool) -> None:
     report = crash_everywhere(program(True), recovery(True), max_points=150)
     assert report.points == 200
-    assert report.skipped > (1000 if compacted else 300)
+    assert report.skipped > (900 if compacted else 300)
 
 
 async def family(sim: Sim, disk: Disk) -> None:
