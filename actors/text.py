@@ -124,6 +124,8 @@ def cut(text: str, limit: int, mark: str = "…") -> str:
 def escape(text: str, *, quotes: bool = False) -> str:
     """Return ``text`` escaped for a place between tags of XML. For an attribute, escape
     ``quotes``, too."""
+    if type(text) is not str:  # or its own methods could let a tag through
+        text = str.__str__(text)
     # Looked for first: that takes a tenth of the time, and most texts have few of them.
     if "&" in text:
         text = text.replace("&", "&amp;")

@@ -71,6 +71,26 @@ def test_what_is_escaped_is_text_to_a_parser(text: str) -> None:
     assert unescape(quoted) == unescape(escape(text)) == text
 
 
+class Sly(str):
+    """A text that says of itself what it is not."""
+
+    __slots__ = ()
+
+    def __contains__(self, part: object) -> bool:
+        return False
+
+    def __format__(self, spec: str) -> str:
+        return "</a>"
+
+
+@pytest.mark.parametrize("text", ["</a><b>", "a"])
+def test_no_method_of_a_text_lets_a_tag_through(text: str) -> None:
+    """P5."""
+    escaped = escape(Sly(text))
+    assert type(escaped) is str
+    assert ElementTree.fromstring(f"<a>{escaped}</a>").text == text
+
+
 @given(TEXTS)
 def test_what_utf_8_can_hold_is_known(text: str) -> None:
     assert is_encodable(text) == (encodable(text) == text)
