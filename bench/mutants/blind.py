@@ -43,11 +43,8 @@ BLIND: Sequence[Mutant] = (
     Mutant(
         name="log-closed-without-shield",
         file="actors/shell/_command.py",
-        before=(
-            "        with trio.CancelScope(shield=True):\n"
-            "            failure = await _close(log, report)\n"
-        ),
-        after="        failure = await _close(log, report)\n",
+        before="        await log.finish()\n",
+        after="        await log.aclose()\n",
         promise="P2",
         why=(
             "A shell that is stopped is recorded without the end of its output, "
@@ -189,7 +186,7 @@ BLIND: Sequence[Mutant] = (
         name="ended-task-keeps-its-turn",
         file="supervisor/_tasks/places.py",
         before=(
-            "        if not task.waits:  # else its place is lent: it has none to give up\n"
+            "        if task.rare is None or not task.waits:\n"
             "            if task in self._returning:\n"
             "                self._leave_queue(task)\n"
             "            else:\n"
