@@ -38,14 +38,14 @@ OURS: Sequence[Mutant] = (
         name="parts-of-the-end-done-again",
         file=LIFE,
         before="""\
-                    part()
-                    break
-""",
+            self._tell_end(task)
+        except""",
         after="""\
-                    part()
-""",
+            self._tell_end(task)
+            self._tell_end(task)
+        except""",
         promise="P3",
-        why="What has succeeded is tried again, so an end is recorded three times.",
+        why="What has succeeded is done again, so an end is told twice.",
     ),
     Mutant(
         name="terminal-at-the-request",
@@ -411,10 +411,13 @@ async def _end(""",
         name="late-stop-wins",
         file=COMMAND,
         before="""\
-        if failure is None and not exit.after_stop:
+        else:
+            capture.command_ended()
 """,
         after="""\
-        if failure is None and exit.code == 0 and not exit.after_stop:
+        else:
+            await trio.lowlevel.checkpoint()
+            capture.command_ended()
 """,
         promise="P2",
         why="A command that had failed before it was stopped is told as stopped.",
