@@ -687,8 +687,8 @@ class Life:
             remaining, undone = self._record(task, status, error)
         except Exception as failure:
             remaining, undone = self._record_again(task, status, error, failure)
-        # Each with its own `try`: as functions in a list, called in a loop, they cost
-        # an end a tenth more.
+        # What nearly every end has, each with its own `try`: as functions in a list,
+        # called in a loop, they cost an end a tenth more.
         try:
             self._tell_end(task)
         except Exception as failure:
@@ -700,7 +700,8 @@ class Life:
             except Exception as failure:
                 self._again(task, failure, self.places.give_up, task)
         if undone is not None:
-            self.each_part(task, [task.let_go, partial(self._put_back, undone)])
+            self._do(task, task.let_go)
+            self._do(task, self._put_back, undone)
         elif task.background:
             try:
                 self.delivery.tell(task, remaining, parent)
@@ -708,7 +709,7 @@ class Life:
                 tell = self.delivery.tell
                 self._again(task, failure, tell, task, remaining, parent)
         if undone is not None or not task.background:
-            self.each_part(task, [partial(self._add_over, task)])
+            self._do(task, self._add_over, task)
         try:
             task.tell_end()
         except Exception as failure:
@@ -718,12 +719,12 @@ class Life:
         except Exception as failure:
             self._again(task, failure, self.places.ended, task)
         if parent is not None:
-            self.each_part(task, [partial(parent.own_ended, task)])
+            self._do(task, parent.own_ended, task)
         if was_running and self.slots.waiting:
-            self.each_part(task, [self.places.start_pending])
+            self._do(task, self.places.start_pending)
         if not task.background:
             # Nobody waits to hear of it.
-            self.each_part(task, [partial(self.delivery.let_go, task)])
+            self._do(task, self.delivery.let_go, task)
 
     def _add_over(self, task: Task) -> None:
         """Record the end of a task of which no notification tells."""
@@ -802,6 +803,14 @@ class Life:
                 except Exception as failure:
                     with suppress(Exception):
                         self._tell_failure(task, _name(part), failure)
+
+    def _do(self, task: Task, part: Callable[[*Ts], object], *args: *Ts) -> None:
+        """Do one of the parts in an end, as `each_part` does."""
+        try:
+            part(*args)
+        # The boundary: the end is being recorded in this very step.
+        except Exception as failure:
+            self._again(task, failure, part, *args)
 
     def _again(
         self,
