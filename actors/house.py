@@ -1,8 +1,8 @@
 """What `actors` and `supervisor` share and programs do not need.
 
 It is for these two packages alone, so it has no ``__all__`` and no name of it is
-promised: how arguments are checked, how public names say where they are from, what is
-frozen for type checkers alone, and when the garbage collector looks less often.
+promised: how arguments are checked, how public names say where they are from, how
+values are compared and shown, and when the garbage collector looks less often.
 """
 
 from __future__ import annotations
@@ -18,5 +18,7 @@ from ._kernel.checks import is_number as is_number
 from ._kernel.checks import of as of
 from ._kernel.collector import fewer_collections as fewer_collections
 from ._kernel.errors import require_trio as require_trio
-from ._kernel.plain import plain as plain
 from ._kernel.public import publish as publish
+from ._kernel.values import define as define
+from ._kernel.values import frozen as frozen
+from ._kernel.values import plain as plain

@@ -23,8 +23,8 @@ from trio.lowlevel import enable_ki_protection
 from .errors import ActorEnded, AskUnanswered
 from .exit import Completed, Exit, Failed, Stopped, StoppedBy, find_suspect
 from .mailbox import Mailbox
-from .plain import plain
 from .ref import ActorRef
+from .values import plain
 
 M = TypeVar("M")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import attrs
 
 from actors.agent import Run
-from actors.house import check_number, check_one_of, check_type, check_whole
+from actors.house import check_number, check_one_of, check_type, check_whole, frozen
 from actors.house import publish as _publish
 
 from .._tasks.pausing import PATIENCE
@@ -33,7 +33,7 @@ MoreTools: TypeAlias = "Callable[[Runtime, str], Sequence[Tool]]"
 """Returns tools for the agent of a runtime that has this id."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AgentPolicy:
     """What holds for all agents of a runtime.
 

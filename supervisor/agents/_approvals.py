@@ -10,7 +10,7 @@ import trio
 
 from actors.agent import ToolUse
 from actors.env import Ids
-from actors.house import check_type
+from actors.house import check_type, frozen
 from actors.text import one_line
 
 from .._tasks.task_events import ApprovalAnswered, ApprovalRequested
@@ -22,7 +22,7 @@ _ID_DIGITS = 32
 _NAME_SHOWN = 64
 
 
-@attrs.frozen
+@frozen
 class Approval:
     """A tool call that waits for an answer of the host.
 
@@ -273,7 +273,7 @@ class Approvals:
         return False
 
 
-@attrs.frozen
+@frozen
 class HostApprovals:
     """Where calls of the host's own model wait, for one owner."""
 

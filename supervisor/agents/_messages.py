@@ -11,13 +11,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-import attrs
 import trio
 
 from actors import TaskStatus
 from actors.agent import Agent, UserMessage
 from actors.agent.hosting import InboxFull
-from actors.house import check_text
+from actors.house import check_text, frozen
 from actors.text import is_encodable
 from actors.transcript import AgentMeta
 
@@ -44,7 +43,7 @@ _NEWER_METAS: Final = 4
 How: TypeAlias = Literal["queued", "revived"]
 
 
-@attrs.frozen
+@frozen
 class Sent:
     """Where a message went."""
 

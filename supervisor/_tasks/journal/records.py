@@ -19,6 +19,8 @@ from typing import Any, ClassVar, TypeAlias, cast
 import attrs
 import orjson
 
+from actors.house import define, frozen
+
 SCHEMA = 1
 """The version of what the lines mean. A file with another one is not read."""
 
@@ -36,7 +38,7 @@ def _as(key: str, **options: Any) -> Any:
     return attrs.field(metadata={"key": key}, **options)
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Header:
     """Since when a runtime writes."""
 
@@ -54,7 +56,7 @@ class Header:
         return {"v": self.schema, "at": self.at, "p": self.program, "n": self.last_note}
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Started:
     """A task was entered, perhaps under the id of one that has ended before."""
 
@@ -117,7 +119,7 @@ class Started:
         return said
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Moved:
     """A task was moved to the background."""
 
@@ -128,7 +130,7 @@ class Moved:
         return {"r": self.run}
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Paused:
     """An agent waits, and will go on by itself if it is known when. It may come again,
     with the same attempt, when more is known of it."""
@@ -163,7 +165,7 @@ class Paused:
         return said
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Continued:
     """It goes on."""
 
@@ -176,7 +178,7 @@ class Continued:
         return {"r": self.run, "a": True} if self.answered else {"r": self.run}
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Ended:
     """A task has ended; with the facts of its notification, if it has one."""
 
@@ -234,7 +236,7 @@ class Ended:
         return said
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Acked:
     """A notification was acknowledged."""
 
