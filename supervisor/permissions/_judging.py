@@ -34,7 +34,7 @@ messages and plan."""
 
 
 Fill: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-Follow: TypeAlias = Callable[[str], "str | None"]
+Follow: TypeAlias = Callable[[str], str | None]
 
 
 @frozen(kw_only=True)
