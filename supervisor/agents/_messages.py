@@ -17,6 +17,7 @@ from actors import TaskStatus
 from actors.agent import Agent, UserMessage
 from actors.agent.hosting import InboxFull
 from actors.house import check_text, frozen
+from actors.house import publish as _publish
 from actors.text import is_encodable
 from actors.transcript import AgentMeta
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from .._life.life import Life
     from .._tasks.record import Task
     from ._side import Agents
+
+__all__ = ["Sent"]
 
 # Why a message is refused, and then what helps, if anything does.
 Refusal: TypeAlias = tuple[str] | tuple[str, str]
@@ -258,3 +261,6 @@ def check_message(text: str) -> str:
             f"a message must be text, without half a surrogate pair: {text!r}"
         )
     return str.__str__(text)
+
+
+_publish(globals(), "supervisor.runtime")
