@@ -21,6 +21,7 @@ from trio.lowlevel import enable_ki_protection
 from actors import ActorRef, Completed, Context, Exit, Stopped, TaskStatus
 from actors.env import Env
 from actors.hosting import DiskQuota, Ledger
+from actors.house import fewer_collections
 from actors.lowlevel import current_actor
 from actors.transcript.hosting import MOST_RESUMES
 
@@ -643,7 +644,9 @@ class Life:
         self.is_stopping = True
         self.delivery.outbox.begin_end()
         live = list(self.table.live.values())
-        self.mark_stopping(live, "the runtime is closing", "shutdown")
+        # As in `Children.terminate_together`.
+        with fewer_collections():
+            self.mark_stopping(live, "the runtime is closing", "shutdown")
         # Those of the host's own model belong to no task.
         self.agents.end_approvals("the runtime is closing")
 
@@ -856,7 +859,7 @@ class Life:
             rare.get("exit_code"),
             rare.get("signal"),
             None if task.error is None else task.error.message,
-            rare.get("ended_by"),
+            task.ended_by,
             _end_of(task.result),
         )
 

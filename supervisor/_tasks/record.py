@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from actors.transcript import AgentMeta
 
     from .agent_task import AgentTask
+    from .endings import EndedBy
 
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -121,10 +122,12 @@ class Task(Report):
         "background",
         "changed",
         "context",
+        "cut_by",
         "description",
         "end_number",
-        "entered_as",
         "ended_at",
+        "ended_by",
+        "entered_as",
         "error",
         "is_released",
         "launched_by",
@@ -138,6 +141,7 @@ class Task(Report):
         "sets",
         "shutdown",
         "started_at",
+        "stop_reason",
         "stopping",
         "task_type",
         "teller",
@@ -184,7 +188,13 @@ class Task(Report):
         self.runs: ActorRef[Any] | None = None
         # That of whoever launched it, if it has to wait for a place.
         self.context: contextvars.Context | None = None
+        # What follows is among the rare things for most. But thousands are stopped
+        # together, and a dict for each would cost more.
         self.stopping = False
+        self.stop_reason: str | None = None
+        # Who or what has cut it short, if anything did; who has ended it in the end.
+        self.cut_by: EndedBy | None = None
+        self.ended_by: EndedBy | None = None
         self.end_number = 0
         # Whether nobody waits to hear of its end any more, so that it may be forgotten.
         self.is_released = False
@@ -367,7 +377,7 @@ class Task(Report):
             signal=rare.get("signal"),
             pid=rare.get("pid"),
             pause=self.pause,
-            ended_by=rare.get("ended_by"),
+            ended_by=self.ended_by,
             command=command,
             prompt=rare.get("prompt") if given is None else given.prompt,
             agent_type=None if given is None else given.type,
@@ -406,9 +416,7 @@ class Task(Report):
         """Return the milliseconds from its start to its end or to now. Nobody knows
         when one has ended that has died with its program."""
         # In wall time: it is for people.
-        if self.started_at is None or (
-            self.rare is not None and self.rare.get("cut_by") == "crash"
-        ):
+        if self.started_at is None or self.cut_by == "crash":
             return None
         took = (self.ended_at or self.env.clock.now()) - self.started_at
         return max(0, (took + _HALF) // _MILLISECOND)
