@@ -537,4 +537,4 @@ def describe_exit(exit: Exit[object]) -> str:
     # callers are protected from interrupts, so none that comes is anybody's wish.
     except BaseException:  # noqa: ASYNC103
         text = f"<{type(subject).__name__} whose repr() fails>"
-    return cut(text, 1_000)
+    return text if len(text) <= 1_000 else cut(text, 1_000)
