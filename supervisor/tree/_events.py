@@ -355,8 +355,9 @@ class EventStream:
                 # The boundary: what is told may be the end of a task.
                 try:
                     # Not by a call for each reader, of which there may be many.
-                    if len(reader.pending) < reader.most:
-                        reader.pending.append(event)
+                    pending = reader.pending
+                    if len(pending) < reader.most:
+                        pending.append(event)
                     else:
                         reader.offer(event)
                 except Exception:
