@@ -611,6 +611,36 @@ async def test_a_disk_that_does_not_answer_holds_nobody_up_for_ever(
         nursery.cancel_scope.cancel()
 
 
+async def test_what_came_during_the_last_write_of_a_slow_disk_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An acknowledgement of then was not written when it returned."""
+    monkeypatch.setattr(writer, "_THREADED", 1)
+    monkeypatch.setattr(writer, "_SLOW", -1.0)
+    world, tasks = World(None, durable=False, shared=False), Tasks(random.Random(1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.serve)
+        await trio.testing.wait_all_tasks_blocked()
+        world.add(tasks.next())
+        # It takes long.
+        world.journal.flush()
+        assert world.wrote == []
+        monkeypatch.setattr(writer, "_SLOW", math.inf)
+        gate = world.files.gate = trio.Event()
+        world.add(tasks.next())
+        world.journal.flush()
+        await trio.testing.wait_all_tasks_blocked()
+        world.add(tasks.next())
+        world.journal.flush()
+        assert world.journal.written == 1
+        gate.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.journal.written == 3
+        assert world.wrote == [2, 3]
+        nursery.cancel_scope.cancel()
+    world.check()
+
+
 async def test_a_disk_that_stays_slow_holds_up_the_event_loop_once(
     mock_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
