@@ -439,8 +439,10 @@ async def test_on_a_fast_disk_who_flushes_has_written_also_while_the_file_is_mad
         last = Started(run="s00000040-000040", type="local_bash", at=AT)
         journal.add(last)
         journal.flush()
-        assert to_line(last) in disk.contents(PATH)
+        there = disk.contents(PATH)
+        # First, or a failure would wait for the thread for ever.
         disk.gate.set()
+        assert to_line(last) in there
         await trio.testing.wait_all_tasks_blocked()
         # It was made anew: of the first there is one line.
         assert disk.contents(PATH).count(b"s00000001") == 1
