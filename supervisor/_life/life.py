@@ -481,6 +481,18 @@ class Life:
 
     def _body(self, ctx: Context[object], task: Task) -> Awaitable[object]:
         # Not itself async: one frame less for each of 100,000 tasks.
+        if self.delivery.kept and task.task_id in self.delivery.kept:
+            return self._once_key_is_written(ctx, task)
+        return self._run(ctx, task)
+
+    async def _once_key_is_written(self, ctx: Context[object], task: Task) -> object:
+        # What it does may not be done twice, and without the record it would be, by
+        # whoever asks with its key after a crash.
+        await self.journal.settle()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return await self._run(ctx, task)
+
+    def _run(self, ctx: Context[object], task: Task) -> Awaitable[object]:
         if task.policy is None and not isinstance(task, AgentTask):
             return task.begin_run(ctx)
         return self.runs.run_all(task)
