@@ -520,7 +520,7 @@ async def test_what_is_kept_for_a_day_goes_also_while_the_journal_is_open(
     journal.begin(AT)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(journal.serve)
-        for number in range(1, 200):
+        for number in range(1, 400):
             run, at = f"s{number:08}-{number:06}", f"{number:04}"
             # Those of the last fifty are kept.
             since = f"{number - 50:04}"
