@@ -561,11 +561,15 @@ class Life:
             WouldDeadlock: if the task itself waits, or one below it.
         """
         await trio.lowlevel.checkpoint()
-        self.refuse_own_end(self.current_task(), (task,))
-        if task.ended_at is None:
-            await self.wait_for(task.wait_ended, task)
+        current = self.current_task()
+        self.refuse_own_end(current, (task,))
+        if current is None:
+            await task.wait_ended()
+        elif task.ended_at is None:
+            await self.places.wait(current, task.wait_ended, task)
         # Or a crash could make another end of the one that was seen.
-        await self.journal.settle()
+        if self.journal.is_behind:
+            await self.journal.settle()
 
     def refuse_own_end(self, current: Task | None, tasks: Iterable[Task]) -> None:
         """Refuse to let the task that calls, if any, wait for the ends of ``tasks``.
@@ -862,6 +866,10 @@ class Life:
     def _tell_end(self, task: Task) -> None:
         if self.delivery.latest:
             self._tell_progress(task)
+        result = task.result
+        if result is not None and len(result) > _RESULT_TOLD:
+            # A reader may hold thousands of them.
+            result = f"…{result[-_RESULT_TOLD:]}"
         # As they lie there: most tasks have neither.
         rare = task.rare or {}
         self.events.emit(
@@ -872,7 +880,7 @@ class Life:
             rare.get("signal"),
             None if task.error is None else task.error.message,
             task.ended_by,
-            _end_of(task.result),
+            result,
         )
 
     def _put_back(self, revival: Revival) -> None:
@@ -888,13 +896,6 @@ class Life:
             revival.may_go = True
         if revival.may_go:
             self.delivery.let_go(ended)
-
-
-def _end_of(result: str | None) -> str | None:
-    """Return what the event of an end has of a result: a reader may hold thousands."""
-    if result is None or len(result) <= _RESULT_TOLD:
-        return result
-    return f"…{result[-_RESULT_TOLD:]}"
 
 
 def _name(part: Callable[..., object]) -> str:

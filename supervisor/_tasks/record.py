@@ -276,7 +276,10 @@ class Task(Report):
     async def wait_ended(self) -> None:
         """Wait for its end."""
         while self.ended_at is None:
-            await self.wait_changed()
+            # As `wait_changed`, without a frame more to go through.
+            if self.changed is None:
+                self.changed = trio.Event()
+            await self.changed.wait()
 
     def begin_run(self, ctx: Context[object]) -> Awaitable[object]:
         """Begin what the work does.
@@ -344,13 +347,37 @@ class Task(Report):
 
     def snapshot(self) -> TaskSnapshot:
         """Return what is known now."""
-        # As they lie there: most tasks have none of them.
-        rare = self.rare or {}
-        agent = self.as_agent
-        given = self.given
-        command = rare.get("command")
+        rare, given, is_over = self.rare, self.given, self.status.is_terminal
+        shell = None
         if self.ended_at is None and isinstance(self.work, Shell):
-            command = self.work.command
+            shell = self.work
+        if rare is None and given is None and shell is None:
+            # Most have nothing of what is left out here.
+            return TaskSnapshot(
+                id=self.task_id,
+                run_id=self.run_id,
+                type=self.task_type,
+                status=self.status,
+                description=self.description,
+                owner=self.owner,
+                parent=None if self.parent is None else self.parent.task_id,
+                background=self.background,
+                notify=self.notify,
+                notified=self.background and self.note is None and is_over,
+                stopping=self.stopping and not is_over,
+                restarting=self.runs is not None and self.runs.state == "restarting",
+                progress=self.progress,
+                result=self.result,
+                error=self.error,
+                ended_by=self.ended_by,
+                started_at=self.started_at,
+                ended_at=self.ended_at,
+                usage=self.usage(),
+            )
+        # As they lie there.
+        rare = rare or {}
+        agent = self.as_agent
+        command = rare.get("command") if shell is None else shell.command
         return TaskSnapshot(
             id=self.task_id,
             run_id=self.run_id,
@@ -363,8 +390,8 @@ class Task(Report):
             tool_use_id=rare.get("tool_use_id"),
             background=self.background,
             notify=self.notify,
-            notified=self.background and self.note is None and self.status.is_terminal,
-            stopping=self.stopping and not self.status.is_terminal,
+            notified=self.background and self.note is None and is_over,
+            stopping=self.stopping and not is_over,
             restarting=self.runs is not None and self.runs.state == "restarting",
             waiting=rare.get("waiting"),
             terminate=rare.get("terminate"),
