@@ -256,7 +256,7 @@ def _enter_lost(life: Life, started: Started, lost: list[Task]) -> None:
     task = _make(life, started)
     life.table.add(task)
     _find_by_key(life, started, task)
-    _report(task).cut_by = "crash"
+    task.cut_by = "crash"
     lost.append(task)
 
 
@@ -354,17 +354,17 @@ def _recover_agent(
     if meta is not None and status is not None and is_over:
         # Its end was in its file already, and not in the journal.
         task.transition(status)
-        _report(task).ended_by = as_ended_by(meta.ended_by)
+        task.ended_by = as_ended_by(meta.ended_by)
         if meta.error is not None:
             task.error = TaskError("AgentFailed", meta.error, "")
     else:
         task.transition(TaskStatus.FAILED)
         task.error = TaskError("HostDied", why, "")
-        _report(task).ended_by = "crash"
+        task.ended_by = "crash"
         found.lost += 1
     task.ended_at = life.env.clock.now()
     # So nobody knows how long it took.
-    _report(task).cut_by = "crash"
+    task.cut_by = "crash"
     _find_by_key(life, started, task)
     gone.append(task)
 
@@ -584,7 +584,7 @@ def _recover_ended(life: Life, started: Started, ended: Ended) -> None:
         raise ValueError(f"no task ends {status.value}")
     report = _report(task)
     report.exit_code, report.signal = ended.exit_code, ended.signal
-    report.ended_by = as_ended_by(ended.by)
+    task.ended_by = as_ended_by(ended.by)
     name = f"{started.task}.output"
     # As in `_make`.
     if ended.output == name:
