@@ -135,7 +135,9 @@ async def recover(life: Life, there: Read | None) -> None:
     if there is None:
         return
     state, found = there.state, Found()
-    life.delivery.go_on_behind(state.last_note)
+    # Each of these may have ended in the very write by which the journal began to fail,
+    # and been told under a number that no record has.
+    life.delivery.go_on_behind(state.last_note + len(state.unfinished))
     # Those above first: what is below them is told to them.
     unfinished = _outer_first(
         [state.tasks[run].started for run in state.unfinished.values()]
