@@ -194,6 +194,22 @@ def test_what_is_unfinished_is_what_finishing_gives(
     assert cleaner.feed(second) + cleaner.finish() == reference(second, limit)
 
 
+@settings(max_examples=500, deadline=None)
+@given(STREAMS, st.sampled_from([1, 8, LINE_LIMIT]))
+def test_a_cleaner_that_says_it_is_empty_finishes_with_nothing(
+    data: bytes, limit: int
+) -> None:
+    cleaner = Cleaner(line_limit=limit)
+    assert cleaner.is_empty
+    cleaner.feed(data)
+    is_empty = cleaner.is_empty
+    assert not is_empty or cleaner.finish() == b""
+    # Whole lines are the usual output.
+    cleaner.finish()
+    cleaner.feed(b"a line\n")
+    assert cleaner.is_empty
+
+
 @pytest.mark.parametrize(
     ("data", "kept"),
     [
@@ -340,6 +356,30 @@ async def test_the_file_holds_the_clean_output_and_the_log_its_end(
     assert file.path.read_bytes() == b"one\ntwo\nthr"
     assert log.bytes_written == 11
     assert log.tail() == (b"ne\ntwo\nthr", True)
+
+
+@pytest.mark.parametrize("data", [b"", b"a\n", b"a\nb", b"a\n\xc3"])
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("slow", [False, True])
+async def test_a_log_is_finished_whole_where_its_task_is_cancelled(
+    tmp_path: Path, data: bytes, raw: bool, slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2: at once or in a thread, and no cancellation comes out of it."""
+    if slow:
+        monkeypatch.setattr("actors._system.files.SLOW", -1.0)
+    seen: list[int] = []
+    file = real_env().files.create_output(tmp_path / "task.output")
+    log = OutputLog(file, quota=99, raw=raw, on_output=lambda: seen.append(1))
+    await log.write(data)
+    assert log.is_quick == (not slow or (not raw and b"\n" not in data) or not data)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await log.finish()
+        assert len(seen) == 2
+    assert not scope.cancelled_caught
+    assert file.path.read_bytes() == (data if raw else cleaned(data))
+    with pytest.raises(trio.ClosedResourceError):
+        file.size()
 
 
 async def test_raw_output_is_kept_as_it_comes_but_its_tail_is_clean() -> None:
