@@ -242,12 +242,6 @@ class Report(Guard):
     cwd = Rare[str | None](None)
     # Of a task that has ended: the id of the agent whose own task it was.
     last_parent = Rare[str | None](None)
-    # Why it was to stop, if it was.
-    stop_reason = Rare[str | None](None)
-    # Who or what has cut it short, if anything did, and who has ended it in the end: see
-    # `supervisor._tasks.endings`.
-    cut_by = Rare[str | None](None)
-    ended_by = Rare[str | None](None)
     # How many of its calls wait. While one does, its place is lent to others.
     waits = Rare[int](0)
     _hurried = Rare[trio.Event | None](None)

@@ -21,6 +21,7 @@ from trio.lowlevel import enable_ki_protection
 from actors import ActorRef, Completed, Context, Exit, Stopped, TaskStatus
 from actors.env import Env
 from actors.hosting import DiskQuota, Ledger
+from actors.house import fewer_collections
 from actors.lowlevel import current_actor
 from actors.transcript.hosting import MOST_RESUMES
 
@@ -478,11 +479,23 @@ class Life:
             self._specs[budget] = spec
         return spec
 
-    def _body(self, ctx: Context[object], task: Task) -> Awaitable[object]:
+    def _body(
+        self, ctx: Context[object], task: Task, *, key_is_written: bool = False
+    ) -> Awaitable[object]:
         # Not itself async: one frame less for each of 100,000 tasks.
+        kept = self.delivery.kept
+        if kept and task.task_id in kept and not key_is_written:
+            return self._once_key_is_written(ctx, task)
         if task.policy is None and not isinstance(task, AgentTask):
             return task.begin_run(ctx)
         return self.runs.run_all(task)
+
+    async def _once_key_is_written(self, ctx: Context[object], task: Task) -> object:
+        # What it does may not be done twice, and without the record it would be, by
+        # whoever asks with its key after a crash.
+        await self.journal.settle()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return await self._body(ctx, task, key_is_written=True)
 
     def new_run_id(self, task_id: str, after: str | None = None) -> str:
         """Return the id of a new run of a task. ``after`` is the id of its last run,
@@ -548,11 +561,15 @@ class Life:
             WouldDeadlock: if the task itself waits, or one below it.
         """
         await trio.lowlevel.checkpoint()
-        self.refuse_own_end(self.current_task(), (task,))
-        if task.ended_at is None:
-            await self.wait_for(task.wait_ended, task)
+        current = self.current_task()
+        self.refuse_own_end(current, (task,))
+        if current is None:
+            await task.wait_ended()
+        elif task.ended_at is None:
+            await self.places.wait(current, task.wait_ended, task)
         # Or a crash could make another end of the one that was seen.
-        await self.journal.settle()
+        if self.journal.is_behind:
+            await self.journal.settle()
 
     def refuse_own_end(self, current: Task | None, tasks: Iterable[Task]) -> None:
         """Refuse to let the task that calls, if any, wait for the ends of ``tasks``.
@@ -643,7 +660,9 @@ class Life:
         self.is_stopping = True
         self.delivery.outbox.begin_end()
         live = list(self.table.live.values())
-        self.mark_stopping(live, "the runtime is closing", "shutdown")
+        # As in `Children.terminate_together`.
+        with fewer_collections():
+            self.mark_stopping(live, "the runtime is closing", "shutdown")
         # Those of the host's own model belong to no task.
         self.agents.end_approvals("the runtime is closing")
 
@@ -847,6 +866,10 @@ class Life:
     def _tell_end(self, task: Task) -> None:
         if self.delivery.latest:
             self._tell_progress(task)
+        result = task.result
+        if result is not None and len(result) > _RESULT_TOLD:
+            # A reader may hold thousands of them.
+            result = f"…{result[-_RESULT_TOLD:]}"
         # As they lie there: most tasks have neither.
         rare = task.rare or {}
         self.events.emit(
@@ -856,8 +879,8 @@ class Life:
             rare.get("exit_code"),
             rare.get("signal"),
             None if task.error is None else task.error.message,
-            rare.get("ended_by"),
-            _end_of(task.result),
+            task.ended_by,
+            result,
         )
 
     def _put_back(self, revival: Revival) -> None:
@@ -873,13 +896,6 @@ class Life:
             revival.may_go = True
         if revival.may_go:
             self.delivery.let_go(ended)
-
-
-def _end_of(result: str | None) -> str | None:
-    """Return what the event of an end has of a result: a reader may hold thousands."""
-    if result is None or len(result) <= _RESULT_TOLD:
-        return result
-    return f"…{result[-_RESULT_TOLD:]}"
 
 
 def _name(part: Callable[..., object]) -> str:

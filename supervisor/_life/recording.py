@@ -80,9 +80,10 @@ def over(
     )
     if task.run_id != task.entered_as:
         ended.last_run = task.run_id
+    if task.ended_by is not None:
+        ended.by = exact(task.ended_by)
     rare = task.rare
     if rare:
-        ended.by = exact(rare.get("ended_by"))
         ended.exit_code = exact(rare.get("exit_code"))
         ended.signal = exact(rare.get("signal"))
     if note is not None:

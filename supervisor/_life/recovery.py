@@ -134,7 +134,9 @@ async def recover(life: Life, there: Read | None) -> None:
     if there is None:
         return
     state, found = there.state, Found()
-    life.delivery.go_on_behind(state.last_note)
+    # Each of these may have ended in the very write by which the journal began to fail,
+    # and been told under a number that no record has.
+    life.delivery.go_on_behind(state.last_note + len(state.unfinished))
     # Those above first: what is below them is told to them.
     unfinished = _outer_first(
         [state.tasks[run].started for run in state.unfinished.values()]
@@ -256,7 +258,7 @@ def _enter_lost(life: Life, started: Started, lost: list[Task]) -> None:
     task = _make(life, started)
     life.table.add(task)
     _find_by_key(life, started, task)
-    _report(task).cut_by = "crash"
+    task.cut_by = "crash"
     lost.append(task)
 
 
@@ -354,17 +356,17 @@ def _recover_agent(
     if meta is not None and status is not None and is_over:
         # Its end was in its file already, and not in the journal.
         task.transition(status)
-        _report(task).ended_by = as_ended_by(meta.ended_by)
+        task.ended_by = as_ended_by(meta.ended_by)
         if meta.error is not None:
             task.error = TaskError("AgentFailed", meta.error, "")
     else:
         task.transition(TaskStatus.FAILED)
         task.error = TaskError("HostDied", why, "")
-        _report(task).ended_by = "crash"
+        task.ended_by = "crash"
         found.lost += 1
     task.ended_at = life.env.clock.now()
     # So nobody knows how long it took.
-    _report(task).cut_by = "crash"
+    task.cut_by = "crash"
     _find_by_key(life, started, task)
     gone.append(task)
 
@@ -584,7 +586,7 @@ def _recover_ended(life: Life, started: Started, ended: Ended) -> None:
         raise ValueError(f"no task ends {status.value}")
     report = _report(task)
     report.exit_code, report.signal = ended.exit_code, ended.signal
-    report.ended_by = as_ended_by(ended.by)
+    task.ended_by = as_ended_by(ended.by)
     name = f"{started.task}.output"
     # As in `_make`.
     if ended.output == name:

@@ -9,6 +9,7 @@ from typing import Any
 import trio
 
 from actors import ActorRef, TaskStatus
+from actors.house import fewer_collections
 
 from .._delivery.outbox import Notify
 from .._tasks.agent_task import AgentTask
@@ -38,10 +39,14 @@ class StopResult:
         # Most are never looked at, and a task that has ended does not change.
         self._task = task
         self._snapshot = None if task.status.is_terminal else task.snapshot()
-        self.stopped: tuple[str, ...] = tuple(
-            own.task_id for own in below if own.status is TaskStatus.KILLED
-        )
-        self.survivors: tuple[str, ...] = _survivors(task, below)
+        self.stopped: tuple[str, ...] = ()
+        self.survivors: tuple[str, ...] = ()
+        if below:
+            self.stopped = tuple(
+                own.task_id for own in below if own.status is TaskStatus.KILLED
+            )
+        if below or self._snapshot is not None:
+            self.survivors = _survivors(task, below)
 
     def __repr__(self) -> str:
         return (
@@ -116,7 +121,9 @@ async def end(
         for task in tasks
     ]
     policies: list[Notify] = [task.notify for task in tasks]
-    life.mark_stopping(tasks, reason, by, now=now, notify=notify)
+    # As in `Children.terminate_together`.
+    with fewer_collections():
+        life.mark_stopping(tasks, reason, by, now=now, notify=notify)
     try:
         await _terminate(life, tasks, reason, current)
         # An agent's own tasks are stopped after its run, and this does not end.
@@ -134,7 +141,8 @@ async def end(
             for task, policy in zip(tasks, policies, strict=True):
                 if not task.status.is_terminal:
                     task.notify = policy
-    return [StopResult(*found) for found in zip(tasks, below, strict=True)]
+    with fewer_collections():
+        return [StopResult(*found) for found in zip(tasks, below, strict=True)]
 
 
 async def _terminate(

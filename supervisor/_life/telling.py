@@ -151,6 +151,7 @@ def complete(facts: Envelope, task: Task) -> None:
     """
     error, progress = task.error, task.progress
     facts.summary = _summary(task)
+    facts.ended_by = task.ended_by
     facts.duration_ms = task.duration_ms()
     # What a work has printed is told as such.
     if not task.writes_output or task.output_tail is None:
@@ -166,7 +167,6 @@ def complete(facts: Envelope, task: Task) -> None:
         facts.tool_use_id = rare.get("tool_use_id")
         facts.exit_code = rare.get("exit_code")
         facts.signal = rare.get("signal")
-        facts.ended_by = rare.get("ended_by")
         facts.output_tail = rare.get("output_tail")
         facts.output_truncated = rare.get("output_truncated", False)
         file = rare.get("output_file")

@@ -61,10 +61,9 @@ def as_ended_by(word: str | None) -> EndedBy | None:
 def who_ended(task: Task, error: Exception | None) -> EndedBy | None:
     """Return who or what has ended ``task``, which has its terminal status, with
     ``error``; None if it has ended by itself."""
-    status, rare = task.status, task.rare
+    status, cut_by = task.status, task.cut_by
     if status is TaskStatus.COMPLETED:
         return None
-    cut_by: EndedBy | None = None if rare is None else rare.get("cut_by")
     # A stop that comes after the failure of the work has not ended it.
     if status is TaskStatus.KILLED:
         # If nobody has asked for it, the loop of an agent has said so.
@@ -81,4 +80,4 @@ def who_ended(task: Task, error: Exception | None) -> EndedBy | None:
         return "quota"
     if isinstance(error, AgentFailed):
         return _BY_MODE.get(error.mode)
-    return None if rare is None or rare.get("signal") is None else "signal"
+    return None if task.signal is None else "signal"

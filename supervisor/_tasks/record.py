@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from actors.transcript import AgentMeta
 
     from .agent_task import AgentTask
+    from .endings import EndedBy
 
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -121,10 +122,12 @@ class Task(Report):
         "background",
         "changed",
         "context",
+        "cut_by",
         "description",
         "end_number",
-        "entered_as",
         "ended_at",
+        "ended_by",
+        "entered_as",
         "error",
         "is_released",
         "launched_by",
@@ -138,6 +141,7 @@ class Task(Report):
         "sets",
         "shutdown",
         "started_at",
+        "stop_reason",
         "stopping",
         "task_type",
         "teller",
@@ -184,7 +188,13 @@ class Task(Report):
         self.runs: ActorRef[Any] | None = None
         # That of whoever launched it, if it has to wait for a place.
         self.context: contextvars.Context | None = None
+        # What follows is among the rare things for most. But thousands are stopped
+        # together, and a dict for each would cost more.
         self.stopping = False
+        self.stop_reason: str | None = None
+        # Who or what has cut it short, if anything did; who has ended it in the end.
+        self.cut_by: EndedBy | None = None
+        self.ended_by: EndedBy | None = None
         self.end_number = 0
         # Whether nobody waits to hear of its end any more, so that it may be forgotten.
         self.is_released = False
@@ -266,7 +276,10 @@ class Task(Report):
     async def wait_ended(self) -> None:
         """Wait for its end."""
         while self.ended_at is None:
-            await self.wait_changed()
+            # As `wait_changed`, without a frame more to go through.
+            if self.changed is None:
+                self.changed = trio.Event()
+            await self.changed.wait()
 
     def begin_run(self, ctx: Context[object]) -> Awaitable[object]:
         """Begin what the work does.
@@ -334,13 +347,37 @@ class Task(Report):
 
     def snapshot(self) -> TaskSnapshot:
         """Return what is known now."""
-        # As they lie there: most tasks have none of them.
-        rare = self.rare or {}
-        agent = self.as_agent
-        given = self.given
-        command = rare.get("command")
+        rare, given, is_over = self.rare, self.given, self.status.is_terminal
+        shell = None
         if self.ended_at is None and isinstance(self.work, Shell):
-            command = self.work.command
+            shell = self.work
+        if rare is None and given is None and shell is None:
+            # Most have nothing of what is left out here.
+            return TaskSnapshot(
+                id=self.task_id,
+                run_id=self.run_id,
+                type=self.task_type,
+                status=self.status,
+                description=self.description,
+                owner=self.owner,
+                parent=None if self.parent is None else self.parent.task_id,
+                background=self.background,
+                notify=self.notify,
+                notified=self.background and self.note is None and is_over,
+                stopping=self.stopping and not is_over,
+                restarting=self.runs is not None and self.runs.state == "restarting",
+                progress=self.progress,
+                result=self.result,
+                error=self.error,
+                ended_by=self.ended_by,
+                started_at=self.started_at,
+                ended_at=self.ended_at,
+                usage=self.usage(),
+            )
+        # As they lie there.
+        rare = rare or {}
+        agent = self.as_agent
+        command = rare.get("command") if shell is None else shell.command
         return TaskSnapshot(
             id=self.task_id,
             run_id=self.run_id,
@@ -353,8 +390,8 @@ class Task(Report):
             tool_use_id=rare.get("tool_use_id"),
             background=self.background,
             notify=self.notify,
-            notified=self.background and self.note is None and self.status.is_terminal,
-            stopping=self.stopping and not self.status.is_terminal,
+            notified=self.background and self.note is None and is_over,
+            stopping=self.stopping and not is_over,
             restarting=self.runs is not None and self.runs.state == "restarting",
             waiting=rare.get("waiting"),
             terminate=rare.get("terminate"),
@@ -367,7 +404,7 @@ class Task(Report):
             signal=rare.get("signal"),
             pid=rare.get("pid"),
             pause=self.pause,
-            ended_by=rare.get("ended_by"),
+            ended_by=self.ended_by,
             command=command,
             prompt=rare.get("prompt") if given is None else given.prompt,
             agent_type=None if given is None else given.type,
@@ -406,9 +443,7 @@ class Task(Report):
         """Return the milliseconds from its start to its end or to now. Nobody knows
         when one has ended that has died with its program."""
         # In wall time: it is for people.
-        if self.started_at is None or (
-            self.rare is not None and self.rare.get("cut_by") == "crash"
-        ):
+        if self.started_at is None or self.cut_by == "crash":
             return None
         took = (self.ended_at or self.env.clock.now()) - self.started_at
         return max(0, (took + _HALF) // _MILLISECOND)

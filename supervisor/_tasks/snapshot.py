@@ -111,9 +111,9 @@ class TaskSnapshot:
     parent: str | None
     """The id of the agent that it belongs to, which ends after it. It is None if it is
     no agent's own task."""
-    depth: int | None
+    depth: int | None = None
     """How many agents are above it, if it is an agent."""
-    tool_use_id: str | None
+    tool_use_id: str | None = None
     """The id of the model's tool call that `Runtime.launch` was given."""
     background: bool
     """Whether a notification tells its end."""
@@ -126,16 +126,16 @@ class TaskSnapshot:
     """Whether it was asked to stop and has not ended."""
     restarting: bool
     """Whether it is between two runs."""
-    waiting: Literal["tasks", "approval"] | None
+    waiting: Literal["tasks", "approval"] | None = None
     """What an agent has to wait for before it can go on: its own tasks, or the approval
     of a tool call."""
-    terminate: str | None
+    terminate: str | None = None
     """Why an agent has ended by itself: see `actors.agent.Terminate`."""
     progress: Progress | None
     """The latest progress that the work has reported. It is None if there was none."""
-    activities: tuple[Activity, ...]
+    activities: tuple[Activity, ...] = ()
     """The last five things that an agent did, the newest last."""
-    last_activity_at: datetime | None
+    last_activity_at: datetime | None = None
     """The time at which it last said something or had progress, such as output. It is
     None if it never did."""
     result: str | None
@@ -145,32 +145,32 @@ class TaskSnapshot:
     very long one, the last 65,536 characters."""
     error: TaskError | None
     """What went wrong. It is None unless the task is ``failed``."""
-    exit_code: int | None
+    exit_code: int | None = None
     """The exit code of a shell. It is None if the shell has not ended, or if a signal
     has ended it."""
-    signal: int | None
+    signal: int | None = None
     """The number of the signal that ended a shell, or None."""
-    pid: int | None
+    pid: int | None = None
     """The process id of a shell's leader. Once the shell has ended, another process may
     have it."""
-    pause: Pause | None
+    pause: Pause | None = None
     """Why a ``paused`` agent waits, and until when. None for every other task."""
     ended_by: EndedBy | None
     """Who or what has ended the task. None means that it has not ended, or has ended by
     itself, also by an error of its own."""
-    command: str | None
+    command: str | None = None
     """The command of a shell, whole and as it was given."""
-    prompt: str | None
+    prompt: str | None = None
     """Of an agent, the task that it was given, word for word. Of a shell, the unfinished
     last line, if it probably waits for an answer."""
-    agent_type: str | None
+    agent_type: str | None = None
     """The name of an agent's type: see `actors.agent.Agent`."""
-    model: str | None
+    model: str | None = None
     """The model that an agent was given. None means that of its loop."""
-    left_behind: int
+    left_behind: int = 0
     """How many processes a shell had left in the background when it ended. They were
     ended with it."""
-    output_file: Path | None
+    output_file: Path | None = None
     """The file with the output. It is None for a task that writes none. It is removed
     when the task is forgotten. For an agent it is a link to the transcript. The
     transcript stays when the link is removed, and so does what else it takes to resume

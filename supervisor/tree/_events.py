@@ -355,8 +355,9 @@ class EventStream:
                 # The boundary: what is told may be the end of a task.
                 try:
                     # Not by a call for each reader, of which there may be many.
-                    if len(reader.pending) < reader.most:
-                        reader.pending.append(event)
+                    pending = reader.pending
+                    if len(pending) < reader.most:
+                        pending.append(event)
                     else:
                         reader.offer(event)
                 except Exception:
@@ -537,4 +538,4 @@ def describe_exit(exit: Exit[object]) -> str:
     # callers are protected from interrupts, so none that comes is anybody's wish.
     except BaseException:  # noqa: ASYNC103
         text = f"<{type(subject).__name__} whose repr() fails>"
-    return cut(text, 1_000)
+    return text if len(text) <= 1_000 else cut(text, 1_000)

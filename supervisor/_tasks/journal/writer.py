@@ -375,11 +375,10 @@ class Journal:
     async def _write_aside(self) -> None:
         if self._is_writing:
             return
-        had_failed = self.failure is not None
         if self._waiting and not (self.durable or self._threaded):
             # As long as a thread writes nobody else can, and an ack cannot wait.
             self._write_waiting()
-            if had_failed and self.failure is None:
+            if self.failure is None:
                 self._wrote(self.written)
         if self.durable or self._threaded:
             self._is_writing = True

@@ -34,9 +34,9 @@ KINDS: list[Callable[[], Exception]] = [
     lambda: ActorEnded("transcripts"),
 ]
 
-# Two are not struck: a property that reads one attribute, and the call of the
-# method that meets all the blows.
-SPARED = {"Task.parent", "Life.each_part"}
+# Not struck are a property that reads one attribute, and the calls of the methods that
+# meet all the blows.
+SPARED = {"Task.parent", "Life.each_part", "Life._do"}
 
 
 class Blow:
@@ -70,7 +70,7 @@ class Blow:
             name = above.f_code.co_qualname
             if name == Life.conclude.__qualname__:
                 return True
-            if not self._deep and name not in ("Life.each_part", "Life._record"):
+            if not self._deep and name not in (*SPARED, "Life._record"):
                 return False
             above = above.f_back
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from actors.agent import AgentContext, AgentEvent, FinalResult
 from actors.shell import Shell
 from actors.testing import FakeEnv, FakeFiles, fake_env
 from actors.work import Report
+from supervisor._tasks.journal import writer
 from supervisor.runtime import (
     JournalWritten,
     Notification,
@@ -159,6 +161,52 @@ async def test_with_durable_nothing_is_seen_before_it_is_on_the_disk(
                 gate.set()
             assert await left_by(files) == []
             assert any(isinstance(it, JournalWritten) for it in events.drain())
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "slow"])
+async def test_what_a_key_begins_does_nothing_before_its_key_is_written(
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    durable: bool,
+) -> None:
+    """Who asks again after a crash would do it twice, although no launch had returned."""
+    if not durable:
+        # The first write shows that the disk is slow.
+        monkeypatch.setattr(writer, "_SLOW", -1.0)
+    env, files = slow_env()
+    knew = list[bool]()
+
+    async def deploys(_: Context[object], report: Report) -> None:
+        image = files.disk.image()
+        left = image.unpowered(names=False) if durable else image.killed()
+        there = left.file(HERE / "journal.jsonl")
+        knew.append(there is not None and b"deploy-42" in there.data)
+
+    with trio.fail_after(LONG):
+        async with open_runtime(HERE, env=env, durable=durable) as runtime:
+            await runtime.launch(returns(1))
+            await runtime.wait_idle()
+            gate = files.close()
+            async with trio.open_nursery() as nursery:
+                launch = partial(runtime.launch, Job(deploys), key="deploy-42")
+                nursery.start_soon(launch)
+                await trio.testing.wait_all_tasks_blocked()
+                early = [*knew]
+                gate.set()
+            await runtime.wait_idle()
+            assert early == [] and knew == [True]
+
+            # One that is stopped while it waits has done nothing.
+            gate = files.close()
+            async with trio.open_nursery() as nursery:
+                launch = partial(runtime.launch, Job(deploys), key="deploy-43")
+                nursery.start_soon(launch)
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.start_soon(runtime.stop_all)
+                await trio.testing.wait_all_tasks_blocked()
+                gate.set()
+            assert knew == [True]
+            assert [it.status.value for it in runtime.tasks()][-1] == "killed"
 
 
 @pytest.mark.parametrize("durable", [False, True])

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from datetime import UTC, datetime
 from typing import Any
 
+import attrs
 import pytest
 
+from actors import Progress, TaskStatus
 from actors.env import real_env
+from supervisor._tasks.agent_task import AgentTask
 from supervisor._tasks.record import HISTORY, Order, Table, Task
+from supervisor._tasks.snapshot import TaskError
 
 
 class Deaf:
@@ -33,6 +39,35 @@ def make(task_id: str, *, background: bool = True, owner: str | None = None) -> 
         Deaf(),
         background=background,
     )
+
+
+@pytest.mark.parametrize("status", TaskStatus)
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_snapshot_is_the_same_whether_or_not_its_task_has_what_is_rare(
+    status: TaskStatus, seed: int
+) -> None:
+    """What a task without it leaves out is what one has that never set any of it."""
+    chance = random.Random(seed)
+    now = datetime.now(UTC)
+    task = make("a1", background=chance.random() < 0.5, owner=chance.choice("ab"))
+    task.status = status
+    task.stopping = chance.random() < 0.5
+    task.cut_by = chance.choice((None, "host", "crash"))
+    task.ended_by = chance.choice((None, "user", "limit"))
+    task.result = chance.choice((None, "done"))
+    task.progress = chance.choice((None, Progress("halfway", tool_uses=3)))
+    task.error = chance.choice((None, TaskError("ValueError", "no", "")))
+    task.started_at = chance.choice((None, now))
+    task.ended_at = now if status.is_terminal else None
+    task.parent = None if seed % 2 else AgentTask.__new__(AgentTask)
+    if task.parent is not None:
+        task.parent.task_id = "b1"
+    assert task.rare is None
+    plain = task.snapshot()
+    task.rare = {}
+    assert task.snapshot() == plain
+    task.tool_use_id = "call-1"
+    assert task.snapshot() == attrs.evolve(plain, tool_use_id="call-1")
 
 
 def test_a_task_goes_from_the_live_ones_to_the_ended_ones() -> None:
