@@ -51,7 +51,13 @@ class Header:
     a file that is made anew, and no number is given twice."""
 
     def said(self) -> dict[str, object]:
-        return {"v": self.schema, "at": self.at, "p": self.program, "n": self.last_note}
+        return {
+            "k": "journal",
+            "v": self.schema,
+            "at": self.at,
+            "p": self.program,
+            "n": self.last_note,
+        }
 
 
 @attrs.define(kw_only=True)
@@ -89,7 +95,12 @@ class Started:
         return self.run.rpartition("-")[0]
 
     def said(self) -> dict[str, object]:
-        said: dict[str, object] = {"r": self.run, "y": self.type, "at": self.at}
+        said: dict[str, object] = {
+            "k": "start",
+            "r": self.run,
+            "y": self.type,
+            "at": self.at,
+        }
         if self.description != "":
             said["d"] = self.description
         if self.owner is not None:
@@ -125,7 +136,7 @@ class Moved:
     run: str = _as("r")
 
     def said(self) -> dict[str, object]:
-        return {"r": self.run}
+        return {"k": "move", "r": self.run}
 
 
 @attrs.frozen(kw_only=True)
@@ -147,7 +158,7 @@ class Paused:
     """Whether its owner has acknowledged the note of it."""
 
     def said(self) -> dict[str, object]:
-        said: dict[str, object] = {"r": self.run}
+        said: dict[str, object] = {"k": "pause", "r": self.run}
         if self.reason != "":
             said["m"] = self.reason
         if self.until is not None:
@@ -173,7 +184,9 @@ class Continued:
     """Whether its model has answered by now: what it had tried counts no more."""
 
     def said(self) -> dict[str, object]:
-        return {"r": self.run, "a": True} if self.answered else {"r": self.run}
+        if self.answered:
+            return {"k": "go on", "r": self.run, "a": True}
+        return {"k": "go on", "r": self.run}
 
 
 @attrs.define(kw_only=True)
@@ -204,7 +217,12 @@ class Ended:
     duration_ms: int | None = _as("z", default=None)
 
     def said(self) -> dict[str, object]:
-        said: dict[str, object] = {"r": self.run, "s": self.status, "at": self.at}
+        said: dict[str, object] = {
+            "k": "end",
+            "r": self.run,
+            "s": self.status,
+            "at": self.at,
+        }
         if self.last_run is not None:
             said["t"] = self.last_run
         if self.by is not None:
@@ -244,8 +262,8 @@ class Acked:
 
     def said(self) -> dict[str, object]:
         if self.how == "delivered":
-            return {"n": self.note}
-        return {"n": self.note, "h": self.how}
+            return {"k": "ack", "n": self.note}
+        return {"k": "ack", "n": self.note, "h": self.how}
 
 
 Record: TypeAlias = Header | Started | Moved | Paused | Continued | Ended | Acked
@@ -255,23 +273,17 @@ KINDS: Mapping[str, type[Record]] = {
 }
 
 
-_BEGIN: Mapping[str, bytes] = {
-    name: orjson.dumps({"k": name})[:-1] + b"," for name in KINDS
-}
-
-
 def to_line(record: Record) -> bytes:
     """Return a record as a line, with its newline. Its fields have the very types that
     they say: see `exact`."""
     said = record.said()
     try:
-        line = orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
         # A str with half a surrogate pair, as in a command, or a number that is too
         # large.
         plain = {key: _plain(value) for key, value in said.items()}
-        line = orjson.dumps(plain, option=orjson.OPT_APPEND_NEWLINE)
-    return _BEGIN[record.kind] + line[1:]
+        return orjson.dumps(plain, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def exact(value: object) -> Any:
