@@ -290,8 +290,8 @@ class OutputFile(Protocol):
 
     One that has a method ``is_in_place() -> bool`` is asked at the end whether its
     path still leads to it, so that a removal is reported. One that has a property
-    ``is_quick`` says by it whether the next `append` will wait for nobody; whoever must
-    not be held up then needs no task for it.
+    ``is_quick`` says by it whether the next `append` or `aclose` will wait for nobody;
+    whoever must not be held up then needs neither a task nor a deadline for it.
     """
 
     @property
