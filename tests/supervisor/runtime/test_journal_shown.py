@@ -18,7 +18,6 @@ from actors.agent import AgentContext, AgentEvent, FinalResult
 from actors.shell import Shell
 from actors.testing import FakeEnv, FakeFiles, fake_env
 from actors.work import Report
-from supervisor._tasks.journal import writer
 from supervisor.runtime import (
     JournalWritten,
     Notification,
@@ -38,6 +37,8 @@ class Slow(FakeFiles):
         super().__init__()
         self.gate: trio.Event | None = None
         self.seconds = 0.0
+        # Called with each write: time may pass meanwhile.
+        self.writes: Callable[[], None] | None = None
 
     async def in_thread(self, fn: Callable[..., Any], *args: object) -> Any:
         with trio.CancelScope(shield=True):
@@ -45,6 +46,11 @@ class Slow(FakeFiles):
                 await self.gate.wait()
             await trio.sleep(self.seconds)
         return await super().in_thread(fn, *args)
+
+    def append_to_log(self, log: Any, lines: bytes, *, durable: bool) -> None:
+        if self.writes is not None:
+            self.writes()
+        super().append_to_log(log, lines, durable=durable)
 
     def close(self) -> trio.Event:
         self.gate = trio.Event()
@@ -165,15 +171,13 @@ async def test_with_durable_nothing_is_seen_before_it_is_on_the_disk(
 
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "slow"])
 async def test_what_a_key_begins_does_nothing_before_its_key_is_written(
-    autojump_clock: trio.testing.MockClock,
-    monkeypatch: pytest.MonkeyPatch,
-    durable: bool,
+    autojump_clock: trio.testing.MockClock, durable: bool
 ) -> None:
     """Who asks again after a crash would do it twice, although no launch had returned."""
+    env, files = slow_env()
     if not durable:
         # The first write shows that the disk is slow.
-        monkeypatch.setattr(writer, "_SLOW", -1.0)
-    env, files = slow_env()
+        files.writes = partial(autojump_clock.jump, 0.5)
     knew = list[bool]()
 
     async def deploys(_: Context[object], report: Report) -> None:
