@@ -575,31 +575,31 @@ class Delivery:
 
     def _on_ack(self, note: Notification, how: Ack) -> None:
         # A call after a failure does what is left. The event comes last.
-        task = self._table.find(note.task_id)
+        task, is_silent = self._table.ended.get(note.task_id), note.notify == "silent"
         # Under its id there may be a later record.
         if task is not None and task.note is note:
             self.let_go(task)
             # Of a silent one `tell` has not done yet.
-            if note.notify != "silent":
+            if not is_silent:
                 task.note = None
         reader = None if note.owner is None else self._table.live.get(note.owner)
         agent = None if reader is None else reader.as_agent
         if agent is not None:
             agent.acknowledged(note)
-        if note.kind == "monitor":
+        if note.kind == "task":
+            if note.record is not None and not is_silent:
+                if agent is None:
+                    self._journal.add(Acknowledged(note=note.id, how=how))
+                    # It cannot wait, so it writes itself.
+                    self._journal.flush()
+                else:
+                    # If the program died now, nothing would say that it knows.
+                    agent.taken.append(Taken(note.id, how))
+                note.record = None
+        elif note.kind == "monitor":
             for watcher in self.watchers.get(note.task_id, ()):
                 watcher.acked(note, how)
-        is_told = note.kind == "task" and note.notify != "silent"
-        if note.record is not None and is_told:
-            if agent is None:
-                self._journal.add(Acknowledged(note=note.id, how=how))
-                # It cannot wait, so it writes itself.
-                self._journal.flush()
-            else:
-                # If the program died now, nothing would say that it knows.
-                agent.taken.append(Taken(note.id, how))
-            note.record = None
-        if note.kind == "pause":
+        elif note.kind == "pause":
             self._pause_heard(note)
         self._events.emit(Acked, note.id, note.task_id, how)
 

@@ -349,7 +349,8 @@ class EventStream:
         if not readers:
             self._seq = seq
         else:
-            event = (kind, (seq, self.now(), *fields))
+            # Not by a star, which makes a list of them first.
+            event = (kind, (seq, self.now()) + fields)  # noqa: RUF005
             self._seq = seq
             for reader in readers:
                 # The boundary: what is told may be the end of a task.
