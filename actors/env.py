@@ -16,9 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
 
-import attrs
-
 from ._kernel.public import publish as _publish
+from ._kernel.values import frozen
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
@@ -55,7 +54,7 @@ class Ids(Protocol):
         ...
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ProcessExit:
     """How the first process of a tree, its leader, ended."""
 
@@ -73,7 +72,7 @@ class ProcessExit:
     had waited for; None when that could not be read."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Terminal:
     """The size of a pseudo-terminal that a tree is given."""
 
@@ -81,7 +80,7 @@ class Terminal:
     columns: int = 80
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ProcessUsage:
     """What a process tree has used, at one moment."""
 
@@ -291,8 +290,8 @@ class OutputFile(Protocol):
 
     One that has a method ``is_in_place() -> bool`` is asked at the end whether its
     path still leads to it, so that a removal is reported. One that has a property
-    ``is_quick`` says by it whether the next `append` will wait for nobody; whoever must
-    not be held up then needs no task for it.
+    ``is_quick`` says by it whether the next `append` or `aclose` will wait for nobody;
+    whoever must not be held up then needs neither a task nor a deadline for it.
     """
 
     @property
@@ -341,7 +340,7 @@ class OutputFile(Protocol):
         ...
 
 
-@attrs.frozen
+@frozen
 class FileEntry:
     """A regular file or a link in a directory."""
 
@@ -579,7 +578,7 @@ class Files(Protocol):
         ...
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Env:
     """What a runtime was given to reach the world: a clock, ids, processes and
     files."""

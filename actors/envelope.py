@@ -21,8 +21,7 @@ import re
 from operator import gt
 from typing import Final
 
-import attrs
-
+from ._kernel.values import define
 from .text import ESCAPE_SEQUENCE, escape, whole_characters
 from .text import clean_text as clean_text
 from .text import encodable as encodable
@@ -60,7 +59,7 @@ _LAST: Final = f"<note>{NOTE}</note>\n</task-notification>"
 
 
 # Not `kw_only`: given by place, one is made in half the time.
-@attrs.define
+@define
 class Envelope:
     """The facts of one terminal state.
 

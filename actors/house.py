@@ -2,7 +2,7 @@
 
 It is for these two packages alone, so it has no ``__all__`` and no name of it is
 promised: how arguments are checked, how public names say where they are from, what a
-stranger's class is called, what is frozen for type checkers alone, and when the garbage
+stranger's class is called, how values are compared and shown, and when the garbage
 collector looks less often.
 """
 
@@ -20,5 +20,7 @@ from ._kernel.checks import of as of
 from ._kernel.class_name import class_name as class_name
 from ._kernel.collector import fewer_collections as fewer_collections
 from ._kernel.errors import require_trio as require_trio
-from ._kernel.plain import plain as plain
 from ._kernel.public import publish as publish
+from ._kernel.values import define as define
+from ._kernel.values import frozen as frozen
+from ._kernel.values import plain as plain

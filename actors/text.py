@@ -236,6 +236,11 @@ class Cleaner:
         frame = self._held.strip(b"\r")
         return b"\n" + frame if frame and self._open else frame
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is held back, so `finish` would return nothing."""
+        return not (self._held or self._character or self._sequence)
+
     def feed(self, data: bytes) -> bytes:
         """Take the next piece and return the text that is settled by it."""
         is_ascii = data.isascii()

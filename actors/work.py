@@ -306,13 +306,14 @@ class Report(Guard):
     def remove_output(self) -> None:
         """Remove the output file and the older one of a task that has ended. If one
         cannot be removed, a warning says so."""
-        if self.output_file is None:
+        path = self.output_file
+        if path is None:
             return
         try:
             if not self.output_lost:
-                self.env.files.remove(self.output_file)
+                self.env.files.remove(path)
             if self.output_start:
-                self.env.files.remove(older_file(self.output_file))
+                self.env.files.remove(older_file(path))
         except OSError as error:
             self.warn(f"the output could not be removed: {error}")
             return

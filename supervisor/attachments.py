@@ -17,9 +17,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import attrs
-
 from actors import Progress
+from actors.house import frozen
 from actors.house import publish as _publish
 from actors.text import duration_words, escaped_line
 
@@ -54,7 +53,7 @@ _WAITS_FOR: Final = {
 }
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class InvokedSkill:
     """A skill that the model has used in this conversation. The host knows which."""
 

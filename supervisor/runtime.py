@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, tzinfo
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -89,10 +90,6 @@ from ._tasks.task_events import (
     TaskStopRequested,
     Warned,
 )
-from .agents import AgentPolicy
-from .agents._approvals import Approval, Approvals
-from .agents._messages import Messages, Sent, check_message
-from .agents._resume import Resumes
 from .agents._side import Agents
 from .tree._errors import SupervisorError, WouldDeadlock
 from .tree._events import EventStream
@@ -103,6 +100,10 @@ from .tree._supervisor import Supervisor
 if TYPE_CHECKING:
     from actors.transcript import AgentMeta
 
+    from .agents import AgentPolicy
+    from .agents._approvals import Approval, Approvals
+    from .agents._messages import Messages, Sent
+    from .agents._resume import Resumes
     from .permissions import Permissions
     from .schedule import Schedule
     from .settings import Settings
@@ -174,6 +175,23 @@ __all__ = [
     "to_json",
 ]
 
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Load what only agents need, and what judges their calls, with the first who
+        wants it."""
+        global Approval, Approvals, Sent
+        if name not in ("Approval", "Approvals", "Sent"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from .agents._approvals import Approval, Approvals
+        from .agents._messages import Sent
+
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
+
 _CHECKPOINT_EVERY = 32
 
 _SHARED = (
@@ -206,7 +224,7 @@ class Runtime:
         env: Env,
         limits: Limits,
         events: EventStream,
-        policy: AgentPolicy,
+        policy: AgentPolicy | None,
         *,
         journal: bool,
         durable: bool,
@@ -222,9 +240,9 @@ class Runtime:
         self.notifications = Notifications(
             self._life.delivery.outbox, None, everyone=True
         )
-        self._resumes = Resumes(self._life, agents)
-        self._life.enter_paused = self._resumes.enter_paused
-        self._messages = Messages(self._life, agents, self._resumes)
+        self._life.enter_paused = lambda meta, pause, said, started, before: (
+            self._resumes.enter_paused(meta, pause, said, started, before)
+        )
         self._launches = 0
         self._parents = Parents(self._life.delivery.outbox)
         self._progress_notes = ProgressNotes(self._life.table, self._life.delivery)
@@ -237,6 +255,18 @@ class Runtime:
         return (
             f"<Runtime {self.directory}, {len(self._life.table.live)} unfinished tasks>"
         )
+
+    @cached_property
+    def _resumes(self) -> Resumes:
+        from .agents._resume import Resumes
+
+        return Resumes(self._life, self._agents)
+
+    @cached_property
+    def _messages(self) -> Messages:
+        from .agents._messages import Messages
+
+        return Messages(self._life, self._agents, self._resumes)
 
     @property
     def agents(self) -> AgentPolicy:
@@ -465,6 +495,8 @@ class Runtime:
                 agent itself.
             TypeError, ValueError: for bad arguments.
         """
+        from .agents._messages import check_message
+
         agent_id = self._id_of(agent)
         text = check_message(text)
         run_id = as_text("run_id", run_id)
@@ -517,6 +549,8 @@ class Runtime:
             WouldDeadlock: if the agent itself calls.
             TypeError, ValueError: for bad arguments.
         """
+        from .agents._messages import check_message
+
         agent_id = self._id_of(task)
         check_type("agent", agent, Agent | None)
         said = None
@@ -1093,7 +1127,10 @@ class open_runtime:
             raise ValueError(f"directory must be a possible path, not {directory!r}")
         check_type("limits", limits, Limits | None)
         check_type("env", env, Env | None)
-        check_type("agents", agents, AgentPolicy | None)
+        if agents is not None:
+            from .agents import AgentPolicy
+
+            check_type("agents", agents, AgentPolicy | None)
         check_type("journal", journal, bool)
         check_type("durable", durable, bool)
         if durable and not journal:
@@ -1103,7 +1140,7 @@ class open_runtime:
         self._directory = Path(directory)
         self._limits = limits or Limits()
         self._env = env
-        self._policy = agents or AgentPolicy()
+        self._policy = agents
         self._tree: RuntimeTree | None = None
         self._close_directory: Callable[[], None]
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from actors.house import check_type, check_whole
+from actors.house import check_type, check_whole, frozen
 from actors.house import publish as _publish
 from actors.text import cut
 
@@ -42,7 +42,7 @@ _RANGES: Final = {
 }
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Settings:
     """How the tools behave.
 

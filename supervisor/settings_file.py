@@ -56,6 +56,7 @@ from typing import Any, Final, cast
 
 import attrs
 
+from actors.house import frozen
 from actors.house import publish as _publish
 from actors.text import clean_text
 
@@ -115,7 +116,7 @@ def _as_line(problem: Problem) -> str:
     return str(problem) if problem.is_fatal else f"only a note: {problem}"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class FileSettings:
     """The contents of a settings file."""
 

@@ -38,8 +38,12 @@ def offered(source: str) -> tuple[set[str], set[str]]:
     """Return what a module imports from the house, and what it defines."""
     imported: list[str] = []
     defined: list[str] = []
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.ImportFrom) and node.level:
+    body = ast.parse(source).body
+    for node in body:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            # What it loads late it imports here, for type checkers.
+            body += node.body
+        elif isinstance(node, ast.ImportFrom) and node.level:
             imported += [alias.asname or alias.name for alias in node.names]
         elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             defined.append(node.name)

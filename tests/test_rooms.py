@@ -50,8 +50,12 @@ CLIMBS = {
         "supervisor.attachments",
         "lazy",
     ): "agents are reminded of what runs",
-    ("supervisor.agents", "supervisor.runtime", "types"): "`MoreTools` names Runtime",
-    ("supervisor.agents", "supervisor.tools", "types"): "and Tool",
+    (
+        "supervisor.agents._policy",
+        "supervisor.runtime",
+        "types",
+    ): "`MoreTools` names Runtime",
+    ("supervisor.agents._policy", "supervisor.tools", "types"): "and Tool",
 }
 """Which module imports which from above all the same, how, and why."""
 

@@ -25,8 +25,8 @@ from .class_name import class_name
 from .errors import ActorEnded, AskUnanswered
 from .exit import Completed, Exit, Failed, Stopped, StoppedBy, find_suspect
 from .mailbox import Mailbox
-from .plain import plain
 from .ref import ActorRef
+from .values import plain
 
 M = TypeVar("M")
 

@@ -6,6 +6,8 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 import attrs
 
+from .values import frozen
+
 V_co = TypeVar("V_co", covariant=True)
 
 StoppedBy: TypeAlias = Literal[
@@ -13,7 +15,7 @@ StoppedBy: TypeAlias = Literal[
 ]
 
 
-@attrs.frozen
+@frozen
 class Completed(Generic[V_co]):
     """The actor's function returned, even if it was asked to stop by then."""
 
@@ -21,7 +23,7 @@ class Completed(Generic[V_co]):
     """What it returned."""
 
 
-@attrs.frozen
+@frozen
 class Failed:
     """The actor's function raised an exception, before or after a stop."""
 
@@ -29,7 +31,7 @@ class Failed:
     """What it raised. If that is a group, it holds no cancellation."""
 
 
-@attrs.frozen
+@frozen
 class Stopped:
     """The actor was cancelled before it returned or raised."""
 

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, NoReturn, TypeVar
 
-import attrs
 import trio
 from outcome import Error, Value
 from trio.lowlevel import (
@@ -30,6 +29,7 @@ from trio.lowlevel import (
 
 from .checks import check_whole
 from .errors import MailboxClosed, MailboxFull
+from .values import frozen
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 _CHECKPOINT_EVERY = 64
 
 
-@attrs.frozen
+@frozen
 class MailboxStatistics:
     """A mailbox at one moment."""
 

@@ -11,37 +11,50 @@ from typing import Any, cast, get_origin, get_type_hints
 import attrs
 
 
-def publish(namespace: Mapping[str, Any]) -> None:
+def publish(namespace: Mapping[str, Any], home: str | None = None) -> None:
     """Set ``__module__`` of what a module lists in ``__all__`` to that module, where it
     names a private one, and let `help` show how the classes are called.
 
-    Call it at the end of the module, with its ``globals()``.
+    Call it at the end of the module, with its ``globals()``. A private module whose
+    names another loads late calls it with that one as ``home``.
     """
-    module: str = namespace["__name__"]
+    module: str = home or namespace["__name__"]
+    known = dict[str, dict[str, Any]]()
     for name in namespace["__all__"]:
-        offered = namespace[name]
+        offered = namespace.get(name)
         if not isinstance(offered, type | FunctionType):
             continue
         if any(part.startswith("_") for part in offered.__module__.split(".")):
             if isinstance(offered, type) and attrs.has(offered):
-                _resolve(offered)
+                _resolve(offered, known)
             offered.__module__ = module
         if isinstance(offered, type):
             _show_call(offered)
 
 
-def _resolve(kind: type[Any]) -> None:
+def _resolve(kind: type[Any], known: dict[str, dict[str, Any]]) -> None:
     # Annotations are looked up in the module that a class names, also by cattrs when
-    # it makes JSON: so they must be resolved before that name changes.
+    # it makes JSON: so they must be resolved before that name changes. What attrs has
+    # for it evaluates each of them, and most are there many times.
+    found = dict[str, Any]()
     try:
-        attrs.resolve_types(kind)
+        for base in reversed(kind.__mro__):
+            own = vars(base).get("__annotations__", {})
+            types = known.setdefault(base.__module__, {})
+            texts = {
+                it: it for it in own.values() if isinstance(it, str) and it not in types
+            }
+            if texts:
+                space = {"__module__": base.__module__, "__annotations__": texts}
+                types |= get_type_hints(type("Texts", (), space), include_extras=True)
+            for name, given in own.items():
+                found[name] = types[given] if isinstance(given, str) else given
     except NameError:  # It is there for type checkers only.
         return
-    own = kind.__annotations__
-    types = {field.name: field.type for field in attrs.fields(kind)}
-    if own.keys() - types.keys():  # A ClassVar is not a field.
-        types |= get_type_hints(kind)
-    own.update({name: types[name] for name in own})
+    kind.__annotations__.update({name: found[name] for name in kind.__annotations__})
+    for field in attrs.fields(kind):
+        # As attrs.resolve_types does it.
+        object.__setattr__(field, "type", found[field.name])
 
 
 def _show_call(kind: type[Any]) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import enum
 
-import attrs
 from trio.lowlevel import enable_ki_protection
 
-from .plain import plain
+from .values import frozen, plain
 
 
 class TaskStatus(enum.Enum):
@@ -56,7 +55,7 @@ LEGAL_TRANSITIONS: dict[TaskStatus, frozenset[TaskStatus]] = {
 """What may follow what."""
 
 
-@attrs.frozen
+@frozen
 class Progress:
     """How far a background task has come. A later one replaces an earlier one
     that nobody has seen yet."""

@@ -3,7 +3,9 @@
 Processes are started by a guardian (`actors._system.guardian`), a small process of its
 own that outlives this one just long enough to leave nothing behind. One control
 socket leads to it. Each tree has a socket of its own, and whoever waits for a tree
-reads that socket. No task, thread or signal handler runs in the background.
+reads that socket. While somebody waits, one task in the background looks every few
+seconds whether a command holds the guardian, which no event reports. No thread or
+signal handler runs there.
 """
 
 from __future__ import annotations
@@ -258,6 +260,8 @@ class _Guardian(Guardian):
         self.host = os.getpid()
         self.inner = 0
         """The pid of the inner one, which comes with the first tree."""
+        self.waiting = 0
+        self._watch: trio.CancelScope | None = None
         self._looked = 0.0
         self._control, theirs = socket.socketpair()
         self._sending = trio.Lock()
@@ -299,6 +303,38 @@ class _Guardian(Guardian):
                 async with self._sending:
                     await trio.lowlevel.wait_writable(self._control)
 
+    def watch(self) -> None:
+        # One task for all who wait: a deadline for each would cost more than the wait.
+        if self._watch is None:
+            scope = trio.CancelScope()
+            try:
+                trio.lowlevel.spawn_system_task(self._keep_going, scope)
+            except RuntimeError:
+                return  # The last steps of a trio run: closing has a deadline of its own.
+            self._watch = scope
+
+    async def _keep_going(self, scope: trio.CancelScope) -> None:
+        try:
+            with scope:
+                while True:
+                    await trio.sleep(PATIENCE)
+                    if not self.waiting:
+                        return
+                    try:
+                        self.wake()
+                        self.free()
+                    except (OSError, MemoryError):
+                        pass  # The next look may succeed. Here it would end the host.
+        finally:
+            # Also at the end of a trio run. We may be used in another one.
+            if self._watch is scope:
+                self._watch = None
+
+    def _end_watch(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
+
     def wake(self) -> bool:
         """Continue the guardian if a command has stopped it; return whether it is there.
 
@@ -330,6 +366,7 @@ class _Guardian(Guardian):
         """Return whether it has ended; if so, release what it used."""
         if self._popen.poll() is None:
             return False
+        self._end_watch()
         if self._control.fileno() >= 0:
             trio.lowlevel.notify_closing(self._control)
             self._control.close()
@@ -360,7 +397,7 @@ class _Guardian(Guardian):
 
 
 def _absolute(directory: str | None) -> str:
-    return os.path.abspath(directory or os.curdir)
+    return os.path.abspath(directory) if directory else os.getcwd()
 
 
 def _is_limit(name: str) -> bool:

@@ -37,6 +37,12 @@ class Guardian(Protocol):
 
     inner: int
     """The process that starts trees and adopts their orphans."""
+    waiting: int
+    """How many wait for what it reports."""
+
+    def watch(self) -> None:
+        """See to it, while somebody waits, that nobody holds it."""
+        ...
 
     def wake(self) -> object:
         """Let it go on if it was stopped."""
@@ -93,6 +99,8 @@ class PosixProcess(Process):
         self._questions = 0
         self._answers = 0
         self._reading = False
+        self._was_cut = False
+        """Whether a wait has ended without its event."""
         self._either: select.epoll | None = None
         """Where news of the guardian and output are waited for at once."""
         self._news: trio.Event | None = None
@@ -293,10 +301,14 @@ class PosixProcess(Process):
             return
         self._closed = True
         self._registry.discard(self)
-        trio.lowlevel.notify_closing(self._channel)
+        # In the usual end nobody waits, and each wait has ended with its event. Then trio
+        # watches nothing of this, not even where a fork keeps the sockets open.
+        if self._reading or self._was_cut or not self._gone:
+            trio.lowlevel.notify_closing(self._channel)
+            if self._either is not None:
+                trio.lowlevel.notify_closing(self._either)
         self._channel.close()
         if self._either is not None:
-            trio.lowlevel.notify_closing(self._either)
             self._either.close()
         for stream in (self._input, self._output, self._errors):
             if stream is not None:
@@ -337,18 +349,19 @@ class PosixProcess(Process):
     async def _listen(self, where: socket.socket | select.epoll) -> None:
         """Wait until there may be news at ``where``, and take in what there is."""
         self._reading = True
+        self._guardian.waiting += 1
         try:
-            with trio.move_on_after(PATIENCE):
-                await trio.lowlevel.wait_readable(where)
-                if not self._closed:
-                    self._hear()
-                return
-            # No event reports that a command holds the guardian.
-            self._guardian.wake()
-            self._guardian.free()
+            self._guardian.watch()
+            await trio.lowlevel.wait_readable(where)
+            if not self._closed:
+                self._hear()
         except trio.ClosedResourceError:
             pass  # Whoever closed it may have heard what we wait for.
+        except BaseException:
+            self._was_cut = True
+            raise
         finally:
+            self._guardian.waiting -= 1
             self._reading = False
             self._announce()
 

@@ -102,7 +102,8 @@ class ProcessOutput:
     def close(self) -> None:
         """Give back the descriptor."""
         if self._descriptor >= 0:
-            trio.lowlevel.notify_closing(self._descriptor)
+            if not self.has_ended:  # At its end nobody waits for more.
+                trio.lowlevel.notify_closing(self._descriptor)
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
             self._turns.large -= self._is_large

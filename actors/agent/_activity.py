@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 import orjson
 
+from .._kernel.values import frozen
 from ..text import cut, encodable, encodable_data
 
 Outcome: TypeAlias = Literal["running", "completed", "failed"]
@@ -23,7 +24,7 @@ _DRAFT: Final = 65_536
 _PIECES: Final = 1_024
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Activity:
     """One thing that an agent did: it called a tool, or said something."""
 

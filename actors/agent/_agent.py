@@ -19,6 +19,7 @@ from .._kernel.checks import (
     check_whole,
     fspath,
 )
+from .._kernel.values import frozen
 from ..text import first_line
 from ..work import Report
 from ._budget import Budget
@@ -48,7 +49,7 @@ def _as_messages(history: Iterable[Message]) -> tuple[Message, ...]:
     return cast("tuple[Message, ...]", history)
 
 
-@attrs.frozen
+@frozen
 class Agent:
     """A task that a model works on.
 

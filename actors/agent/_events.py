@@ -21,6 +21,7 @@ from .._kernel.checks import (
     check_whole,
     of,
 )
+from .._kernel.values import frozen
 
 Terminate: TypeAlias = Literal[
     "goal", "error", "max_turns", "timeout", "stalled", "budget", "cancelled"
@@ -75,7 +76,7 @@ def _as_input(arguments: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return {} if arguments is None else arguments
 
 
-@attrs.frozen
+@frozen
 class ToolUse:
     """A tool call that the model asks for."""
 
@@ -88,7 +89,7 @@ class ToolUse:
     """The arguments, as JSON has them."""
 
 
-@attrs.frozen
+@frozen
 class ToolAnswer:
     """The answer to a tool call."""
 
@@ -97,7 +98,7 @@ class ToolAnswer:
     is_error: bool = attrs.field(default=False, validator=of(bool))
 
 
-@attrs.frozen
+@frozen
 class AssistantMessage:
     """One whole message of the model. All its tool calls are independent."""
 
@@ -110,7 +111,7 @@ class AssistantMessage:
     that form. JSON can hold it. Otherwise it is None."""
 
 
-@attrs.frozen
+@frozen
 class UserMessage:
     """One message to the model. `origin` says what kind it is."""
 
@@ -145,14 +146,14 @@ class UserMessage:
 _SAID: Final = AssistantMessage | UserMessage
 
 
-@attrs.frozen
+@frozen
 class TextDelta:
     """A piece of the text that the model is writing. It is not kept."""
 
     text: str = attrs.field(validator=of(str))
 
 
-@attrs.frozen
+@frozen
 class ToolStarted:
     """A tool call has begun."""
 
@@ -163,7 +164,7 @@ class ToolStarted:
     )
 
 
-@attrs.frozen
+@frozen
 class ToolCompleted:
     """A tool call has ended."""
 
@@ -177,7 +178,7 @@ class ToolCompleted:
     characters."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class TokensUsed:
     """What one request to a model has used. It is added to what came before."""
 
@@ -199,7 +200,7 @@ class TokensUsed:
         check_number("TokensUsed.cost", self.cost)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Retrying:
     """A request to the model has failed with an error that may pass, and is made again
     after a wait. It is not kept. When that does not help, the run ends with a
@@ -218,14 +219,14 @@ class Retrying:
         check_number("Retrying.wait", self.wait, "seconds")
 
 
-@attrs.frozen
+@frozen
 class Note:
     """What the agent is doing, in a few words for people."""
 
     text: str = attrs.field(validator=of(str))
 
 
-@attrs.frozen
+@frozen
 class TodoItem:
     """One step of the agent's own plan."""
 
@@ -235,7 +236,7 @@ class TodoItem:
     )
 
 
-@attrs.frozen
+@frozen
 class TodoList:
     """The agent's plan as it is now. It replaces an earlier one. The task does not
     complete while an item is neither completed nor cancelled, unless
@@ -250,7 +251,7 @@ class TodoList:
     )
 
 
-@attrs.frozen
+@frozen
 class CompactBoundary:
     """The conversation up to here is replaced by a summary of it, and by the last
     messages, which stay as they are. A run yields it; what it yields after it follows
@@ -270,7 +271,7 @@ class CompactBoundary:
     """The plan as it is now. None means the plan that the agent has."""
 
 
-@attrs.frozen
+@frozen
 class ApprovalRequested:
     """A tool call waits for somebody's answer."""
 
@@ -278,7 +279,7 @@ class ApprovalRequested:
     tool_use: ToolUse = attrs.field(validator=of(ToolUse))
 
 
-@attrs.frozen
+@frozen
 class FinalResult:
     """The answer. A run that yields it with ``goal`` is asked for its next event only
     if there is more to do: a message has come, an own task has ended, the plan is not

@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any, Final, cast
 
-import attrs
 import trio
 
 from .._kernel.checks import check_text, check_whole
+from .._kernel.values import frozen
 from ..agent import AgentTool, Message
 from ..env import Env, real_env
 from ..text import encodable_data
@@ -29,7 +29,7 @@ _CLOSE: Final = 2.0
 collector, they look for a loop of asyncio."""
 
 
-@attrs.frozen
+@frozen
 class Api:
     """What one API has of its own."""
 
@@ -51,7 +51,7 @@ class Api:
     """What the context of its models holds, if they all have the same at least."""
 
 
-@attrs.frozen
+@frozen
 class _ApiModel:
     api: Api
     client: Any

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 
-import attrs
+from .._kernel.values import frozen
 
 _PASSING: Final = {408, 409, 429}
 """And those from 500 on. The others are about the request, which stays as it is."""
@@ -103,7 +103,7 @@ _WINDOW: Final = re.compile(
 _UNIFIED: Final = "anthropic-ratelimit-unified-"
 
 
-@attrs.frozen
+@frozen
 class Outlook:
     """What is to be expected after an error."""
 

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 import attrs
 
 from .._kernel.errors import ActorError
+from .._kernel.values import define, frozen
 
 _NODES = 100_000
 """The most that a file may hold, aliases counted as often as they are used."""
@@ -34,13 +35,13 @@ class ScriptError(ActorError):
         return f"{self.source}{line}: {self.text}"
 
 
-@attrs.define
+@define
 class _Source:
     name: str
     lines: dict[Path, int] = attrs.Factory(dict[Path, int])
 
 
-@attrs.frozen
+@frozen
 class Item:
     """Something in a file, at its place."""
 

@@ -11,9 +11,8 @@ from contextlib import AbstractAsyncContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
-import attrs
-
 from .._kernel.public import publish as _publish
+from .._kernel.values import define
 from ..agent import (
     AgentTool,
     AssistantMessage,
@@ -136,7 +135,7 @@ def _call(id: str, name: str, arguments: str) -> dict[str, Any]:
     return {"id": id, "type": "function", "function": function}
 
 
-@attrs.define
+@define
 class _PartialCall:
     id: str = ""
     name: str = ""

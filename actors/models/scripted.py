@@ -85,6 +85,7 @@ import trio
 
 from .._kernel.checks import check_type
 from .._kernel.public import publish as _publish
+from .._kernel.values import frozen
 from ..agent import (
     AgentContext,
     AgentEvent,
@@ -133,7 +134,7 @@ _PLACEHOLDERS: Final = ("answer", "message")
 _BRACED = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Turn:
     """What a model does when it is asked once."""
 
@@ -151,7 +152,7 @@ class Turn:
     """Where it stands, for people."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AgentScript:
     """One agent of a script."""
 
@@ -168,7 +169,7 @@ class AgentScript:
         return f"{PROVIDER}/{self.name}"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Step:
     """What the host does."""
 
@@ -181,7 +182,7 @@ class Step:
     """Where it stands, for people."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Script:
     """A script, checked."""
 
@@ -217,7 +218,7 @@ class Script:
                 yield event  # noqa: ASYNC119 - who reads closes
 
 
-@attrs.frozen
+@frozen
 class _ScriptedModel:
     _script: Script
     _failed: Counter[tuple[str, int]]

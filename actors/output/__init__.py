@@ -218,23 +218,15 @@ class OutputLog:
         if self._closed:
             return
         self._closed = True
-        with trio.move_on_after(_CLOSE_BUDGET, shield=True) as scope:
-            try:
-                if self._cleaner is not None and self._exceeded is None:
-                    rest = self._cleaner.finish()
-                    # This was reserved already, but for the replacement of a
-                    # character that the end has cut.
-                    await self._keep(_whole_to_end(rest[: self._reserve(len(rest))]))
-            finally:
-                try:
-                    self._look_for_file()
-                    # It tells others, and may raise.
-                    self._give_back(self._reserved)
-                finally:
-                    await self._file.aclose()
+        in_time = True
+        if self.is_quick and (self._cleaner is None or self._cleaner.is_empty):
+            # It waits for nobody, so it needs neither a shield nor a deadline.
+            await self._let_go()
+        else:
+            in_time = await self._finish_in_time()
         if self._on_output is not None:
             self._on_output()
-        if scope.cancelled_caught:
+        if not in_time:
             raise TimeoutError(
                 errno.ETIMEDOUT,
                 f"the output could not be closed in {_CLOSE_BUDGET:g} s",
@@ -336,6 +328,26 @@ class OutputLog:
             self._disk.freed(dropped)
         if self._on_rotate is not None:
             self._on_rotate(self._older, dropped)
+
+    async def _finish_in_time(self) -> bool:
+        with trio.move_on_after(_CLOSE_BUDGET, shield=True) as scope:
+            try:
+                if self._cleaner is not None and self._exceeded is None:
+                    rest = self._cleaner.finish()
+                    # This was reserved already, but for the replacement of a
+                    # character that the end has cut.
+                    await self._keep(_whole_to_end(rest[: self._reserve(len(rest))]))
+            finally:
+                await self._let_go()  # noqa: ASYNC102 - in the shield above
+        return not scope.cancelled_caught
+
+    async def _let_go(self) -> None:
+        try:
+            self._look_for_file()
+            # It tells others, and may raise.
+            self._give_back(self._reserved)
+        finally:
+            await self._file.aclose()
 
     def _look_for_file(self) -> None:
         is_in_place = getattr(self._file, "is_in_place", None)

@@ -21,6 +21,7 @@ from .._kernel.checks import (
     is_whole,
 )
 from .._kernel.public import publish as _publish
+from .._kernel.values import frozen
 from ..text import first_line
 from ..work import Report
 from ._command import REPORT_SURVIVORS_EVERY, CommandFailed, run_command
@@ -47,7 +48,7 @@ def _copy_limits(limits: Mapping[str, int] | None) -> dict[str, int] | None:
     return dict(limits) if isinstance(limits, Mapping) else limits
 
 
-@attrs.frozen
+@frozen
 class Shell:
     """A command for ``bash -c``, or for ``sh -c`` where there is no bash.
 

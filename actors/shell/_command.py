@@ -103,12 +103,13 @@ async def run_command(shell: Shell, report: Report) -> str:
         CommandFailed: if it did not exit with 0.
         QuotaExceeded: if it wrote more than its quota.
     """
-    assert report.output_file is not None
+    path, dropped = report.output_file, report.output_dropped
+    assert path is not None
     log = OutputLog(
-        report.env.files.open_output(report.output_file),
+        report.env.files.open_output(path),
         quota=shell.quota,
-        used=report.output_bytes - report.output_dropped,
-        older=report.output_start - report.output_dropped,
+        used=report.output_bytes - dropped,
+        older=report.output_start - dropped,
         raw=shell.raw,
         rotate=shell.rotate,
         disk=report.disk,
@@ -118,14 +119,15 @@ async def run_command(shell: Shell, report: Report) -> str:
     )
     report.log = log
     # Before the first await, so that a host can write at once.
-    stdin = CommandInput() if shell.stdin or shell.pty else None
-    report.input = stdin
+    stdin = None
+    if shell.takes_input:
+        report.input = stdin = CommandInput()
     failure: Exception | None = None
     try:
         exit = await _run(shell, report, log, stdin)
     finally:
-        report.input = None
         if stdin is not None:
+            report.input = None
             stdin.end()
         # The output is complete before the end is recorded. Closing has a deadline.
         failure = await _close(log, report)  # noqa: ASYNC102 - shields itself

@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from inspect import iscoroutinefunction
 from typing import TypeAlias, cast
 
-import attrs
 import trio
 
 from .._kernel.checks import check_type
+from .._kernel.values import frozen
 from ..agent import (
     Agent,
     AgentEvent,
@@ -31,7 +31,7 @@ FakeTool: TypeAlias = Callable[..., Awaitable[str]] | str
 function raises an error, that is an answer, too."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AgentRun:
     """What came of a run of an agent."""
 

@@ -14,6 +14,8 @@ from typing import Literal
 
 import attrs
 
+from .._kernel.values import frozen
+
 
 @attrs.define(eq=False)
 class Inode:
@@ -31,7 +33,7 @@ Entry = Inode | str
 """What a name leads to: a file, or the target of a link."""
 
 
-@attrs.frozen
+@frozen
 class DiskStep:
     """What is about to be done to a disk."""
 
@@ -142,7 +144,7 @@ class FakeDisk:
             self.on_step(DiskStep(kind, path, inode, data))
 
 
-@attrs.frozen
+@frozen
 class DiskImage:
     """A disk at one moment."""
 

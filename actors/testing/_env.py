@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar, Final, Self
 
-import attrs
 import trio
 
+from .._kernel.values import frozen
 from ..env import Clock, Env, Ids
 from ._commands import Commands
 from ._faults import Faults, Ways, goes_wrong
@@ -92,7 +92,7 @@ class FakeIds(Ids):
         return _EXTREMES.get(goes_wrong(self.faults, "ids.uniform"), 0.5)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class FakeEnv(Env):
     """An `Env` in memory, as `fake_env` makes it."""
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from .._kernel.values import frozen
 from ..agent._events import Message, UserMessage
 from ..env import Files
 from ..output._quota import DirectoryQuotaExceeded, DiskQuota, QuotaExceeded
@@ -84,7 +85,7 @@ class Queue(Protocol):
 # ---- What waits for the disk ----------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class Written:
     """How much of a log is in its file."""
 

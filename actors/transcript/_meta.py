@@ -14,6 +14,7 @@ import attrs
 
 from .._kernel.checks import check_all, check_type
 from .._kernel.status import TaskStatus
+from .._kernel.values import frozen
 from ._records import LONGEST_ID, dump
 
 META_LIMIT: Final = 4 * 2**20
@@ -42,7 +43,7 @@ _MOST: Final = 10**18
 _STATUSES: Final = frozenset(status.value for status in TaskStatus)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AgentMeta:
     """What it takes, besides the transcript, to go on with an agent."""
 

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args
 import attrs
 import orjson
 
+from .._kernel.values import frozen
 from ..agent._conversation import opened
 from ..agent._events import (
     AssistantMessage,
@@ -36,7 +37,7 @@ _ORIGINS: Final = frozenset(get_args(Origin))
 _MISSING: Final = 10**12
 
 
-@attrs.frozen
+@frozen
 class Unrecorded:
     """Stands in a transcript for messages that could not be recorded."""
 

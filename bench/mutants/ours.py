@@ -180,13 +180,15 @@ OURS: Sequence[Mutant] = (
         name="wait-that-polls",
         file="supervisor/_tasks/record.py",
         before="""\
-        while self.ended_at is None:
-            await self.wait_changed()
-""",
+            if self.changed is None:
+                self.changed = trio.Event()
+            await self.changed.wait()
+
+    def begin_run""",
         after="""\
-        while self.ended_at is None:
             await trio.sleep(0.25)
-""",
+
+    def begin_run""",
         promise="P9",
         why="Who waits for an end looks for it four times a second.",
     ),

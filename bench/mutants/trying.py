@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,7 @@ def try_one(mutant: Mutant | None, seed: int) -> Verdict:
         if mutant is not None:
             path = copy / mutant.file
             path.write_text(mutant.apply(path.read_text("utf-8")), encoding="utf-8")
+        _compiled(copy, mutant)
         done = subprocess.run(
             [sys.executable, "-m", "bench.mutants.budget", str(seed), str(CPU)],
             cwd=copy,
@@ -98,6 +100,7 @@ def try_one(mutant: Mutant | None, seed: int) -> Verdict:
             text=True,
             check=False,
         )
+        shutil.rmtree(_bytecode(copy / "of.py").parent, ignore_errors=True)
     lines = done.stdout.splitlines()
     said: dict[str, Any] = {}
     if done.returncode == 0 and lines:
@@ -118,3 +121,19 @@ def try_one(mutant: Mutant | None, seed: int) -> Verdict:
         seconds=said.get("seconds", 0.0),
         failure=failure,
     )
+
+
+def _compiled(copy: Path, mutant: Mutant | None) -> None:
+    """Give a copy the bytecode of what it does not change: to compile all of it takes longer
+    than most mutants live."""
+    changed = None if mutant is None else copy / mutant.file
+    for path in copy.rglob("*.py"):
+        known = _bytecode(ROOT / path.relative_to(copy))
+        if path != changed and known.is_file():
+            _bytecode(path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(known, _bytecode(path))
+
+
+def _bytecode(path: Path) -> Path:
+    """Where Python keeps it; not in the copy, if PYTHONPYCACHEPREFIX is set."""
+    return Path(cache_from_source(str(path)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import attrs
 
 from actors import TaskStatus
-from actors.house import check_whole
+from actors.house import check_whole, define, frozen
 from actors.text import duration_words, one_line
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _TITLES: Final = {
 }
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Toast:
     """A notice for people that a host shows for some seconds. Its texts are clean, and
     each is one line of at most 200 characters. It never holds a result."""
@@ -80,7 +80,7 @@ def after(milliseconds: int | None) -> str:
     return f", after {duration_words(milliseconds)}"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class DisplayItem:
     """One line that would be shown."""
 
@@ -111,7 +111,7 @@ class DisplayItem:
         )
 
 
-@attrs.frozen
+@frozen
 class Admission:
     """What becomes of an item that arrives."""
 
@@ -142,7 +142,7 @@ def admit(
     return Admission(True, unprotected[0])
 
 
-@attrs.frozen
+@frozen
 class Folded:
     """What was not shown, in a sentence."""
 
@@ -197,7 +197,7 @@ class DisplayQueue:
         group.ids[item.id] = None
 
 
-@attrs.define
+@define
 class _Group:
     """What was lost of one kind."""
 

@@ -479,11 +479,23 @@ class Life:
             self._specs[budget] = spec
         return spec
 
-    def _body(self, ctx: Context[object], task: Task) -> Awaitable[object]:
+    def _body(
+        self, ctx: Context[object], task: Task, *, key_is_written: bool = False
+    ) -> Awaitable[object]:
         # Not itself async: one frame less for each of 100,000 tasks.
+        kept = self.delivery.kept
+        if kept and task.task_id in kept and not key_is_written:
+            return self._once_key_is_written(ctx, task)
         if task.policy is None and not isinstance(task, AgentTask):
             return task.begin_run(ctx)
         return self.runs.run_all(task)
+
+    async def _once_key_is_written(self, ctx: Context[object], task: Task) -> object:
+        # What it does may not be done twice, and without the record it would be, by
+        # whoever asks with its key after a crash.
+        await self.journal.settle()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        return await self._body(ctx, task, key_is_written=True)
 
     def new_run_id(self, task_id: str, after: str | None = None) -> str:
         """Return the id of a new run of a task. ``after`` is the id of its last run,

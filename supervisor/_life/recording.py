@@ -43,7 +43,8 @@ def begun(task: Task, order: Order, at: datetime | None) -> Started:
     what = order.what
     if what and command is not None and what == what_of_command(command, cwd):
         what = ""
-    return Started(
+    # What few tasks have is set: each argument by its name is felt.
+    started = Started(
         run=task.run_id,
         type=task.task_type,
         at=time_of(at),
@@ -52,14 +53,19 @@ def begun(task: Task, order: Order, at: datetime | None) -> Started:
         parent=task.parent_id,
         background=task.background,
         notify=task.notify,
-        tool_use=rare.get("tool_use_id"),
-        command=command,
-        cwd=cwd,
-        output=None if file is None else file.name,
-        key=order.key,
-        what=what and exact(what),
-        agent=None if task.as_agent is None else _said_of(task.as_agent),
     )
+    if rare:
+        started.tool_use = rare.get("tool_use_id")
+        started.output = None if file is None else file.name
+    if command is not None or cwd is not None:
+        started.command, started.cwd = command, cwd
+    if order.key is not None:
+        started.key = order.key
+    if what:
+        started.what = exact(what)
+    if task.as_agent is not None:
+        started.agent = _said_of(task.as_agent)
+    return started
 
 
 def _said_of(task: AgentTask) -> str | None:

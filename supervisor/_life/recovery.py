@@ -18,6 +18,7 @@ import trio
 from actors import Context, Progress, TaskStatus
 from actors.agent import AssistantMessage
 from actors.envelope import TAIL_LIMIT, Envelope
+from actors.house import define, frozen
 from actors.shell import Shell
 from actors.transcript.hosting import decode_meta
 from actors.work import Report, Work
@@ -51,7 +52,7 @@ _ORPHANS_WITHIN = 10.0
 DIED = "the program that ran it has died; what it had done by then is not known"
 
 
-@attrs.frozen
+@frozen
 class Gone:
     """Stands for the work of a task whose program has died."""
 
@@ -108,7 +109,7 @@ def _beginning(life: Life) -> tuple[str, str]:
     return time_of(life.env.clock.now()), life.env.processes.program()
 
 
-@attrs.define
+@define
 class Found:
     """What became of the tasks that had not ended."""
 
@@ -134,7 +135,9 @@ async def recover(life: Life, there: Read | None) -> None:
     if there is None:
         return
     state, found = there.state, Found()
-    life.delivery.go_on_behind(state.last_note)
+    # Each of these may have ended in the very write by which the journal began to fail,
+    # and been told under a number that no record has.
+    life.delivery.go_on_behind(state.last_note + len(state.unfinished))
     # Those above first: what is below them is told to them.
     unfinished = _outer_first(
         [state.tasks[run].started for run in state.unfinished.values()]

@@ -592,12 +592,13 @@ class Delivery:
                 watcher.acked(note, how)
         is_told = note.kind == "task" and note.notify != "silent"
         if note.record is not None and is_told:
-            taken = Taken(note.id, how)
             if agent is None:
-                self.confirm([taken])
+                self._journal.add(Acknowledged(note=note.id, how=how))
+                # It cannot wait, so it writes itself.
+                self._journal.flush()
             else:
                 # If the program died now, nothing would say that it knows.
-                agent.taken.append(taken)
+                agent.taken.append(Taken(note.id, how))
             note.record = None
         if note.kind == "pause":
             self._pause_heard(note)
@@ -623,7 +624,6 @@ class Delivery:
         """Record acknowledgements: what they are of does not come again."""
         for it in taken:
             self._journal.add(Acknowledged(note=it.note_id, how=it.how))
-        # It cannot wait, so it writes itself.
         self._journal.flush()
 
     def let_go(self, task: Task) -> None:

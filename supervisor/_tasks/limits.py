@@ -7,7 +7,7 @@ from typing import cast
 
 import attrs
 
-from actors.house import check_type, check_whole
+from actors.house import check_type, check_whole, frozen
 
 from .kinds import POOLS
 
@@ -20,7 +20,7 @@ def _copy(caps: Mapping[str, int]) -> Mapping[str, int]:
     return dict(caps) if is_mapping else caps
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Limits:
     """The caps of a runtime, for foreground and background tasks together.
 

@@ -25,11 +25,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
-import attrs
 import trio
 
 from actors.hosting import older_file
-from actors.house import check_whole
+from actors.house import check_whole, frozen
 from actors.text import whole_characters
 
 from .record import Task
@@ -52,7 +51,7 @@ _AGAIN: Final = 1.0
 """Seconds after which what could not be read is read again."""
 
 
-@attrs.frozen
+@frozen
 class OutputPart:
     """A part of a task's output."""
 

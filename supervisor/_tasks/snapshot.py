@@ -14,14 +14,14 @@ import attrs
 
 from actors import Progress, TaskStatus
 from actors.agent import Activity
-from actors.house import plain
+from actors.house import frozen, plain
 
 from .._delivery.outbox import Notify
 from ..tree._errors import SupervisorError
 from .endings import EndedBy
 
 
-@attrs.frozen
+@frozen
 class TaskError:
     """What went wrong, as text."""
 
@@ -64,7 +64,7 @@ class Usage:
     """Those of ``input_tokens`` that went into the provider's cache, or None."""
 
 
-@attrs.frozen
+@frozen
 class Pause:
     """Why a paused agent waits, and until when."""
 

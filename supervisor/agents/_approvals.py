@@ -10,7 +10,8 @@ import trio
 
 from actors.agent import ToolUse
 from actors.env import Ids
-from actors.house import check_type
+from actors.house import check_type, frozen
+from actors.house import publish as _publish
 from actors.text import one_line
 
 from .._tasks.task_events import ApprovalAnswered, ApprovalRequested
@@ -18,11 +19,13 @@ from ..permissions import ToolRequest, Verdict
 from ..permissions._tool_names import PATH_ARGUMENTS
 from ..tree._events import EventStream
 
+__all__ = ["Approval", "Approvals"]
+
 _ID_DIGITS = 32
 _NAME_SHOWN = 64
 
 
-@attrs.frozen
+@frozen
 class Approval:
     """A tool call that waits for an answer of the host.
 
@@ -273,7 +276,7 @@ class Approvals:
         return False
 
 
-@attrs.frozen
+@frozen
 class HostApprovals:
     """Where calls of the host's own model wait, for one owner."""
 
@@ -303,3 +306,6 @@ def _rank(tool: str, argument: str) -> int:
     if argument in ("command", PATH_ARGUMENTS.get(tool)):
         return 0
     return 2 if argument == "description" else 1
+
+
+_publish(globals(), "supervisor.runtime")

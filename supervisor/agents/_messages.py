@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-import attrs
 import trio
 
 from actors import TaskStatus
 from actors.agent import Agent, UserMessage
 from actors.agent.hosting import InboxFull
-from actors.house import check_text
+from actors.house import check_text, frozen
+from actors.house import publish as _publish
 from actors.text import is_encodable
 from actors.transcript import AgentMeta
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .._tasks.record import Task
     from ._side import Agents
 
+__all__ = ["Sent"]
+
 # Why a message is refused, and then what helps, if anything does.
 Refusal: TypeAlias = tuple[str] | tuple[str, str]
 
@@ -44,7 +46,7 @@ _NEWER_METAS: Final = 4
 How: TypeAlias = Literal["queued", "revived"]
 
 
-@attrs.frozen
+@frozen
 class Sent:
     """Where a message went."""
 
@@ -259,3 +261,6 @@ def check_message(text: str) -> str:
             f"a message must be text, without half a surrogate pair: {text!r}"
         )
     return str.__str__(text)
+
+
+_publish(globals(), "supervisor.runtime")

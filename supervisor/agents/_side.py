@@ -21,19 +21,16 @@ from actors.work import Work
 
 from .._tasks.agent_task import AgentTask
 from .._tasks.kinds import KINDS
-from ..hooks import Hooks
-from ..permissions import read_mode
-from ..permissions._modes import resolve_mode
-from ..permissions._paths import resolve
-from . import AgentPolicy
-from ._approvals import Approvals
 
 if TYPE_CHECKING:
     from .._delivery.outbox import Notification
     from .._life.life import Life
     from .._tasks.record import Task
+    from ..hooks import Hooks
     from ..hooks._calls import HookFacts
+    from ._approvals import Approvals
     from ._host import HostTool, RuntimeHost
+    from ._policy import AgentPolicy
 
 # What a meta says in the words of the agent.
 _SHARED: Final = {field.name for field in attrs.fields(AgentMeta)} & {
@@ -44,17 +41,20 @@ _SHOWN: Final = 1_000
 
 
 class Agents:
-    """Policy, transcripts and approvals of one runtime."""
+    """Policy, transcripts and approvals of one runtime. What judges calls and what asks
+    a person is loaded with the first agent, or with the first who wants it."""
 
     def __init__(
         self,
         life: Life,
-        policy: AgentPolicy,
+        policy: AgentPolicy | None,
         tools_of: Callable[[str], Iterable[HostTool]],
         reminder_of: Callable[[str], str | None],
     ) -> None:
-        self.policy = policy
-        self.approvals = Approvals(life.env.ids, life.events)
+        self._policy = policy
+        self._approvals: Approvals | None = None
+        # Why nobody waits any more for an answer.
+        self._is_over: str | None = None
         self.transcripts = TranscriptStore(
             life.directory,
             life.env,
@@ -86,6 +86,26 @@ class Agents:
             self._life.share.release(agent_id)
 
     @property
+    def policy(self) -> AgentPolicy:
+        """What holds for all of them."""
+        if self._policy is None:
+            from ._policy import AgentPolicy
+
+            self._policy = AgentPolicy()
+        return self._policy
+
+    @property
+    def approvals(self) -> Approvals:
+        """The tool calls that wait for an answer."""
+        if self._approvals is None:
+            from ._approvals import Approvals
+
+            self._approvals = Approvals(self._life.env.ids, self._life.events)
+            if self._is_over is not None:
+                self._approvals.end(self._is_over)
+        return self._approvals
+
+    @property
     def patience(self) -> float:
         """The seconds for which one tries again what does not pass."""
         return self.policy.patience
@@ -102,7 +122,9 @@ class Agents:
 
     def end_approvals(self, why: str) -> None:
         """Nobody waits any more for an answer that belongs to no task."""
-        self.approvals.end(why)
+        self._is_over = why
+        if self._approvals is not None:
+            self._approvals.end(why)
 
     def is_taken(self, task_id: str) -> bool:
         """Whether an agent of an earlier runtime had this id."""
@@ -119,6 +141,8 @@ class Agents:
         Raises:
             ValueError: if there is no such mode.
         """
+        from ..permissions._modes import resolve_mode
+
         resolve_mode(getattr(work, "permission_mode", None), "bypass")
 
     def tools_for(self, agent_id: str) -> dict[str, HostTool]:
@@ -130,6 +154,8 @@ class Agents:
 
     def entered(self, task: AgentTask) -> None:
         """Called when a task is entered, before it starts."""
+        from ..permissions._modes import read_mode, resolve_mode
+
         agent = task.recipe
         parent = task.parent
         if task.inbox is None:
@@ -187,6 +213,8 @@ class Agents:
     def home_of(self, cwd: str | None) -> str | None:
         """Return the directory of who is in ``cwd``, absolute, which for None is the
         host's; None if that is gone."""
+        from ..permissions._paths import resolve
+
         host = self._life.env.files.follow(".")
         return host if host is None or cwd is None else resolve(cwd, host)
 
@@ -264,6 +292,8 @@ class Agents:
         What watches an agent watches whom it starts, or it would start others for
         what it must not do.
         """
+        from ..hooks import Hooks
+
         hooks, own = self.policy.hooks, task.recipe.type
         for kind in dict.fromkeys((*task.above, own)):
             definition = self.policy.definitions.get(kind)

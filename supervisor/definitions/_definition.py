@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 
 import attrs
 
-from actors.house import check_all, check_text, check_type, check_whole, of
+from actors.house import check_all, check_text, check_type, check_whole, frozen, of
 from actors.text import clean_text, is_encodable
 
 from ..hooks import Hooks
@@ -141,7 +141,7 @@ def _by(check: Callable[..., None], *more: object, optional: bool = False) -> An
     return validator
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class AgentDefinition:
     """A kind of agent: what it is for, and what it may do.
 

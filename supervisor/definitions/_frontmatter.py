@@ -14,6 +14,8 @@ from typing import Any, Final, TypeAlias, cast
 
 import attrs
 
+from actors.house import define, frozen
+
 from ..hooks._text_file import BadText
 
 HEAD_LIMIT: Final = 65_536
@@ -45,7 +47,7 @@ _DEPTH: Final = 8
 _NODES: Final = 10_000
 
 
-@attrs.frozen
+@frozen
 class HeadField:
     """One field of a head."""
 
@@ -66,7 +68,7 @@ class HeadField:
         return isinstance(self.value, str) and self.value[:1] not in ("{", "[")
 
 
-@attrs.frozen
+@frozen
 class Page:
     """A text with a head."""
 
@@ -243,7 +245,7 @@ def _scalar(text: str) -> object:
     return float(text) if _DECIMAL.fullmatch(text) else text
 
 
-@attrs.define
+@define
 class _Lines:
     """One field, line by line."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
+from actors.house import frozen
 
 from ..permissions._judging import Decision
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Advice:
     """What hooks say about a call before it is judged."""
 
@@ -22,7 +22,7 @@ class Advice:
     """What the agent is told about the call."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Comment:
     """What hooks say about a call that was made."""
 

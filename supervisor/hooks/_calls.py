@@ -15,6 +15,7 @@ import trio
 
 from actors.agent import AgentFailed, TransientError
 from actors.env import Env
+from actors.house import frozen
 from actors.text import clean_text, one_line
 
 from ..permissions import ToolRequest, Verdict
@@ -38,7 +39,7 @@ END_BUDGET: Final = 3.0
 """Seconds that stop hooks have on a path on which they cannot make it go on."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class HookFacts:
     """What hooks are told of their agent."""
 

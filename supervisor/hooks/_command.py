@@ -12,6 +12,7 @@ import trio
 
 from actors.env import Env
 from actors.hosting import Process, ProcessExit, spawn_shell
+from actors.house import define, frozen
 
 from ._object import as_text
 
@@ -23,7 +24,7 @@ _LAST_WORDS: Final = 1.0
 """Seconds for what is still in the pipes when nothing of the command is left."""
 
 
-@attrs.frozen
+@frozen
 class CommandEnd:
     """How a hook's command has ended."""
 
@@ -92,7 +93,7 @@ async def _feed(process: Process, data: bytes) -> None:
         await process.send_eof()
 
 
-@attrs.define
+@define
 class _Kept:
     data: bytearray = attrs.field(factory=bytearray)
     is_cut: bool = False

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from actors.house import by, check_number, check_type
+from actors.house import by, check_number, check_type, frozen
 from actors.text import one_line
 
 from ..permissions import Rule, as_tuple, check_list, is_async_function
@@ -28,7 +28,7 @@ HookFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Any]]
 """A hook in the program itself: see the module."""
 
 
-@attrs.frozen
+@frozen
 class Hook:
     """One hook.
 
@@ -151,7 +151,7 @@ def _as_hooks(hooks: Iterable[Hook]) -> tuple[Hook, ...]:
     return as_tuple(hooks)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Hooks:
     """The hooks of all agents of a runtime, or of one kind of them.
 

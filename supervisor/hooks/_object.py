@@ -10,9 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, cast
 
-import attrs
-
 from actors.envelope import CUT
+from actors.house import frozen
 from actors.text import clean_text, cut, one_line
 
 from ..permissions._near_names import nearest_name, plain_name
@@ -92,7 +91,7 @@ _TEXTS: Final = frozenset("message note comment log description details".split()
 _DECIDING: Final = _POSITIVE | _NEGATIVE | {"decision", "verdict", "action", "effect"}
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Answer:
     """What one hook has said, as far as it is understood."""
 

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 import attrs
 
+from actors.house import frozen
 from actors.text import one_line
 
 from ..permissions import Rule
@@ -64,7 +65,7 @@ _REMARKS: Final = frozenset(("description", "name", "id", "comment", "$comment")
 _PLACEHOLDER: Final = re.compile(rf"\$\{{{PROJECT_DIR}\}}|\${PROJECT_DIR}\b")
 
 
-@attrs.frozen
+@frozen
 class Problem:
     """Something in a file that is not honoured."""
 

@@ -77,6 +77,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import attrs
 
+from actors.house import frozen
 from actors.house import publish as _publish
 from actors.text import one_line
 
@@ -173,7 +174,7 @@ def _check_ask(functions: object) -> None:
             )
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Permissions:
     """The rules, the mode and the functions that decide what agents may do.
 

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-import attrs
+from actors.house import frozen
 
 COMPOUND: Final = frozenset(
     "! [[ ]] { } case coproc do done elif else esac fi for function if in select then"
@@ -75,7 +75,7 @@ _ANSI_LETTERS: Final = dict(
 )
 
 
-@attrs.frozen
+@frozen
 class CommandLine:
     """The words of one command, without quotes and redirections, with one blank
     between two, and the places in it where a program's name may begin."""
@@ -84,7 +84,7 @@ class CommandLine:
     starts: tuple[int, ...]
 
 
-@attrs.frozen
+@frozen
 class CommandReading:
     """What a command could run."""
 

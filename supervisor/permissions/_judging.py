@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import attrs
 
 from actors.agent import ToolUse
+from actors.house import frozen
 from actors.text import one_line
 
 from ._modes import Mode
@@ -33,10 +34,10 @@ messages and plan."""
 
 
 Fill: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-Follow: TypeAlias = Callable[[str], "str | None"]
+Follow: TypeAlias = Callable[[str], str | None]
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ToolRequest:
     """One tool call of an agent, before it is judged."""
 
@@ -63,7 +64,7 @@ class ToolRequest:
     """The directory of the runtime. Only the mode ``bypass`` edits in it."""
 
 
-@attrs.frozen
+@frozen
 class Decision:
     """What rules and mode say of a call, or a hook."""
 
@@ -73,7 +74,7 @@ class Decision:
     """Whether a rule or a hook has asked; else it is what is left where none speaks."""
 
 
-@attrs.frozen
+@frozen
 class Verdict:
     """Whether a call may be made."""
 

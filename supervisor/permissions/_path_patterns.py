@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-import attrs
+from actors.house import frozen
 
 from ._paths import (
     PATH_LIMIT,
@@ -32,7 +32,7 @@ from ._tool_names import PATH_ARGUMENTS, SEARCHING
 _ANY: Final = "**"
 
 
-@attrs.frozen
+@frozen
 class _Anchored:
     """A pattern from a directory on."""
 

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import attrs
 
+from actors.house import frozen
+
 from ._tool_names import ARGUMENTS, PATH_ARGUMENTS, SEARCHING
 
 PATH_LIMIT: Final = 4096
@@ -34,7 +36,7 @@ def home_directory(environ: Mapping[str, str] | None = None) -> str | None:
     return resolve(home, None) if posixpath.isabs(home) else None
 
 
-@attrs.frozen
+@frozen
 class Place:
     """Where a call is made, and where the paths in it lead."""
 

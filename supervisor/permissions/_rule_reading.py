@@ -14,6 +14,8 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
+from actors.house import frozen
+
 from ._command_patterns import is_simple_command
 from ._host_patterns import ascii_host
 from ._path_patterns import BadPattern, check_pattern
@@ -44,7 +46,7 @@ PatternKind: TypeAlias = Literal[
 ]
 
 
-@attrs.frozen
+@frozen
 class ParsedRule:
     """The parts of a rule's text."""
 

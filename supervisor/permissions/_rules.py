@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import attrs
 
-from actors.house import check_one_of, check_type
+from actors.house import check_one_of, check_type, frozen
 
 from ._paths import Place, home_directory
 from ._tool_names import newer, newer_arguments
@@ -15,7 +15,7 @@ from ._tool_names import newer, newer_arguments
 Effect: TypeAlias = Literal["allow", "deny", "ask"]
 
 
-@attrs.frozen
+@frozen
 class Rule:
     """One rule about tool calls, such as ``Rule("allow", "Bash(git status*)")``.
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, cast
 
 import attrs
 
-from actors.house import check_one_of, check_text, check_type, check_whole
+from actors.house import check_one_of, check_text, check_type, check_whole, frozen
 from actors.text import is_encodable
 
 _SHOWN: Final = 80
@@ -52,7 +52,7 @@ def _has_no_default(field: Field) -> bool:
     return field.default is None
 
 
-@attrs.frozen
+@frozen
 class Field:
     """One argument of a `Tool`. The model must give it, unless it has a ``default`` or
     is not ``required``.

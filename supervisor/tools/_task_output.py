@@ -5,10 +5,10 @@ from __future__ import annotations
 import codecs
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import trio
 
 from actors import TaskStatus
+from actors.house import frozen
 from actors.text import clean_text, one_line
 
 from .._life.telling import leftovers
@@ -93,7 +93,7 @@ def task_output(runtime: Runtime, owner: str | None, settings: Settings) -> Tool
     return Tool("TaskOutput", description, fields, act)
 
 
-@attrs.frozen
+@frozen
 class OutputEnd:
     """The end of what a task has printed or answered."""
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Self, TypeAlias
 import attrs
 import trio
 
-from actors.house import check_all, check_text, check_type, of
+from actors.house import check_all, check_text, check_type, frozen, of
 
 from .._tasks.errors import BacklogFull, RuntimeStopping
 from ..permissions import as_tuple, is_async_function
@@ -21,7 +21,7 @@ _NAME: Final = re.compile("[A-Za-z0-9_-]+").fullmatch
 """What all providers take as the name of a tool. Each has a length of its own."""
 
 
-@attrs.frozen
+@frozen
 class ToolResult:
     """The answer of a call: what ``act`` of a `Tool` returns.
 
@@ -39,7 +39,7 @@ class ToolResult:
     ``error``, one short word for why."""
 
 
-@attrs.frozen
+@frozen
 class Call:
     """One call of a tool, checked."""
 

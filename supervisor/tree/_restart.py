@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-import attrs
-
 from actors import Exit, Failed, Ignore
+from actors.house import frozen
 from actors.lowlevel import is_normal
 
 from ._spec import Backoff, ChildSpec, Flags
 
 
-@attrs.frozen
+@frozen
 class History:
     """What a supervisor remembers between two decisions."""
 
@@ -25,7 +24,7 @@ class History:
     the intensity allows."""
 
 
-@attrs.frozen
+@frozen
 class StartAgain:
     """Restart the child, and its siblings as the strategy says, after ``delay``
     seconds."""
@@ -33,17 +32,17 @@ class StartAgain:
     delay: float
 
 
-@attrs.frozen
+@frozen
 class GiveUp:
     """The budget is spent: stop everything and fail."""
 
 
-@attrs.frozen
+@frozen
 class ShutDown:
     """A significant child has ended: stop everything, without an error."""
 
 
-@attrs.frozen
+@frozen
 class StayDown:
     """Nothing follows."""
 

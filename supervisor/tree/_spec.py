@@ -29,7 +29,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors import Context
-from actors.house import check_number, check_one_of, check_type, check_whole
+from actors.house import check_number, check_one_of, check_type, check_whole, frozen
 
 from ._errors import InvalidChildSpec, InvalidSupervisorFlags
 
@@ -53,7 +53,7 @@ AUTO_SHUTDOWNS: tuple[AutoShutdown, ...] = get_args(AutoShutdown)
 CHILD_KINDS: tuple[ChildKind, ...] = get_args(ChildKind)
 
 
-@attrs.frozen
+@frozen
 class Backoff:
     """How long to wait before a restart. The first wait takes ``min`` seconds, and each
     further one twice as long, up to ``max``. Chance makes each wait longer, by at most
@@ -136,7 +136,7 @@ class ChildTemplate(Generic[M_co]):
     __slots__ = ()
 
 
-@attrs.frozen
+@frozen
 class ChildSpec(ChildTemplate[M_co]):
     """A child of a supervisor. Make it with `child`, which checks the types of the
     function's arguments."""
@@ -325,7 +325,7 @@ async def _serve(
         await trio.sleep_forever()
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Flags:
     """What holds for a whole supervisor."""
 

@@ -17,6 +17,7 @@ from trio.lowlevel import enable_ki_protection
 from actors import ActorRef, Exit, Failed, Stopped
 from actors.env import Env
 from actors.hosting import ActorState
+from actors.house import frozen
 
 from ._block import Block
 from ._children import Child, Children, checked
@@ -36,7 +37,7 @@ from ._supervision import OnRestart, Supervision
 M = TypeVar("M")
 
 
-@attrs.frozen
+@frozen
 class ChildInfo:
     """One line of `which_children`."""
 
@@ -46,7 +47,7 @@ class ChildInfo:
     state: ActorState
 
 
-@attrs.frozen
+@frozen
 class ChildCounts:
     """How many children there are."""
 

@@ -7,7 +7,6 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 if sys.platform != "win32":
     import resource
@@ -39,20 +38,33 @@ _RLIMIT_LOCKS = 10
 _LOCKS_LINE = b"Max file locks"
 
 
-class Seen(NamedTuple):
+class Seen:
     """A process as one look at ``/proc`` showed it."""
 
-    pid: int
-    parent: int
-    session: int
-    started: int
-    """Clock ticks since boot."""
-    alive: bool
-    """False for a zombie."""
-    ticks: int
-    """The CPU time that it and the children it waited for have used."""
-    pages: int
-    """Resident memory."""
+    __slots__ = ("alive", "pages", "parent", "pid", "session", "started", "ticks")
+
+    def __init__(
+        self,
+        pid: int,
+        *,
+        parent: int,
+        session: int,
+        started: int,
+        alive: bool,
+        ticks: int,
+        pages: int,
+    ) -> None:
+        self.pid = pid
+        self.parent = parent
+        self.session = session
+        self.started = started
+        """Clock ticks since boot."""
+        self.alive = alive
+        """False for a zombie."""
+        self.ticks = ticks
+        """The CPU time that it and the children it waited for have used."""
+        self.pages = pages
+        """Resident memory."""
 
 
 def open_pidfd(pid: int) -> int | None:

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 
-class Request(NamedTuple):
+class Request:
     """What to start as a tree."""
 
-    marker: bytes
-    mark: int
-    """See `proc.set_mark`."""
-    cwd: bytes
-    argv: list[bytes]
-    env: bytes
-    """The variables, as `encode_environment` makes them."""
-    writable: bool
-    """Whether the input is a pipe."""
-    errors: bool
-    """Whether stderr is a pipe of its own."""
-    terminal: tuple[int, int] | None
-    """Rows and columns."""
-    nice: int | None
-    limits: list[tuple[str, int]]
-    """By name, in lower case and without ``RLIMIT_``."""
+    def __init__(
+        self,
+        marker: bytes,
+        mark: int,
+        cwd: bytes,
+        argv: list[bytes],
+        *,
+        writable: bool,
+        errors: bool,
+        terminal: tuple[int, int] | None,
+        nice: int | None,
+        limits: list[tuple[str, int]],
+    ) -> None:
+        self.marker = marker
+        self.mark = mark
+        """See `proc.set_mark`."""
+        self.cwd = cwd
+        self.argv = argv
+        self.writable = writable
+        """Whether the input is a pipe."""
+        self.errors = errors
+        """Whether stderr is a pipe of its own."""
+        self.terminal = terminal
+        """Rows and columns."""
+        self.nice = nice
+        self.limits = limits
+        """By name, in lower case and without ``RLIMIT_``."""
 
 
 def encode_environment(env: Mapping[str, str]) -> bytes:
@@ -100,8 +110,8 @@ def split_request(data: bytes | bytearray) -> tuple[bytes, bytes, bytes] | None:
     return bytes(data[16:middle]), bytes(data[middle:end]), bytes(data[end:])
 
 
-def decode_request(head: bytes, env: bytes) -> Request:
-    """Return the request of which `split_request` returned the two parts."""
+def decode_request(head: bytes) -> Request:
+    """Return the request of which `split_request` returned the head."""
     marker, mark, cwd, stdin, stderr, terminal, nice, limits, *argv = head.split(b"\0")
     size = tuple(map(int, terminal.split()))
     pairs = [limit.decode().split("=") for limit in limits.split()]
@@ -110,7 +120,6 @@ def decode_request(head: bytes, env: bytes) -> Request:
         int(mark),
         cwd,
         argv,
-        env,
         writable=stdin == b"pipe",
         errors=stderr == b"pipe",
         terminal=(size[0], size[1]) if size else None,

@@ -193,11 +193,11 @@ class Server:
 
     def _patience(self) -> float | None:
         """Return how many seconds may pass without an event."""
+        if not (self._doomed or self._look_wanted):
+            return None
         moments = [tree.next_sweep for tree in self._doomed]
         if self._look_wanted:
             moments.append(self._next_look)
-        if not moments:
-            return None
         return max(0.0, min(moments) - time.monotonic())
 
     def _wait(self, seconds: float) -> None:
@@ -260,14 +260,15 @@ class Server:
                 head, env, wishes = parts
                 tree.request.clear()
                 self._start(tree, head, env)
-                tree.wishes = bytes(wishes)
-                self._wishing.add(tree)
+                if wishes:
+                    tree.wishes = wishes
+                    self._wishing.add(tree)
 
     def _start(self, tree: Tree, head: bytes, block: bytes) -> None:
         if block != self._environment[0]:
             self._environment = block, decode_environment(block)
         env = self._environment[1]
-        request = decode_request(head, block)
+        request = decode_request(head)
         env[self._variable] = tree.marker = request.marker
         tree.since = _ticks_since_boot()
         try:
@@ -285,6 +286,8 @@ class Server:
 
     def _obey(self) -> None:
         """Grant all wishes. One that fails does not hold up the others."""
+        if not self._wishing:
+            return
         wishing, self._wishing = self._wishing, set()
         # One look, after all were heard: it reads all of /proc, and a stop of many
         # trees would read that as often as there are trees.
@@ -465,6 +468,8 @@ class Server:
 
     def _settle(self) -> None:
         """Kill what is doomed, and report the ended trees of which nothing is left."""
+        if not (self._doomed or self._look_wanted or self._child_ended):
+            return
         now = time.monotonic()
         due = {tree for tree in self._doomed if tree.next_sweep <= now}
         look = self._look_wanted and self._next_look <= now

@@ -23,7 +23,6 @@ import signal
 import sys
 import termios
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from .proc import HAS_PROC, PR_SET_DUMPABLE, prctl, send_signal, set_mark
 from .requests import Request
@@ -41,20 +40,21 @@ _FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
 _NO_MEMORY = f"failed {errno.ENOMEM} program\n".encode()
 
 
-class Started(NamedTuple):
+class Started:
     """A leader, and our ends of its streams."""
 
-    pid: int
-    session: int
-    holder: int | None
-    """The process that leads the session in its place."""
-    streams: list[int]
-    """Of the output, of an input to write to, if any, and of a separate stderr."""
-    terminal: int | None
-    """The programs' side of a terminal. While it is open here the output does not end,
-    even if every program has closed it: one may open it again."""
-    name: str
-    """What ``/proc`` calls the other end of the output."""
+    def __init__(self, pid: int, holder: int | None, streams: _Streams) -> None:
+        self.pid = pid
+        self.session = holder or pid
+        self.holder = holder
+        """The process that leads the session in its place."""
+        self.streams = streams.ours
+        """Of the output, of an input to write to, if any, and of a separate stderr."""
+        self.terminal = streams.terminal
+        """The programs' side of a terminal. While it is open here the output does not
+        end, even if every program has closed it: one may open it again."""
+        self.name = streams.name
+        """What ``/proc`` calls the other end of the output."""
 
 
 def use_all_descriptors() -> None:
@@ -81,53 +81,53 @@ def start(request: Request, env: dict[bytes, bytes], mark: int) -> Started:
     Raises:
         OSError: with the WHAT of the protocol as its filename.
     """
-    if request.terminal is None:
-        with _Failing("program"):
-            streams = _open_pipes(request.writable, request.errors)
-    else:
-        with _Failing("terminal"):
-            streams = _open_terminal(*request.terminal)
-    terminal = None if request.terminal is None else streams.output
+    what = "program" if request.terminal is None else "terminal"
     try:
-        # posix_spawn cannot set a directory, so the guardian changes its own. It has
-        # one thread, so nothing else sees that.
-        with _Failing("cwd"):
-            os.chdir(request.cwd)
+        if request.terminal is None:
+            streams = _open_pipes(request.writable, request.errors)
+        else:
+            streams = _open_terminal(*request.terminal)
         try:
-            with _Failing("program"):
-                set_mark(mark)
-            pid, holder = _start_here(request, env, streams)
-        finally:
-            # Somebody may want to unmount the directory. A failure here must not hide
-            # that the leader was started.
+            # posix_spawn cannot set a directory, so the guardian changes its own. It has
+            # one thread, so nothing else sees that.
+            what = "cwd"
+            os.chdir(request.cwd)
+            what = "program"
             try:
-                os.chdir("/")
-            except OSError:
-                pass
-    except BaseException:
-        for descriptor in streams.ours:
-            os.close(descriptor)
-        if terminal is not None:
-            os.close(terminal)
-        raise
-    finally:
-        input = streams.input or streams.output
-        for theirs in {input, streams.output, streams.errors} - {terminal}:
-            os.close(theirs)
-    return Started(pid, holder or pid, holder, streams.ours, terminal, streams.name)
+                set_mark(mark)
+                if _is_plain(request, streams):
+                    return Started(_spawn(request, env, streams), None, streams)
+                what = ""
+                return Started(*_fork(request, env, streams), streams)
+            finally:
+                # Somebody may want to unmount the directory. A failure here must not
+                # hide that the leader was started.
+                try:
+                    os.chdir("/")
+                except OSError:
+                    pass
+        except BaseException:
+            for descriptor in streams.ours:
+                os.close(descriptor)
+            if streams.terminal is not None:
+                os.close(streams.terminal)
+            raise
+        finally:
+            for descriptor in streams.theirs:
+                os.close(descriptor)
+    except OSError as error:
+        if not what or error.errno is None:
+            raise  # A fork says itself what has failed.
+        raise OSError(error.errno, error.strerror, what) from None
 
 
-def _start_here(
-    request: Request, env: dict[bytes, bytes], streams: _Streams
-) -> tuple[int, int | None]:
-    plain = request.terminal is None and request.nice is None and not request.limits
-    # posix_spawn runs under the lower limit of programs, and cannot move a descriptor
-    # from above it.
-    highest = max(streams.input or 0, streams.output, streams.errors)
-    if plain and (_FILES[0] == _FILES[1] or highest < _FILES[0]):
-        with _Failing("program"):
-            return _spawn(request, env, streams), None
-    return _fork(request, env, streams)
+def _is_plain(request: Request, streams: _Streams) -> bool:
+    """Whether ``posix_spawn`` can start it."""
+    if request.terminal is not None or request.nice is not None or request.limits:
+        return False
+    # It runs under the lower limit of programs, and cannot move a descriptor from above
+    # it.
+    return _FILES[0] == _FILES[1] or max(streams.theirs) < _FILES[0]
 
 
 class _Failing:
@@ -147,15 +147,31 @@ class _Failing:
 # Streams
 
 
-class _Streams(NamedTuple):
-    ours: list[int]
-    """See `Started.streams`."""
-    input: int | None
-    output: int
-    """What the leader gets; may be the same."""
-    errors: int
-    """Likewise."""
-    name: str
+class _Streams:
+    def __init__(
+        self,
+        ours: list[int],
+        input: int | None,
+        output: int,
+        errors: int,
+        name: str,
+        *,
+        terminal: int | None = None,
+    ) -> None:
+        self.ours = ours
+        """See `Started.streams`."""
+        self.input = input
+        self.output = output
+        """What the leader gets; may be the same."""
+        self.errors = errors
+        """Likewise."""
+        self.name = name
+        self.terminal = terminal
+        """See `Started.terminal`."""
+        # What is closed here once the leader has it.
+        self.theirs = {output, errors} - {terminal}
+        if input is not None and input != terminal:
+            self.theirs.add(input)
 
 
 def _open_pipes(writable: bool, apart: bool) -> _Streams:
@@ -193,7 +209,12 @@ def _open_terminal(rows: int, columns: int) -> _Streams:
         termios.tcsetattr(theirs, termios.TCSANOW, attributes)
         termios.tcsetwinsize(theirs, (rows, columns))
         return _Streams(
-            [ours, os.dup(ours)], theirs, theirs, theirs, os.ttyname(theirs)
+            [ours, os.dup(ours)],
+            theirs,
+            theirs,
+            theirs,
+            os.ttyname(theirs),
+            terminal=theirs,
         )
     except (OSError, termios.error) as error:
         os.close(ours)
@@ -262,7 +283,7 @@ def _places(request: Request, env: dict[bytes, bytes]) -> Iterator[bytes]:
     elif program:
         path = env.get(b"PATH", os.fsencode(os.defpath))
         for directory in path.split(b":"):
-            place = os.path.join(directory, program)
+            place = directory + b"/" + program if directory else program
             if os.access(place, os.F_OK):
                 yield place
 

@@ -21,7 +21,7 @@ class Lines:
     the file of an agent asks for it any more.
     """
 
-    __slots__ = ("_is_kept", "_of", "_run", "_unfinished", "last_note")
+    __slots__ = ("_has_more", "_is_kept", "_of", "_run", "_unfinished", "last_note")
 
     def __init__(self, records: Iterable[Record] = (), last_note: int = 0) -> None:
         # By run, in the order of the starts.
@@ -32,6 +32,8 @@ class Lines:
         self._unfinished: dict[str, str] = {}
         # The runs of those with a key, and of agents.
         self._is_kept: set[str] = set()
+        # Whether one has more of them than say what became of it.
+        self._has_more = False
         self.last_note = last_note
         """The highest number of a notification."""
         for record in records:
@@ -53,11 +55,14 @@ class Lines:
             self.last_note = max(self.last_note, record.last_note)
         elif record.run in self._of:
             self._of[record.run] += line
+            self._has_more = True
 
     def _started(self, record: Started, line: bytes) -> None:
-        task, run = record.task, record.run
-        before = self._unfinished.get(task, run)
-        if before != run:
+        run = record.run
+        # As `Started.task`.
+        task = run.rpartition("-")[0]
+        before = self._unfinished.get(task)
+        if before is not None and before != run:
             # One that had not ended goes on in this one.
             self._of.pop(before, None)
         self._unfinished[task] = run
@@ -79,9 +84,17 @@ class Lines:
         before = self._of.get(run)
         if before is None or run in self._is_kept:
             # Of a run that is not known, it is the end of an agent.
+            self._is_kept.add(run)
             self._of[run] = (before or b"") + line
         else:
             del self._of[run]
+
+    @property
+    def are_fewest(self) -> bool:
+        """Whether fewer could not say the same, whatever the time is: no task has more
+        than its start and its end, and none is kept for a while. So nobody has to read
+        them for that."""
+        return not (self._has_more or self._is_kept)
 
     def joined(self, header: Header) -> bytes:
         """Return them behind that header."""

@@ -19,6 +19,8 @@ from typing import Any, ClassVar, TypeAlias, cast
 import attrs
 import orjson
 
+from actors.house import define, frozen
+
 SCHEMA = 1
 """The version of what the lines mean. A file with another one is not read."""
 
@@ -36,7 +38,7 @@ def _as(key: str, **options: Any) -> Any:
     return attrs.field(metadata={"key": key}, **options)
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Header:
     """Since when a runtime writes."""
 
@@ -51,10 +53,16 @@ class Header:
     a file that is made anew, and no number is given twice."""
 
     def said(self) -> dict[str, object]:
-        return {"v": self.schema, "at": self.at, "p": self.program, "n": self.last_note}
+        return {
+            "k": "journal",
+            "v": self.schema,
+            "at": self.at,
+            "p": self.program,
+            "n": self.last_note,
+        }
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Started:
     """A task was entered, perhaps under the id of one that has ended before."""
 
@@ -89,7 +97,12 @@ class Started:
         return self.run.rpartition("-")[0]
 
     def said(self) -> dict[str, object]:
-        said: dict[str, object] = {"r": self.run, "y": self.type, "at": self.at}
+        said: dict[str, object] = {
+            "k": "start",
+            "r": self.run,
+            "y": self.type,
+            "at": self.at,
+        }
         if self.description != "":
             said["d"] = self.description
         if self.owner is not None:
@@ -117,7 +130,7 @@ class Started:
         return said
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Moved:
     """A task was moved to the background."""
 
@@ -125,10 +138,10 @@ class Moved:
     run: str = _as("r")
 
     def said(self) -> dict[str, object]:
-        return {"r": self.run}
+        return {"k": "move", "r": self.run}
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Paused:
     """An agent waits, and will go on by itself if it is known when. It may come again,
     with the same attempt, when more is known of it."""
@@ -147,7 +160,7 @@ class Paused:
     """Whether its owner has acknowledged the note of it."""
 
     def said(self) -> dict[str, object]:
-        said: dict[str, object] = {"r": self.run}
+        said: dict[str, object] = {"k": "pause", "r": self.run}
         if self.reason != "":
             said["m"] = self.reason
         if self.until is not None:
@@ -163,7 +176,7 @@ class Paused:
         return said
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Continued:
     """It goes on."""
 
@@ -173,10 +186,12 @@ class Continued:
     """Whether its model has answered by now: what it had tried counts no more."""
 
     def said(self) -> dict[str, object]:
-        return {"r": self.run, "a": True} if self.answered else {"r": self.run}
+        if self.answered:
+            return {"k": "go on", "r": self.run, "a": True}
+        return {"k": "go on", "r": self.run}
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Ended:
     """A task has ended; with the facts of its notification, if it has one."""
 
@@ -204,7 +219,12 @@ class Ended:
     duration_ms: int | None = _as("z", default=None)
 
     def said(self) -> dict[str, object]:
-        said: dict[str, object] = {"r": self.run, "s": self.status, "at": self.at}
+        said: dict[str, object] = {
+            "k": "end",
+            "r": self.run,
+            "s": self.status,
+            "at": self.at,
+        }
         if self.last_run is not None:
             said["t"] = self.last_run
         if self.by is not None:
@@ -234,7 +254,7 @@ class Ended:
         return said
 
 
-@attrs.define(kw_only=True)
+@define(kw_only=True)
 class Acked:
     """A notification was acknowledged."""
 
@@ -244,8 +264,8 @@ class Acked:
 
     def said(self) -> dict[str, object]:
         if self.how == "delivered":
-            return {"n": self.note}
-        return {"n": self.note, "h": self.how}
+            return {"k": "ack", "n": self.note}
+        return {"k": "ack", "n": self.note, "h": self.how}
 
 
 Record: TypeAlias = Header | Started | Moved | Paused | Continued | Ended | Acked
@@ -255,23 +275,17 @@ KINDS: Mapping[str, type[Record]] = {
 }
 
 
-_BEGIN: Mapping[str, bytes] = {
-    name: orjson.dumps({"k": name})[:-1] + b"," for name in KINDS
-}
-
-
 def to_line(record: Record) -> bytes:
     """Return a record as a line, with its newline. Its fields have the very types that
     they say: see `exact`."""
     said = record.said()
     try:
-        line = orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
         # A str with half a surrogate pair, as in a command, or a number that is too
         # large.
         plain = {key: _plain(value) for key, value in said.items()}
-        line = orjson.dumps(plain, option=orjson.OPT_APPEND_NEWLINE)
-    return _BEGIN[record.kind] + line[1:]
+        return orjson.dumps(plain, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def exact(value: object) -> Any:

@@ -8,6 +8,8 @@ from typing import Final
 
 import attrs
 
+from actors.house import define, frozen
+
 from .records import (
     Acked,
     Continued,
@@ -29,7 +31,7 @@ _ERROR: Final = 1_000
 """Characters that are kept of the error of an agent for its own file."""
 
 
-@attrs.define
+@define
 class Known:
     """What a journal knows of one task."""
 
@@ -40,7 +42,7 @@ class Known:
     """Its pauses since its model has last answered, each once."""
 
 
-@attrs.define
+@define
 class State:
     """What a journal knows."""
 
@@ -210,7 +212,7 @@ def number_in(id: str) -> int:
     return int(digits) if is_one else 0
 
 
-@attrs.frozen
+@frozen
 class Read:
     """What was read of a file."""
 

@@ -108,8 +108,8 @@ class Journal:
         self._header = Header(at="")
         # With what it was tried last.
         self._begin: tuple[str, str] | None = None
-        # With how many bytes the file is to be made anew.
-        self._limit = _SMALL
+        # How many bytes may be written before the file is made anew.
+        self._room = _SMALL
         self._is_writing = False
         self._is_over = False
         # The clock, while the actor is there, which writes what must not be written
@@ -375,11 +375,10 @@ class Journal:
     async def _write_aside(self) -> None:
         if self._is_writing:
             return
-        had_failed = self.failure is not None
         if self._waiting and not (self.durable or self._threaded):
             # As long as a thread writes nobody else can, and an ack cannot wait.
             self._write_waiting()
-            if had_failed and self.failure is None:
+            if self.failure is None:
                 self._wrote(self.written)
         if self.durable or self._threaded:
             self._is_writing = True
@@ -388,7 +387,10 @@ class Journal:
             finally:
                 self._is_writing = False
         elif self._is_large():
-            await self._compact_beside()
+            if self._lines.are_fewest:
+                self._compact()
+            else:
+                await self._compact_beside()
         if self._waiting:
             self._news.set()
 
@@ -434,12 +436,22 @@ class Journal:
                 self._made_anew().append(joined, durable=self.durable)
         except OSError as error:
             return lines, error
+        self._room -= len(joined)
         return lines, None
 
     # In a thread, while nobody else writes.
     def _try_to_compact(self, since: str) -> None:
+        lines = self._lines
         try:
-            self._put(_fewest(self._joined(self._lines), since))
+            if not lines.are_fewest:
+                lines = _fewest(self._joined(lines), since)
+            self._put(lines)
+        except OSError:
+            self._is_as_small_as_can_be()
+
+    def _compact(self) -> None:
+        try:
+            self._put(self._lines)
         except OSError:
             self._is_as_small_as_can_be()
 
@@ -469,12 +481,11 @@ class Journal:
             self._has_size(self._log.size())
 
     def _is_large(self) -> bool:
-        log = self._log
-        return log is not None and log.size() > self._limit
+        return self._room < 0 and self._log is not None
 
     def _has_size(self, size: int) -> None:
         """The file is as small as it can be made now."""
-        self._limit = max(_SMALL, _GROWN * size)
+        self._room = max(_SMALL, _GROWN * size) - size
 
     def _fails(self, error: OSError) -> None:
         began, self.failure = self.failure is None, error
@@ -499,7 +510,7 @@ class Journal:
                     self._meanwhile += zip(batch, lines, strict=True)
                 del self._waiting[: len(batch)]
                 self.failure = None
-                if self._is_large():
+                if self._room < 0:
                     self._news.set()
             else:
                 self._fails(error)

@@ -194,6 +194,22 @@ def test_what_is_unfinished_is_what_finishing_gives(
     assert cleaner.feed(second) + cleaner.finish() == reference(second, limit)
 
 
+@settings(max_examples=500, deadline=None)
+@given(STREAMS, st.sampled_from([1, 8, LINE_LIMIT]))
+def test_a_cleaner_that_says_it_is_empty_finishes_with_nothing(
+    data: bytes, limit: int
+) -> None:
+    cleaner = Cleaner(line_limit=limit)
+    assert cleaner.is_empty
+    cleaner.feed(data)
+    is_empty = cleaner.is_empty
+    assert not is_empty or cleaner.finish() == b""
+    # Whole lines are the usual output.
+    cleaner.finish()
+    cleaner.feed(b"a line\n")
+    assert cleaner.is_empty
+
+
 @pytest.mark.parametrize(
     ("data", "kept"),
     [
@@ -340,6 +356,33 @@ async def test_the_file_holds_the_clean_output_and_the_log_its_end(
     assert file.path.read_bytes() == b"one\ntwo\nthr"
     assert log.bytes_written == 11
     assert log.tail() == (b"ne\ntwo\nthr", True)
+
+
+@pytest.mark.parametrize("data", [b"", b"a\n", b"a\nb", b"a\n\xc3"])
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("quick", [False, True])
+async def test_a_log_is_finished_whole_where_its_task_is_cancelled(
+    tmp_path: Path, data: bytes, raw: bool, quick: bool
+) -> None:
+    """P2: whether it waits or not, no cancellation comes out of it."""
+    seen: list[int] = []
+    path, memory = tmp_path / "task.output", MemoryFile()
+    file = real_env().files.create_output(path) if quick else memory
+    log = OutputLog(file, quota=99, raw=raw, on_output=lambda: seen.append(1))
+    await log.write(data)
+    assert log.is_quick == quick
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await log.finish()
+        assert len(seen) == 2
+    assert not scope.cancelled_caught
+    kept = path.read_bytes() if quick else bytes(memory.data)
+    assert kept == (data if raw else cleaned(data))
+    if quick:
+        with pytest.raises(trio.ClosedResourceError):
+            file.size()
+    else:
+        assert memory.closed == 1
 
 
 async def test_raw_output_is_kept_as_it_comes_but_its_tail_is_clean() -> None:

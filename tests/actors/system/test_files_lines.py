@@ -142,6 +142,24 @@ def test_a_log_knows_what_somebody_else_has_appended_to_its_file(
     log.close()
 
 
+def test_a_move_is_found_by_the_next_write(tmp_path: Path) -> None:
+    """Of a file that was written in an earlier tick of the kernel."""
+    files, path = PosixFiles(), tmp_path / "log"
+    log = files.open_log(path)
+    log.append(b"one\n")
+    moved, last = tmp_path / "moved", path.stat().st_mtime_ns
+    path.rename(moved)
+    while moved.stat().st_ctime_ns == last:
+        moved.rename(path)
+        path.rename(moved)
+    with pytest.raises(FileNotFoundError) as caught:
+        log.append(b"two\n")
+    assert caught.value.filename == str(path)
+    assert moved.read_bytes() == b"one\n"
+    with pytest.raises(FileNotFoundError):
+        log.close()
+
+
 def test_a_move_that_no_time_tells_of_is_found_within_64_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -821,7 +821,7 @@ async def test_a_guardian_that_was_stopped_whole_goes_on_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """P1, P10: a command that stops it does not hold up the end of any other."""
-    monkeypatch.setattr("actors._system.process.PATIENCE", 0.5)
+    monkeypatch.setattr("actors._system.posix.PATIENCE", 0.5)
     async with open_processes() as processes:
         tree = await shell(processes, "sleep 1000")
         stop_guardian(processes)

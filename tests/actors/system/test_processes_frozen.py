@@ -7,10 +7,13 @@ import math
 import os
 import signal
 import sys
+from collections.abc import AsyncGenerator
 
 import pytest
 import trio
+import trio.testing
 
+from actors._system.posix import PosixProcesses
 from tests.actors.process_trees import (
     alive,
     end,
@@ -23,6 +26,7 @@ from tests.actors.process_trees import (
     sees_guardians,
     shell,
     start_beside,
+    stop_guardian,
     until,
     unused_seconds,
 )
@@ -164,3 +168,115 @@ async def test_a_guardian_that_has_only_begun_is_not_ended_by_a_look_at_it() -> 
                 await tree.wait_exit()
                 assert processes._guardian is guardian
                 assert not guardian.has_ended()
+
+
+# The watch that continues it
+
+
+async def test_one_task_watches_the_guardian_for_all_and_ends_with_it() -> None:
+    """P1."""
+    before = tasks()
+    async with open_processes() as processes:
+        async with trio.open_nursery() as nursery:
+            trees = [await shell(processes, "sleep 1000") for _ in range(8)]
+            for tree in trees:
+                nursery.start_soon(tree.wait_gone)
+            await trio.testing.wait_all_tasks_blocked()
+            assert tasks() == before + len(trees) + 1
+            for tree in trees:
+                tree.kill()
+    await trio.testing.wait_all_tasks_blocked()
+    assert tasks() == before
+
+
+def tasks() -> int:
+    return trio.lowlevel.current_statistics().tasks_living
+
+
+async def test_the_watch_ends_once_nobody_waits(quick: None) -> None:
+    """An idle runtime has no timer."""
+    async with open_processes() as processes:
+        before = tasks()
+        await (await shell(processes, "true")).wait_gone()
+        await until(lambda: tasks() == before)
+        stop_guardian(processes)
+        assert (await (await shell(processes, "exit 3")).wait_exit()).code == 3
+
+
+async def test_a_look_that_fails_is_repeated(
+    quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P10: what the watch cannot do now does not end the host."""
+    failures = [OSError("no descriptor"), MemoryError()]
+    async with open_processes() as processes:
+        tree = await shell(processes, "sleep 1000")
+        guardian = processes._guardian
+        assert guardian is not None
+        wake = guardian.wake
+
+        def wake_at_last() -> bool:
+            if failures:
+                raise failures.pop()
+            return wake()
+
+        stop_guardian(processes)
+        os.kill(tree.pid, signal.SIGKILL)
+        with monkeypatch.context() as patch:
+            patch.setattr(guardian, "wake", wake_at_last)
+            assert (await tree.wait_exit()).signal == signal.SIGKILL
+        assert failures == []
+
+
+def test_the_guardian_is_watched_in_each_run_that_uses_it(quick: None) -> None:
+    """The first one leaves it behind in the middle of a wait."""
+    processes = PosixProcesses()
+
+    async def leave() -> None:
+        tree = await shell(processes, "sleep 1000")
+        with trio.move_on_after(0.01):
+            await tree.wait_exit()
+
+    async def use() -> None:
+        try:
+            with trio.fail_after(60):
+                tree = await shell(processes, "sleep 1000")
+                stop_guardian(processes)
+                os.kill(tree.pid, signal.SIGKILL)
+                assert (await tree.wait_exit()).signal == signal.SIGKILL
+        finally:
+            await processes.aclose()
+
+    trio.run(leave)
+    trio.run(use)
+
+
+def test_a_tree_can_be_ended_in_the_last_steps_of_a_run() -> None:
+    """P1: where trio ends the generators that nobody has ended, it takes no new task."""
+    n = unused_seconds()
+    ends: list[int | None] = []
+
+    async def generate() -> AsyncGenerator[None, None]:
+        processes = PosixProcesses()
+        tree = await shell(processes, f"sleep {n}")
+        try:
+            yield
+        finally:
+            with trio.fail_after(60, shield=True):
+                tree.kill()
+                await tree.wait_gone()
+                ends.append((await tree.wait_exit()).signal)
+                await processes.aclose()
+
+    left = generate()
+
+    async def begin() -> None:
+        await anext(left)
+
+    trio.run(begin)
+    assert ends == [signal.SIGKILL]
+    assert living(n) == []
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors._system.posix.PATIENCE", 0.2)

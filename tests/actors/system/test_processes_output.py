@@ -7,12 +7,14 @@ import os
 import socket
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 
+from actors._system.process import Guardian, PosixProcess
 from actors._system.process_output import (
     _CHUNK,
     _FULL_READS,
@@ -169,3 +171,82 @@ def open_memory(*, terminal: bool) -> Generator[ProcessOutput]:
         yield output
     finally:
         output.close()
+
+
+# A tree that has ended
+
+
+class NoGuardian(Guardian):
+    """One of which nothing is asked."""
+
+    def __init__(self) -> None:
+        self.inner = self.waiting = 0
+
+    def watch(self) -> None:
+        pass
+
+    def wake(self) -> None:
+        raise NotImplementedError
+
+    def free(self) -> None:
+        raise NotImplementedError
+
+    async def wait_ended(self) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("cut", [None, "exit", "output"])
+async def test_nothing_is_watched_of_a_tree_that_was_closed(cut: str | None) -> None:
+    """P1: also if a wait was cut, and a fork of the host keeps the sockets open. Their
+    numbers are soon those of others, who would be woken."""
+    guardian = NoGuardian()
+    ours, theirs = socket.socketpair()
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    tree = PosixProcess(
+        ours,
+        set(),
+        "NAME",
+        "value",
+        1,
+        guardian,
+        OutputTurns(),
+        writable=False,
+        errors=False,
+        terminal=False,
+    )
+    socket.send_fds(theirs, [b"started 1 1 1\n"], [reading])
+    os.close(reading)
+    assert await tree.wait_started("true", None)
+    assert tree._output is not None
+    numbers = {ours.fileno(), tree._output.fileno()}
+    kept = [os.dup(number) for number in numbers]
+    if cut is not None:
+        with trio.move_on_after(0.01):
+            await (tree.wait_exit() if cut == "exit" else tree.receive_or_exit(10))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tree.receive_or_exit, 10)
+        await trio.testing.wait_all_tasks_blocked()
+        assert numbers & watched()
+        os.close(writing)
+        theirs.send(b"exit 0 0 0 0.0\ngone\n")
+    assert tree.is_over
+    assert guardian.waiting == 0
+    await tree.aclose()
+    assert not numbers & watched()
+    for descriptor in kept:
+        os.close(descriptor)
+    theirs.close()
+
+
+def watched() -> set[int]:
+    """Return the numbers of the descriptors for which a loop may be woken."""
+    found: set[int] = set()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}") == "anon_inode:[eventpoll]":
+                text = Path(f"/proc/self/fdinfo/{name}").read_text()
+                for words in map(str.split, text.split("\n")):
+                    # Without the bits that only say how an event is told.
+                    if words[:1] == ["tfd:"] and int(words[3], 16) & 0xFFFFFF:
+                        found.add(int(words[1]))
+    return found

@@ -16,7 +16,7 @@ from actors import TaskStatus
 from actors.shell import Shell
 from actors.testing import FakeEnv, fake_env
 from supervisor.runtime import Notification, Notified, Warned, open_runtime
-from tests.supervisor.jobs import Job, forever, returns
+from tests.supervisor.jobs import Job, forever, returns, waits_for
 
 HERE = Path("/tasks")
 JOURNAL = HERE / "journal.jsonl"
@@ -137,6 +137,35 @@ async def test_no_id_that_was_given_while_the_journal_failed_is_given_again(
             # What was told of it comes again under the same id.
             again = {it.id for it in runtime.notifications.drain()} & seen
             assert again == (seen if gets_well else {*sorted(seen)[:3]})
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_no_id_of_an_end_by_whose_write_the_journal_began_to_fail_is_given_again(
+    autojump_clock: trio.testing.MockClock, durable: bool
+) -> None:
+    """It was given before anybody knew that it could not be written."""
+    env, seen = fake_env(), set[str]()
+    with trio.fail_after(LONG):
+        for _ in range(3):
+            async with open_runtime(HERE, env=env, durable=durable) as runtime:
+                await runtime.synced()
+                again = {it.id for it in runtime.notifications.drain()}
+                assert not again & seen
+                lost, go = await runtime.launch(Job(forever)), trio.Event()
+                ending = [await runtime.launch(waits_for(go)) for _ in range(3)]
+                await runtime.synced()
+                env.files.write_error = OSError(errno.ENOSPC, "full")
+                go.set()
+                await runtime.wait_all(ending)
+                await trio.testing.wait_all_tasks_blocked()
+                notes = runtime.notifications.drain()
+                assert {it.task_id for it in notes} == {it.id for it in ending}
+                told = {it.id for it in notes}
+                assert not told & (seen | again) and lost.id not in told
+                seen |= told
+                env = after_crash(env)
+        async with open_runtime(HERE, env=env) as runtime:
+            assert not {it.id for it in runtime.notifications.drain()} & seen
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,9 @@ async def test_one_that_nothing_lets_go_on_has_failed_with_its_program(
         assert {it.status for it in notes.values()} == {FAILED}
         assert "it is a one-shot agent" in notes[once.id].xml
         assert "what it was forked from" in notes[fork.id].xml
+        for task in (once, fork):
+            meta = runtime.agent_meta(task.id)
+            assert meta is not None and meta.ended_by == "crash"
         assert runtime.unfinished_agents() == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ class Slow(FakeFiles):
         super().__init__()
         self.gate: trio.Event | None = None
         self.seconds = 0.0
+        # Called with each write: time may pass meanwhile.
+        self.writes: Callable[[], None] | None = None
 
     async def in_thread(self, fn: Callable[..., Any], *args: object) -> Any:
         with trio.CancelScope(shield=True):
@@ -43,6 +46,11 @@ class Slow(FakeFiles):
                 await self.gate.wait()
             await trio.sleep(self.seconds)
         return await super().in_thread(fn, *args)
+
+    def append_to_log(self, log: Any, lines: bytes, *, durable: bool) -> None:
+        if self.writes is not None:
+            self.writes()
+        super().append_to_log(log, lines, durable=durable)
 
     def close(self) -> trio.Event:
         self.gate = trio.Event()
@@ -159,6 +167,50 @@ async def test_with_durable_nothing_is_seen_before_it_is_on_the_disk(
                 gate.set()
             assert await left_by(files) == []
             assert any(isinstance(it, JournalWritten) for it in events.drain())
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "slow"])
+async def test_what_a_key_begins_does_nothing_before_its_key_is_written(
+    autojump_clock: trio.testing.MockClock, durable: bool
+) -> None:
+    """Who asks again after a crash would do it twice, although no launch had returned."""
+    env, files = slow_env()
+    if not durable:
+        # The first write shows that the disk is slow.
+        files.writes = partial(autojump_clock.jump, 0.5)
+    knew = list[bool]()
+
+    async def deploys(_: Context[object], report: Report) -> None:
+        image = files.disk.image()
+        left = image.unpowered(names=False) if durable else image.killed()
+        there = left.file(HERE / "journal.jsonl")
+        knew.append(there is not None and b"deploy-42" in there.data)
+
+    with trio.fail_after(LONG):
+        async with open_runtime(HERE, env=env, durable=durable) as runtime:
+            await runtime.launch(returns(1))
+            await runtime.wait_idle()
+            gate = files.close()
+            async with trio.open_nursery() as nursery:
+                launch = partial(runtime.launch, Job(deploys), key="deploy-42")
+                nursery.start_soon(launch)
+                await trio.testing.wait_all_tasks_blocked()
+                early = [*knew]
+                gate.set()
+            await runtime.wait_idle()
+            assert early == [] and knew == [True]
+
+            # One that is stopped while it waits has done nothing.
+            gate = files.close()
+            async with trio.open_nursery() as nursery:
+                launch = partial(runtime.launch, Job(deploys), key="deploy-43")
+                nursery.start_soon(launch)
+                await trio.testing.wait_all_tasks_blocked()
+                nursery.start_soon(runtime.stop_all)
+                await trio.testing.wait_all_tasks_blocked()
+                gate.set()
+            assert knew == [True]
+            assert [it.status.value for it in runtime.tasks()][-1] == "killed"
 
 
 @pytest.mark.parametrize("durable", [False, True])

@@ -1,14 +1,18 @@
 """What `import supervisor.runtime` loads: what every runtime needs, and no more.
 
-Agents are of the life of a task; their permissions and hooks are there as values, and
-what judges and calls is loaded with the first rule, hook or agent.
+What agents are, and what they have said, is of the life of a task. What judges their
+calls, asks a person, or lets messages reach them is loaded with the first rule, hook or
+agent, and opening a runtime and running a command loads none of it.
 """
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[3]
 
@@ -17,35 +21,39 @@ import sys
 import attrs, cattrs, orjson, trio
 there = set(sys.modules)
 import supervisor.runtime
+{}
 print(*sorted(set(sys.modules) - there))
 """
 
-IN_PART = {
-    "supervisor.agents": {
-        *("", "._approvals", "._inherited", "._messages", "._resume", "._side")
-    },
-    "supervisor.hooks": {"", "._advice", "._hook"},
-    "supervisor.permissions": {
-        *("", "._glob", "._judging", "._modes", "._near_names", "._paths"),
-        *("._rules", "._tool_names"),
-    },
-}
+A_COMMAND = """
+from actors.shell import Shell
+
+async def main():
+    async with supervisor.runtime.open_runtime(sys.argv[1]) as runtime:
+        done = await runtime.run(Shell("true"))
+    assert done.exit_code == 0
+
+trio.run(main)
+"""
+
+IN_PART = {"supervisor.agents": {"", "._side"}}
 """The modules that are loaded of rooms of which not all are needed."""
 
 NOT_AT_ALL = {
     "actors": ("_system", "models", "testing"),
     "supervisor": (
-        *("attachments", "cli", "definitions", "lowlevel", "schedule", "settings"),
-        *("settings_file", "simulation", "tools"),
+        *("attachments", "cli", "definitions", "hooks", "lowlevel", "permissions"),
+        *("schedule", "settings", "settings_file", "simulation", "tools"),
     ),
 }
 """Rooms that only some calls need, or other programs."""
 
 
-def loaded() -> set[str]:
-    """Return what a fresh process loads for it, besides what is below all rooms."""
+def loaded(then: str = "", *arguments: str) -> set[str]:
+    """Return what a fresh process loads for it, besides what is below all rooms, and
+    for what it does ``then``."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", PROGRAM.format(then), *arguments],
         cwd=ROOT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -67,6 +75,28 @@ def test_a_runtime_loads_no_room_that_only_some_calls_need() -> None:
     for room, parts in IN_PART.items():
         assert below(names, room) == {room + part for part in parts}
     assert "supervisor.runtime" in names and "actors.shell" in names
+
+
+def test_a_command_needs_nothing_that_judges_agents(tmp_path: Path) -> None:
+    names = loaded(A_COMMAND, str(tmp_path))
+    assert below(names, "supervisor.agents") == {
+        "supervisor.agents" + part for part in IN_PART["supervisor.agents"]
+    }
+    assert below(names, "supervisor.hooks") == set()
+    assert below(names, "supervisor.permissions") == set()
+
+
+@pytest.mark.parametrize("module", ["supervisor.agents", "supervisor.runtime"])
+def test_a_name_that_is_loaded_late_is_there_as_others_are(module: str) -> None:
+    """In a fresh process, where nobody has wanted it before."""
+    loaded(
+        f"import {module}\n"
+        f"assert {{*{module}.__all__}} <= {{*dir({module})}}\n"
+        f"from {module} import *\n"
+        f"assert {{*{module}.__all__}} <= {{*globals()}}"
+    )
+    with pytest.raises(AttributeError, match=f"module '{module}' has no attribute 'x'"):
+        importlib.import_module(module).x  # noqa: B018
 
 
 def test_nothing_of_python_itself_is_loaded_for_a_function_or_two() -> None:

@@ -75,8 +75,11 @@ PLUGINS = "-p _trio_supervisor_pytest -p pytest_trio.plugin -p no:cacheprovider"
 # Forks for each line it reads. What is not ours is loaded before, which takes longer than
 # most of these runs; what is ours each fork loads for itself.
 PYTESTS = """
-import json, os, signal, sys
-import attrs, pytest, trio
+import gc, json, os, signal, sys
+import attrs, hypothesis, pytest, trio
+
+gc.collect()
+gc.freeze()  # No fork looks through it.
 
 for line in sys.stdin:
     folder, environ, arguments = json.loads(line)

@@ -273,3 +273,77 @@ def test_a_line_that_only_reserves_numbers_leaves_who_has_written_it() -> None:
     first = Header(at=AT, program="boot 1 2")
     state = read(to_line(first) + to_line(Header(at="", last_note=101))).state
     assert (state.program, state.last_note) == ("boot 1 2", 101)
+
+
+@pytest.mark.parametrize("rare", [0.0, 0.02, 0.2])
+def test_nobody_has_to_read_lines_that_are_the_fewest(rare: float) -> None:
+    """What a reader would make of them, also later, is no less."""
+    seen = 0
+    for seed in range(100):
+        chance = random.Random(seed)
+        lines, state = Lines(), State()
+        for record in history(seed):
+            if isinstance(record, Moved | Paused | Continued):
+                if chance.random() >= rare:
+                    continue
+            elif isinstance(record, Ended):
+                known = state.tasks.get(record.run)
+                if known is None or known.ended is not None:
+                    continue
+            elif isinstance(record, Started) and chance.random() >= rare:
+                record = attrs.evolve(record, key=None, agent=None)
+            state.add(record)
+            lines.add(record, to_line(record))
+            if lines.are_fewest:
+                seen += 1
+                header = Header(at=AT, last_note=lines.last_note)
+                there = lines.joined(header)
+                later = read(there).state
+                later.forget("9999")
+                fewest = Lines(later.records(), later.last_note).joined(header)
+                assert sorted(fewest.splitlines()) == sorted(there.splitlines())
+    assert seen > 500
+    # That of an agent goes after a day.
+    over = Ended(run="a0-000001", status="completed", at=AT)
+    assert not Lines([over]).are_fewest
+
+
+def test_a_line_is_written_as_ever() -> None:
+    """Also with what is hard to write. Other programs may read them."""
+    run = "s0-000001"
+    lines: dict[bytes, Record] = {
+        b'{"k":"journal","v":1,"at":"t","p":"","n":0}\n': Header(at="t"),
+        b'{"k":"start","r":"s0-000001","y":"local_bash","at":"t","d":"a\\n\\"","o":"main",'
+        b'"b":false,"n":"defer","c":"\\\\udc80","i":"k"}\n': Started(
+            run=run,
+            type="local_bash",
+            at="t",
+            description='a\n"',
+            owner="main",
+            background=False,
+            notify="defer",
+            command="\udc80",
+            key="k",
+        ),
+        b'{"k":"move","r":"s0-000001"}\n': Moved(run=run),
+        b'{"k":"pause","r":"s0-000001","m":"why","a":2,"t":true}\n': Paused(
+            run=run, reason="why", attempt=2, told=True
+        ),
+        b'{"k":"go on","r":"s0-000001"}\n': Continued(run=run),
+        b'{"k":"go on","r":"s0-000001","a":true}\n': Continued(run=run, answered=True),
+        b'{"k":"end","r":"s0-000001","s":"failed","at":"t","n":"n1","x":null,"z":0}\n': (
+            Ended(
+                run=run,
+                status="failed",
+                at="t",
+                note="n1",
+                exit_code=2**70,
+                duration_ms=0,
+            )
+        ),
+        b'{"k":"ack","n":"n1"}\n': Acked(note="n1"),
+        b'{"k":"ack","n":"n1","h":"silent"}\n': Acked(note="n1", how="silent"),
+    }
+    assert {type(it) for it in lines.values()} == {*KINDS.values()}
+    for line, record in lines.items():
+        assert to_line(record) == line

@@ -439,8 +439,10 @@ async def test_on_a_fast_disk_who_flushes_has_written_also_while_the_file_is_mad
         last = Started(run="s00000040-000040", type="local_bash", at=AT)
         journal.add(last)
         journal.flush()
-        assert to_line(last) in disk.contents(PATH)
+        there = disk.contents(PATH)
+        # First, or a failure would wait for the thread for ever.
         disk.gate.set()
+        assert to_line(last) in there
         await trio.testing.wait_all_tasks_blocked()
         # It was made anew: of the first there is one line.
         assert disk.contents(PATH).count(b"s00000001") == 1
@@ -518,7 +520,7 @@ async def test_what_is_kept_for_a_day_goes_also_while_the_journal_is_open(
     journal.begin(AT)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(journal.serve)
-        for number in range(1, 200):
+        for number in range(1, 400):
             run, at = f"s{number:08}-{number:06}", f"{number:04}"
             # Those of the last fifty are kept.
             since = f"{number - 50:04}"
@@ -609,6 +611,36 @@ async def test_a_disk_that_does_not_answer_holds_nobody_up_for_ever(
             await trio.sleep(1)
         assert world.journal.written == 1
         nursery.cancel_scope.cancel()
+
+
+async def test_what_came_during_the_last_write_of_a_slow_disk_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An acknowledgement of then was not written when it returned."""
+    monkeypatch.setattr(writer, "_THREADED", 1)
+    monkeypatch.setattr(writer, "_SLOW", -1.0)
+    world, tasks = World(None, durable=False, shared=False), Tasks(random.Random(1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.serve)
+        await trio.testing.wait_all_tasks_blocked()
+        world.add(tasks.next())
+        # It takes long.
+        world.journal.flush()
+        assert world.wrote == []
+        monkeypatch.setattr(writer, "_SLOW", math.inf)
+        gate = world.files.gate = trio.Event()
+        world.add(tasks.next())
+        world.journal.flush()
+        await trio.testing.wait_all_tasks_blocked()
+        world.add(tasks.next())
+        world.journal.flush()
+        assert world.journal.written == 1
+        gate.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert world.journal.written == 3
+        assert world.wrote == [2, 3]
+        nursery.cancel_scope.cancel()
+    world.check()
 
 
 async def test_a_disk_that_stays_slow_holds_up_the_event_loop_once(
