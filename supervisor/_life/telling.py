@@ -29,6 +29,7 @@ from actors import (
 from actors.agent import AgentFailed
 from actors.env import Ids
 from actors.envelope import LABEL_LIMIT, NOTE, Envelope
+from actors.house import class_name
 from actors.text import clean_text, escape, one_line
 
 from .._delivery.outbox import Ack, Kind, Notification, Notify, Outbox, Wording, Words
@@ -104,7 +105,7 @@ def _describe_error(error: Exception) -> TaskError:
         trace = "" if _is_verdict(error) else _traceback_of(error)
     # The boundary: see `describe`.
     except BaseException as second:  # noqa: ASYNC103
-        trace = f"a traceback that cannot be shown: {type(second).__name__}"
+        trace = f"a traceback that cannot be shown: {class_name(second)}"
     if isinstance(error, RestartIntensityExceeded):
         # Of its runs, in the words of one who knows nothing of supervisors.
         message = (
@@ -113,7 +114,7 @@ def _describe_error(error: Exception) -> TaskError:
         )
     else:
         message = describe(error)
-    return TaskError(type(error).__name__, message[:TEXT_LIMIT], trace[:TEXT_LIMIT])
+    return TaskError(class_name(error), message[:TEXT_LIMIT], trace[:TEXT_LIMIT])
 
 
 def _traceback_of(error: Exception) -> str:
@@ -139,7 +140,7 @@ def describe(value: object) -> str:
     # being recorded in this very step. No interrupt strikes here, so what looks
     # like one, or like a SystemExit, is nobody's wish to leave the program.
     except BaseException as error:  # noqa: ASYNC103
-        what, why = type(value).__name__, type(error).__name__
+        what, why = class_name(value), class_name(error)
         return f"a {what} that cannot be shown: {why}"  # noqa: ASYNC104
 
 
@@ -368,7 +369,7 @@ class Delivery:
             record = over(task, told, facts)
         # The boundary: whatever the work has written into its report. See `_facts`.
         except BaseException as error:  # noqa: ASYNC103
-            self.warn(task, f"recorded without its details: {type(error)!r}")
+            self.warn(task, f"recorded without its details: {class_name(error)}")
             record = over(task, told, bare(task, note.id, 0))
         note.record = self._journal.add(record)
 
@@ -524,7 +525,7 @@ class Delivery:
         # The boundary: whatever the work has written into its report, its end
         # is told. See `describe`.
         except BaseException as error:  # noqa: ASYNC103
-            self.warn(task, f"told without its details: {type(error)!r}")
+            self.warn(task, f"told without its details: {class_name(error)}")
             facts = bare(task, note_id, remaining)
         return facts
 
