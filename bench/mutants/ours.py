@@ -18,11 +18,11 @@ OURS: Sequence[Mutant] = (
         name="terminal-after-an-await",
         file=LIFE,
         before="""\
-                task.cut_by = "shutdown"
+            status, error = outcome_of(exit, task.own_exit)
         self.conclude(task, status, error)
 """,
         after="""\
-                task.cut_by = "shutdown"
+            status, error = outcome_of(exit, task.own_exit)
 
         async def later() -> None:
             await trio.lowlevel.checkpoint()
@@ -471,10 +471,10 @@ async def _end(""",
         name="failed-turned-into-stopped",
         file="actors/_kernel/actor.py",
         before="""\
-                        exit = Failed(error)
+                        exit = _failed(error, fn)
                     except BaseException""",
         after="""\
-                        exit = Failed(error)
+                        exit = _failed(error, fn)
                         if self.stop_request is not None:
                             exit = self._stopped(None)
                     except BaseException""",
