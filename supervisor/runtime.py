@@ -31,7 +31,7 @@ from ._delivery.readers import Notifications
 from ._delivery.turns import Parents, Turn
 from ._delivery.wakes import Wake, Wakes, as_message, as_reminder
 from ._life.foreground import run_in_foreground
-from ._life.handles import TaskHandle, known, member, unknown
+from ._life.handles import TaskHandle, known, member
 from ._life.keys import check_key, what_of
 from ._life.leftovers import remove_outdated
 from ._life.life import Life
@@ -611,16 +611,18 @@ class Runtime:
         Raises:
             UnknownTask: for an unknown id. It lists the running tasks.
             ValueError: for a handle of another runtime.
+            TypeError: if it is neither a handle nor an id.
         """
-        return self._find(task).snapshot()
+        return member(self._life, task).snapshot()
 
     def handle(self, task_id: str) -> TaskHandle:
         """Return the handle of a task, like `launch`.
 
         Raises:
             UnknownTask: for an unknown id. It lists the running tasks.
+            TypeError: if it is no id.
         """
-        return TaskHandle(self._life, self._find(task_id))
+        return TaskHandle(self._life, member(self._life, task_id))
 
     def tasks(self, owner: str | None = None) -> list[TaskSnapshot]:
         """Return the snapshots of all known tasks of ``owner`` or, with None, of
@@ -632,15 +634,6 @@ class Runtime:
             for t in self._life.table.all()
             if owner is None or t.owner == owner
         ]
-
-    def _find(self, task: TaskHandle | str) -> Task:
-        found = known(self._life, task)
-        if found is not None:
-            return found
-        # Whatever is not a handle is an id that nobody has.
-        if isinstance(task, TaskHandle):
-            return member(self._life, task)
-        raise unknown(self._life, task)
 
     def notifications_for(self, owner: str | None) -> Notifications:
         """Return the view of one owner's notifications. None counts as an owner,
@@ -902,7 +895,7 @@ class Runtime:
                     "description, owner and tool_use_id are for a command that is begun"
                     f" here, not for {command!r}"
                 )
-            task = self._find(command)
+            task = member(self._life, command)
             check_watched(task)
             watch = await self._monitors.start(
                 self.root, task.owner, expression, began=False
@@ -1011,7 +1004,7 @@ class Runtime:
         check_type("now", now, bool)
         if notify is not None:
             check_one_of("notify", notify, NOTIFY)
-        found = self._find(task)
+        found = member(self._life, task)
         (result,) = await stop(self._life, [found], reason, by, now=now, notify=notify)
         return result
 

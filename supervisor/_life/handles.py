@@ -223,10 +223,5 @@ def member(life: Life, task: TaskHandle | str) -> Task:
         raise ValueError(f"{task!r} is a task of another runtime")
     if not isinstance(task, str):
         raise TypeError(f"expected a TaskHandle or a task id, got {task!r}")
-    raise unknown(life, task)
-
-
-def unknown(life: Life, task: object) -> UnknownTask:
-    """Return the error of a call that names a task that is not there."""
     live = life.table.live.values()
-    return UnknownTask(task, tuple((t.task_id, t.description) for t in live))
+    raise UnknownTask(task, tuple((t.task_id, t.description) for t in live))

@@ -26,7 +26,7 @@ class UnknownTask(SupervisorError):
     """Raised for a task id that the runtime does not know, or has forgotten. The error
     lists the running tasks."""
 
-    task_id: object
+    task_id: str
     running: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:

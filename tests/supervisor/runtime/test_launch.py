@@ -344,9 +344,14 @@ async def test_bad_arguments_of_the_other_calls_raise_by_name(tmp_path: Path) ->
             runtime.notifications_for(7)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match=r"owner.*7"):
             runtime.turn(7)  # type: ignore[arg-type]
-        for unknown in ("s00000000", "", None, 7, []):
+        for unknown in ("s00000000", ""):
             with pytest.raises(UnknownTask, match=task.id):
-                runtime.get(unknown)  # type: ignore[arg-type]
+                runtime.get(unknown)
+        for wrong in (None, 7, []):
+            with pytest.raises(TypeError, match="expected a TaskHandle or a task id"):
+                runtime.get(wrong)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="expected a TaskHandle or a task id"):
+                await runtime.stop(wrong)  # type: ignore[arg-type]
         assert statuses(runtime) == ["running"]
 
 
