@@ -15,6 +15,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from ._kernel.actor import Context
+from ._kernel.class_name import class_name
 from ._kernel.status import Ended, Progressed
 from .envelope import Envelope, render, render_minimal
 
@@ -108,7 +109,7 @@ def _render(envelope: Envelope, outbox: Unsent) -> str:
     # interrupt cannot strike here: see the protection of `notifier`.
     except BaseException as error:  # noqa: ASYNC103
         # Not the error itself, of which nothing is known, not even its __repr__.
-        what = type(error).__name__
+        what = class_name(error)
         outbox.warn(f"the envelope of task {envelope.task_id} is a minimal one: {what}")
         return render_minimal(  # noqa: ASYNC104
             envelope.notification_id, envelope.task_id, envelope.run_id, envelope.status

@@ -15,11 +15,13 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextvars import ContextVar
 from functools import lru_cache, partial
+from types import TracebackType
 from typing import Generic, Literal, TypeVar, cast
 
 import trio
 from trio.lowlevel import enable_ki_protection
 
+from .class_name import class_name
 from .errors import ActorEnded, AskUnanswered
 from .exit import Completed, Exit, Failed, Stopped, StoppedBy, find_suspect
 from .mailbox import Mailbox
@@ -309,8 +311,7 @@ class Incarnation(Context[M]):
                     # The boundary: an actor's failure becomes data here and
                     # never travels through the nursery of its supervisor.
                     except Exception as error:
-                        _name_what_is_not_async(error, fn)
-                        exit = Failed(error)
+                        exit = _failed(error, fn)
                     except BaseException as error:  # noqa: ASYNC103 - or it ends here
                         exit, passing = self._weigh(error)
                         if passing is not None:
@@ -358,10 +359,10 @@ class Incarnation(Context[M]):
             return Failed(_as_exception(failure)), None
         if _is_interrupt(passing) and self.stop_request is None:
             # Its supervisor must see the interrupt, also where an error came with it.
-            self.stop_request = StopRequest("outer", type(passing).__name__)
+            self.stop_request = StopRequest("outer", class_name(passing))
         if failure is None:
             suspect = find_suspect(error)
-            return Stopped("outer", type(error).__name__, suspect), passing
+            return Stopped("outer", class_name(error), suspect), passing
         passing.__suppress_context__ = True
         return Failed(_as_exception(failure)), passing
 
@@ -383,9 +384,27 @@ class Incarnation(Context[M]):
         self.cell.note_exit(self, exit)
 
 
-def _name_what_is_not_async(error: Exception, fn: Callable[..., object]) -> None:
+# Or an interrupt would be taken for what the error raises.
+@enable_ki_protection
+def _failed(error: Exception, fn: Callable[..., object]) -> Failed:
+    try:
+        # Whoever hears of it looks at these.
+        trace, _ = error.__traceback__, error.__class__
+    # The boundary: what an error of the actor's own class raises when it is looked
+    # at is a failure of this actor, and nobody's wish to leave the program.
+    except BaseException as other:  # noqa: ASYNC103
+        what, why = class_name(error), class_name(other)
+        return Failed(  # noqa: ASYNC104
+            RuntimeError(f"the actor raised a {what} that cannot be looked at: {why}")
+        )
+    _name_what_is_not_async(error, trace, fn)
+    return Failed(error)
+
+
+def _name_what_is_not_async(
+    error: Exception, trace: TracebackType | None, fn: Callable[..., object]
+) -> None:
     """Add to the error of awaiting what ``fn`` returned that ``fn`` is not async."""
-    trace = error.__traceback__
     # Raised in the frame of _run itself, so not by an await of the actor's own.
     if type(error) is TypeError and trace is not None and trace.tb_next is None:
         found = _NOT_AWAITABLE.fullmatch(str(error))
@@ -404,7 +423,7 @@ def _as_exception(error: BaseException) -> Exception:
     what = (
         "a cancellation of another scope"
         if isinstance(error, trio.Cancelled)
-        else f"a {type(error).__name__}, which is not an Exception"
+        else f"a {class_name(error)}, which is not an Exception"
     )
     failure = RuntimeError(f"the actor raised {what}")
     failure.__cause__ = error

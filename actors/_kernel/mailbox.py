@@ -310,9 +310,11 @@ class Mailbox(Generic[T]):
             self._next_receiver()
             reschedule(receiver, Value(self._take()))
         else:
+            # First, since it may fail, and then the receiver must be here still.
+            given = Value(message)
             self._taken += 1
             self._next_receiver()
-            reschedule(receiver, Value(message))
+            reschedule(receiver, given)
 
     # Receiving
 

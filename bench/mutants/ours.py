@@ -18,11 +18,11 @@ OURS: Sequence[Mutant] = (
         name="terminal-after-an-await",
         file=LIFE,
         before="""\
-                task.cut_by = "shutdown"
+            status, error = outcome_of(exit, task.own_exit)
         self.conclude(task, status, error)
 """,
         after="""\
-                task.cut_by = "shutdown"
+            status, error = outcome_of(exit, task.own_exit)
 
         async def later() -> None:
             await trio.lowlevel.checkpoint()
@@ -180,13 +180,15 @@ OURS: Sequence[Mutant] = (
         name="wait-that-polls",
         file="supervisor/_tasks/record.py",
         before="""\
-        while self.ended_at is None:
-            await self.wait_changed()
-""",
+            if self.changed is None:
+                self.changed = trio.Event()
+            await self.changed.wait()
+
+    def begin_run""",
         after="""\
-        while self.ended_at is None:
             await trio.sleep(0.25)
-""",
+
+    def begin_run""",
         promise="P9",
         why="Who waits for an end looks for it four times a second.",
     ),
@@ -469,10 +471,10 @@ async def _end(""",
         name="failed-turned-into-stopped",
         file="actors/_kernel/actor.py",
         before="""\
-                        exit = Failed(error)
+                        exit = _failed(error, fn)
                     except BaseException""",
         after="""\
-                        exit = Failed(error)
+                        exit = _failed(error, fn)
                         if self.stop_request is not None:
                             exit = self._stopped(None)
                     except BaseException""",

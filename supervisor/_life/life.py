@@ -630,6 +630,9 @@ class Life:
         and end those that only wait for a place."""
         for task in tasks:
             if task.status.is_terminal:
+                if task.ref is None:
+                    # Its end could not be recorded where there was no stack left.
+                    self.conclude(task, task.status, None)
                 continue
             if notify is not None:
                 task.notify = notify
@@ -684,21 +687,26 @@ class Life:
             # Nobody has asked for it: the runtime is being cancelled.
             agent.is_interrupted = isinstance(exit, Stopped)
         status, error = TaskStatus.COMPLETED, None
-        if type(exit) is not Completed or task.own_exit is not None:
+        try:
+            if type(exit) is not Completed or task.own_exit is not None:
+                status, error = outcome_of(exit, task.own_exit)
+            if isinstance(exit, Completed):
+                value = exit.value
+                if value is not None and task.policy is None:
+                    # As text, so that nothing else of it is kept, or shown by its own
+                    # methods.
+                    task.result = value if type(value) is str else describe(value)
+            elif isinstance(exit, Stopped):
+                if exit.by == "deadline":
+                    if task.own_exit is None:
+                        task.cut_by = "deadline"
+                elif not task.stopping:
+                    # Nobody has asked for it: the runtime is being cancelled.
+                    task.cut_by = "shutdown"
+        # The boundary: there may be no memory for its result.
+        except Exception as failure:
+            self._tell_failure(task, "outcome", failure)
             status, error = outcome_of(exit, task.own_exit)
-        if isinstance(exit, Completed):
-            value = exit.value
-            if value is not None and task.policy is None:
-                # As text, so that nothing else of it is kept, or shown by its own
-                # methods.
-                task.result = value if type(value) is str else describe(value)
-        elif isinstance(exit, Stopped):
-            if exit.by == "deadline":
-                if task.own_exit is None:
-                    task.cut_by = "deadline"
-            elif not task.stopping:
-                # Nobody has asked for it: the runtime is being cancelled.
-                task.cut_by = "shutdown"
         self.conclude(task, status, error)
 
     @enable_ki_protection
@@ -727,32 +735,47 @@ class Life:
                 self.places.give_up(task)
             except Exception as failure:
                 self._again(task, failure, self.places.give_up, task)
-        if undone is not None:
-            self._do(task, task.let_go)
-            self._do(task, self._put_back, undone)
-        elif task.background:
+        # The boundary: even the way to a part may want a few bytes.
+        try:
+            if undone is not None:
+                self._do(task, task.let_go)
+                self._do(task, self._put_back, undone)
+            elif task.background:
+                try:
+                    self.delivery.tell(task, remaining, parent)
+                except Exception as failure:
+                    tell = self.delivery.tell
+                    self._again(task, failure, tell, task, remaining, parent)
+            if undone is not None or not task.background:
+                self._do(task, self._add_over, task)
             try:
-                self.delivery.tell(task, remaining, parent)
+                task.tell_end()
             except Exception as failure:
-                tell = self.delivery.tell
-                self._again(task, failure, tell, task, remaining, parent)
-        if undone is not None or not task.background:
-            self._do(task, self._add_over, task)
-        try:
-            task.tell_end()
+                self._again(task, failure, task.tell_end)
+            try:
+                self.places.ended(task)
+            except Exception as failure:
+                self._again(task, failure, self.places.ended, task)
+            if parent is not None:
+                self._do(task, parent.own_ended, task)
+            if was_running and self.slots.waiting:
+                self._do(task, self.places.start_pending)
+            if not task.background:
+                # Nobody waits to hear of it.
+                self._do(task, self.delivery.let_go, task)
         except Exception as failure:
-            self._again(task, failure, task.tell_end)
-        try:
-            self.places.ended(task)
-        except Exception as failure:
-            self._again(task, failure, self.places.ended, task)
+            self._again(task, failure, self._wake_all, task, parent)
+
+    def _wake_all(self, task: Task, parent: AgentTask | None) -> None:
+        """Wake whoever waits for an end or for a place, perhaps once more."""
+        task.tell_end()
+        self.places.ended(task)
         if parent is not None:
-            self._do(task, parent.own_ended, task)
-        if was_running and self.slots.waiting:
-            self._do(task, self.places.start_pending)
+            parent.own_ended(task)
+        self.places.start_pending()
         if not task.background:
-            # Nobody waits to hear of it.
-            self._do(task, self.delivery.let_go, task)
+            self._add_over(task)
+            self.delivery.let_go(task)
 
     def _add_over(self, task: Task) -> None:
         """Record the end of a task of which no notification tells."""
@@ -860,6 +883,12 @@ class Life:
                 failure = again
         with suppress(Exception):
             self._tell_failure(task, _name(part), failure)
+        if isinstance(failure, RecursionError):
+            # Who has asked for the end has no stack left. That of another task is empty.
+            with suppress(Exception):
+                trio.lowlevel.current_trio_token().run_sync_soon(
+                    self.each_part, task, [partial(part, *args)]
+                )
 
     def _tell_failure(self, task: Task, part: str, failure: Exception) -> None:
         # There may be no memory for that either.

@@ -10,6 +10,7 @@ import attrs
 
 from actors import Progress
 from actors.envelope import NOTE
+from actors.house import class_name
 from actors.text import escape, escaped_line, unescape
 
 from .._delivery.outbox import Notify, Words
@@ -57,7 +58,7 @@ class ProgressNotes:
             return progress_line(snapshot, before, snapshot.progress)
         # The boundary: a work may have written anything into its report.
         except Exception as error:
-            task.warn(f"progress cannot be told: {type(error)!r}")
+            task.warn(f"progress cannot be told: {class_name(error)}")
             return None
 
     def _words(self, task: Task) -> Words | None:

@@ -29,6 +29,7 @@ from actors import (
 from actors.agent import AgentFailed
 from actors.env import Ids
 from actors.envelope import LABEL_LIMIT, NOTE, Envelope
+from actors.house import class_name
 from actors.text import clean_text, escape, one_line
 
 from .._delivery.outbox import Ack, Kind, Notification, Notify, Outbox, Wording, Words
@@ -105,7 +106,7 @@ def _describe_error(error: Exception) -> TaskError:
         trace = "" if _is_verdict(error) else _traceback_of(error)
     # The boundary: see `describe`.
     except BaseException as second:  # noqa: ASYNC103
-        trace = f"a traceback that cannot be shown: {type(second).__name__}"
+        trace = f"a traceback that cannot be shown: {class_name(second)}"
     if isinstance(error, RestartIntensityExceeded):
         # Of its runs, in the words of one who knows nothing of supervisors.
         message = (
@@ -114,7 +115,7 @@ def _describe_error(error: Exception) -> TaskError:
         )
     else:
         message = describe(error)
-    return TaskError(type(error).__name__, message[:TEXT_LIMIT], trace[:TEXT_LIMIT])
+    return TaskError(class_name(error), message[:TEXT_LIMIT], trace[:TEXT_LIMIT])
 
 
 def _traceback_of(error: Exception) -> str:
@@ -140,7 +141,7 @@ def describe(value: object) -> str:
     # being recorded in this very step. No interrupt strikes here, so what looks
     # like one, or like a SystemExit, is nobody's wish to leave the program.
     except BaseException as error:  # noqa: ASYNC103
-        what, why = type(value).__name__, type(error).__name__
+        what, why = class_name(value), class_name(error)
         return f"a {what} that cannot be shown: {why}"  # noqa: ASYNC104
 
 
@@ -369,7 +370,7 @@ class Delivery:
             record = over(task, told, facts)
         # The boundary: whatever the work has written into its report. See `_facts`.
         except BaseException as error:  # noqa: ASYNC103
-            self.warn(task, f"recorded without its details: {type(error)!r}")
+            self.warn(task, f"recorded without its details: {class_name(error)}")
             record = over(task, told, bare(task, note.id, 0))
         note.record = self._journal.add(record)
 
@@ -525,7 +526,7 @@ class Delivery:
         # The boundary: whatever the work has written into its report, its end
         # is told. See `describe`.
         except BaseException as error:  # noqa: ASYNC103
-            self.warn(task, f"told without its details: {type(error)!r}")
+            self.warn(task, f"told without its details: {class_name(error)}")
             facts = bare(task, note_id, remaining)
         return facts
 
@@ -576,31 +577,31 @@ class Delivery:
 
     def _on_ack(self, note: Notification, how: Ack) -> None:
         # A call after a failure does what is left. The event comes last.
-        task = self._table.find(note.task_id)
+        task, is_silent = self._table.ended.get(note.task_id), note.notify == "silent"
         # Under its id there may be a later record.
         if task is not None and task.note is note:
             self.let_go(task)
             # Of a silent one `tell` has not done yet.
-            if note.notify != "silent":
+            if not is_silent:
                 task.note = None
         reader = None if note.owner is None else self._table.live.get(note.owner)
         agent = None if reader is None else reader.as_agent
         if agent is not None:
             agent.acknowledged(note)
-        if note.kind == "monitor":
+        if note.kind == "task":
+            if note.record is not None and not is_silent:
+                if agent is None:
+                    self._journal.add(Acknowledged(note=note.id, how=how))
+                    # It cannot wait, so it writes itself.
+                    self._journal.flush()
+                else:
+                    # If the program died now, nothing would say that it knows.
+                    agent.has_taken(note.id, how)
+                note.record = None
+        elif note.kind == "monitor":
             for watcher in self.watchers.get(note.task_id, ()):
                 watcher.acked(note, how)
-        is_told = note.kind == "task" and note.notify != "silent"
-        if note.record is not None and is_told:
-            if agent is None:
-                self._journal.add(Acknowledged(note=note.id, how=how))
-                # It cannot wait, so it writes itself.
-                self._journal.flush()
-            else:
-                # If the program died now, nothing would say that it knows.
-                agent.has_taken(note.id, how)
-            note.record = None
-        if note.kind == "pause":
+        elif note.kind == "pause":
             self._pause_heard(note)
         self._events.emit(Acked, note.id, note.task_id, how)
 

@@ -114,7 +114,8 @@ class Slots(Generic[T]):
 
     def take(self, task: T) -> bool:
         """Give ``task`` a place, or put it in the queue and return False."""
-        lane = self._lane(task)
+        # Every task comes here and to `give_back`: no call where `_lane` has no choice.
+        lane = self._lane(task) if self._has_models else self._plain[task.task_type]
         if not lane.queue and not lane.returning:
             if not lane.caps:
                 return True
@@ -206,7 +207,8 @@ class Slots(Generic[T]):
     def give_back(self, task: T) -> None:
         """Take the place of ``task`` back; `take_next` says whose it is now. If this
         fails, the task still has its place."""
-        caps = self._lane(task).caps
+        lane = self._lane(task) if self._has_models else self._plain[task.task_type]
+        caps = lane.caps
         if not caps:
             return
         if not self._shares:

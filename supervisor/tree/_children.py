@@ -347,18 +347,23 @@ class Children:
         ):
             self.forget(child)
         child.is_new = False
-        child.end()
-        if child.retry is not None:
-            child.retry.cancel()
-            child.retry = None
-        if child.watcher is not None:
-            watcher, exit, child.watcher = child.watcher, child.incarnation.exit, None
-            assert exit is not None
-            # The boundary: a host's mistake must not end the supervisor.
-            try:
-                watcher(child, exit)
-            except Exception as fault:
-                log(logging.CRITICAL, "the watcher of %s failed", child.id, error=fault)
+        # The watcher hears of it, too, where there is no memory to wake others.
+        try:
+            child.end()
+            if child.retry is not None:
+                child.retry.cancel()
+                child.retry = None
+        finally:
+            if child.watcher is not None:
+                watcher, child.watcher = child.watcher, None
+                exit = child.incarnation.exit
+                assert exit is not None
+                # The boundary: a host's mistake must not end the supervisor.
+                try:
+                    watcher(child, exit)
+                except Exception as fault:
+                    text = "the watcher of %s failed"
+                    log(logging.CRITICAL, text, child.id, error=fault)
         if child.outcome is not None:
             child.settle_start(error)
         if self.ended_early is not None:
@@ -453,7 +458,15 @@ class Children:
             # A permanent child is there to stay: what it returns is a surprise.
             asked = self.closing or intent is not None
             expected = asked or child.spec.restart != "permanent"
-            report_exit(self.events, self.path, incarnation, exit, expected=expected)
+            # The boundary: no memory for the report ends neither the supervisor nor
+            # the children beside this one.
+            try:
+                report_exit(
+                    self.events, self.path, incarnation, exit, expected=expected
+                )
+            except Exception as fault:
+                text = "the end of %s cannot be reported"
+                log(logging.CRITICAL, text, child.id, error=fault)
         if child.spec.stays_down and child.outcome is None:
             # So it is for nearly all, and it is where the other ways lead as well.
             self.finish(child, None)

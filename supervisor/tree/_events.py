@@ -20,7 +20,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors import Completed, Exit, Failed, Stopped
-from actors.house import check_type, plain
+from actors.house import check_type, class_name, plain
 from actors.lowlevel import Incarnation, is_normal
 from actors.text import cut
 from actors.work import WorkFailed
@@ -349,7 +349,8 @@ class EventStream:
         if not readers:
             self._seq = seq
         else:
-            event = (kind, (seq, self.now(), *fields))
+            # Not by a star, which makes a list of them first.
+            event = (kind, (seq, self.now()) + fields)  # noqa: RUF005
             self._seq = seq
             for reader in readers:
                 # The boundary: what is told may be the end of a task.
@@ -537,5 +538,5 @@ def describe_exit(exit: Exit[object]) -> str:
     # The boundary: whatever a stranger's __repr__ does, an end is recorded. Our
     # callers are protected from interrupts, so none that comes is anybody's wish.
     except BaseException:  # noqa: ASYNC103
-        text = f"<{type(subject).__name__} whose repr() fails>"
+        text = f"<{class_name(subject)} whose repr() fails>"
     return text if len(text) <= 1_000 else cut(text, 1_000)

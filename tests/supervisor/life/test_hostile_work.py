@@ -17,7 +17,7 @@ import trio.testing
 from actors import Context, TaskStatus
 from actors.shell import Shell
 from actors.work import Report
-from supervisor.runtime import Limits, open_runtime
+from supervisor.runtime import Limits, TaskEnded, open_runtime
 
 
 @attrs.define(eq=False)
@@ -247,6 +247,77 @@ async def test_an_error_that_raises_what_is_no_error_when_shown_ends_one_task(
         assert returned.status is TaskStatus.COMPLETED
         assert returned.result is not None and "cannot be shown" in returned.result
         assert len(runtime.notifications.drain()) == 2
+
+
+@pytest.mark.parametrize("raised", [RuntimeError, SystemExit])
+async def test_a_class_that_does_not_tell_its_name_ends_one_task(
+    tmp_path: Path, raised: type[BaseException]
+) -> None:
+    """P3, P10: neither its own end is lost, nor that of a task beside it."""
+
+    class Nameless(type):
+        @property
+        def __name__(cls) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+            raise raised
+
+        def __repr__(cls) -> str:
+            raise raised
+
+    class Odd(Exception, metaclass=Nameless):
+        def __str__(self) -> str:
+            raise raised
+
+        __repr__ = __str__
+
+    async def fails(ctx: Context[object], report: Report) -> None:
+        raise Odd
+
+    async def returns(ctx: Context[object], report: Report) -> object:
+        return Odd()
+
+    async def waits(ctx: Context[object], report: Report) -> None:
+        await trio.sleep_forever()
+
+    with trio.fail_after(10):
+        async with open_runtime(tmp_path) as runtime:
+            # Somebody looks at the ends of the actors, too.
+            events = runtime.events.subscribe()
+            bystander = await runtime.launch(Job(waits))
+            failed = await (await runtime.launch(Job(fails))).wait()
+            assert failed.error is not None
+            assert (failed.status, failed.error.type) == (TaskStatus.FAILED, "Odd")
+            returned = await (await runtime.launch(Job(returns))).wait()
+            assert returned.result == f"a Odd that cannot be shown: {raised.__name__}"
+            assert bystander.status is TaskStatus.RUNNING
+            assert len(runtime.notifications.drain()) == 2
+            ends = [e.task_id for e in events.drain() if isinstance(e, TaskEnded)]
+            assert ends == [failed.id, returned.id]
+
+
+@pytest.mark.parametrize("raised", [RuntimeError, SystemExit])
+@pytest.mark.parametrize("name", ["__traceback__", "__class__"])
+async def test_an_error_that_cannot_be_looked_at_ends_one_task(
+    tmp_path: Path, name: str, raised: type[BaseException]
+) -> None:
+    """P10: what it raises then is nobody's wish to leave the program."""
+
+    class Odd(Exception):
+        def __getattribute__(self, wanted: str) -> object:
+            if wanted == name:
+                raise raised
+            return super().__getattribute__(wanted)
+
+    async def fails(ctx: Context[object], report: Report) -> None:
+        raise Odd
+
+    async def waits(ctx: Context[object], report: Report) -> None:
+        await trio.sleep_forever()
+
+    async with open_runtime(tmp_path) as runtime:
+        bystander = await runtime.launch(Job(waits))
+        failed = await (await runtime.launch(Job(fails))).wait()
+        assert failed.status is TaskStatus.FAILED
+        assert bystander.status is TaskStatus.RUNNING
 
 
 @pytest.mark.parametrize("text", [Leaves(), Interrupts()])
