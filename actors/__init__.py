@@ -13,9 +13,9 @@ Besides the actors themselves, which are here:
 - `actors.transcript`: what a directory keeps of agents.
 - `actors.lowlevel`: what only a supervisor needs.
 
-The other modules (`house`, `hosting`, `text`, `envelope`, `notifier`, and the `hosting`
-of `agent` and `transcript`) are for this package and `supervisor` alone. Nothing of
-theirs is promised.
+The other modules (`house`, `hosting`, `text`, `envelope`, `notifier`, the `hosting` of
+`agent` and `transcript`, and `transcript.writer`) are for this package and `supervisor`
+alone. Nothing of theirs is promised.
 """
 
 # General layout, from below to above:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import trio
 from trio.lowlevel import enable_ki_protection
 
-from actors.agent import Agent, Message, UserMessage
 from actors.env import Env, real_env
 from actors.house import check_one_of, check_type, require_trio
 from actors.house import publish as _publish
@@ -98,6 +97,7 @@ from .tree._spec import Backoff, Restart
 from .tree._supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from actors.agent import Agent, Message
     from actors.transcript import AgentMeta
 
     from .agents import AgentPolicy
@@ -549,6 +549,8 @@ class Runtime:
             WouldDeadlock: if the agent itself calls.
             TypeError, ValueError: for bad arguments.
         """
+        from actors.agent import Agent, UserMessage
+
         from .agents._messages import check_message
 
         agent_id = self._id_of(task)

@@ -781,6 +781,7 @@ UNLISTED = {
     "actors.notifier": "the actor that writes envelopes",
     "actors.text": "the rules of text",
     "actors.transcript.hosting": "what the host of agents needs of conversations",
+    "actors.transcript.writer": "the actor that writes them",
 }
 """The modules without ``__all__``: they are for `actors` and `supervisor` alone, their
 docstrings say so, and no page and no example names them."""

@@ -36,34 +36,37 @@ uses tools. `actors.models` has one for real models.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .._kernel.public import publish as _publish
 from ._activity import Activity
-from ._agent import Agent, Run
-from ._budget import Budget
-from ._context import AgentContext
-from ._errors import AgentFailed, ForkRefused, TransientError
-from ._events import (
-    AgentEvent,
-    ApprovalRequested,
-    AssistantMessage,
-    CompactBoundary,
-    FinalResult,
-    Message,
-    Note,
-    Retrying,
-    Terminate,
-    TextDelta,
-    TodoItem,
-    TodoList,
-    TokensUsed,
-    ToolAnswer,
-    ToolCompleted,
-    ToolStarted,
-    ToolUse,
-    UserMessage,
-)
-from ._host import AgentTool
-from ._json import from_json, to_json
+from ._errors import AgentFailed, ForkRefused, Terminate, TransientError
+
+if TYPE_CHECKING:
+    from ._agent import Agent, Run
+    from ._budget import Budget
+    from ._context import AgentContext
+    from ._events import (
+        AgentEvent,
+        ApprovalRequested,
+        AssistantMessage,
+        CompactBoundary,
+        FinalResult,
+        Message,
+        Note,
+        Retrying,
+        TextDelta,
+        TodoItem,
+        TodoList,
+        TokensUsed,
+        ToolAnswer,
+        ToolCompleted,
+        ToolStarted,
+        ToolUse,
+        UserMessage,
+    )
+    from ._host import AgentTool
+    from ._json import from_json, to_json
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
@@ -99,3 +102,21 @@ __all__ = [
 ]
 
 _publish(globals())
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Load all of it with the first who has an agent: a program that has none knows
+        no more of them than how they fail."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from . import _agent, _budget, _context, _events, _host, _json
+
+        for module in (_agent, _budget, _context, _events, _host, _json):
+            its = vars(module)
+            globals().update({name: its[name] for name in __all__ if name in its})
+        _publish(globals())
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -12,13 +12,20 @@ AgentError
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal, TypeAlias, get_args
 
 import attrs
 
 from .._kernel.checks import check_text, check_type
 from ..work import WorkFailed
-from ._events import Terminate
+
+Terminate: TypeAlias = Literal[
+    "goal", "error", "max_turns", "timeout", "stalled", "budget", "cancelled"
+]
+"""Why a run has ended. ``goal`` means that it has an answer, and completes the task.
+``cancelled`` kills the task. Every other one fails the task, and what the agent has
+said last is the result."""
+TERMINATE_MODES: Final[tuple[Terminate, ...]] = get_args(Terminate)
 
 
 @attrs.define(slots=False, repr=False)

@@ -22,14 +22,7 @@ from .._kernel.checks import (
     of,
 )
 from .._kernel.values import frozen
-
-Terminate: TypeAlias = Literal[
-    "goal", "error", "max_turns", "timeout", "stalled", "budget", "cancelled"
-]
-"""Why a run has ended. ``goal`` means that it has an answer, and completes the task.
-``cancelled`` kills the task. Every other one fails the task, and what the agent has
-said last is the result."""
-TERMINATE_MODES: Final[tuple[Terminate, ...]] = get_args(Terminate)
+from ._errors import TERMINATE_MODES, Terminate
 
 Origin: TypeAlias = Literal[
     "prompt", "tools", "message", "notification", "reminder", "hook", "summary"

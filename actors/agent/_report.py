@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from .._kernel.rare import Rare
 from ..work import Report
 from ._activity import Activity, Draft
-from ._events import AgentEvent, Message, Terminate, TodoList
+from ._errors import Terminate
+from ._events import AgentEvent, Message, TodoList
 from ._host import AgentHost
 from ._inbox import Inbox
 

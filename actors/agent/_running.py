@@ -20,8 +20,8 @@ from .._kernel.exit import Stopped
 from ._account import Account, watch
 from ._alone import Alone
 from ._context import AgentContext
-from ._errors import AgentFailed, TransientError
-from ._events import CompactBoundary, FinalResult, Message, Terminate, UserMessage
+from ._errors import AgentFailed, Terminate, TransientError
+from ._events import CompactBoundary, FinalResult, Message, UserMessage
 from ._fork import enter_fork
 from ._inbox import Inbox
 from ._loop import END, Loop, told_of_its_wait

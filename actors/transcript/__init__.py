@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import outcome
@@ -27,12 +27,14 @@ import trio
 from .._kernel.errors import ActorEnded
 from .._kernel.public import publish as _publish
 from .._kernel.ref import ActorRef
-from ..agent._events import Message
 from ..env import Env, Files
 from ..output._quota import DiskQuota
-from ._log import LogJob, TranscriptLog, TranscriptQuotaExceeded
-from ._meta import META_LIMIT, AgentMeta, decode_meta, encode_meta
-from ._reading import Transcript, read_tail, read_transcript
+
+if TYPE_CHECKING:
+    from ..agent import Message
+    from ._log import LogJob, TranscriptLog, TranscriptQuotaExceeded
+    from ._meta import AgentMeta
+    from ._reading import Transcript
 
 # For help(), which shows only what a module defines itself or lists here.
 __all__ = [
@@ -69,6 +71,8 @@ class _MetaJob:
     error: Exception | None = None
 
     def write(self, files: Files, durable: bool) -> None:
+        from ._meta import encode_meta
+
         files.replace(self.path, encode_meta(self.meta), durable=durable)
         self.is_done = True
 
@@ -176,6 +180,8 @@ class TranscriptStore:
         """
         log = self._logs.get(agent_id)
         if log is None:
+            from ._log import TranscriptLog
+
             path = self.transcript_file(agent_id)
             digits = self.env.ids.hex(20)
             name = f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:]}"
@@ -213,6 +219,8 @@ class TranscriptStore:
             ValueError: for a bad id, and for a file in which more than that
                 was said since the last compaction.
         """
+        from ._reading import read_transcript
+
         if agent_id in self._logs:
             await self._logs[agent_id].flush()
         transcript = await self._read(read_transcript, agent_id, interrupted)
@@ -233,6 +241,8 @@ class TranscriptStore:
         """
         if count < 1:
             raise ValueError(f"count must be 1 or more, not {count!r}")
+        from ._reading import read_tail
+
         return await self._read(read_tail, agent_id, count)
 
     async def _read(self, fn: Callable[..., T], agent_id: str, *args: object) -> T:
@@ -343,7 +353,9 @@ class TranscriptStore:
                 sizes[agent_id] = self.env.files.size(self._meta_file(agent_id)) or 0
             except OSError as error:
                 self._warn_of_meta(agent_id, error)
-        metas = dict[str, AgentMeta | None](self._metas)
+        from ._meta import META_LIMIT
+
+        metas: dict[str, AgentMeta | None] = {**self._metas}
         left = _METAS_LIMIT
         # The small ones first: what somebody has planted must not keep them out.
         for agent_id in sorted(sizes, key=lambda agent_id: sizes[agent_id]):
@@ -360,6 +372,8 @@ class TranscriptStore:
     def _read_meta_file(
         self, agent_id: str, *, is_wanted: bool = True
     ) -> AgentMeta | None:
+        from ._meta import META_LIMIT, decode_meta
+
         path = self._meta_file(agent_id)
         # One step: what is replaced meanwhile is read as it was.
         contents, is_cut = self.env.files.read_tail(path, META_LIMIT)
@@ -523,6 +537,8 @@ class TranscriptStore:
         It is never interrupted. The next checkpoint meets a cancellation. What it fails
         to write stays, and is wanted again when something is added, flushed or closed.
         """
+        from ._log import LogJob
+
         jobs: list[LogJob | _MetaJob] = [
             LogJob(log, list(log.lines), log.written)
             for log in self.wanted_logs.values()
@@ -587,3 +603,19 @@ def _check(agent_id: str) -> str:
 
 
 _publish(globals())
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Load what is kept with the first agent: a store of none knows nothing of it."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        global AgentMeta, TranscriptQuotaExceeded
+        from ._log import TranscriptQuotaExceeded
+        from ._meta import AgentMeta
+
+        _publish(globals())
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

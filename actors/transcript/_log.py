@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from .._kernel.values import frozen
-from ..agent._events import Message, UserMessage
+from ..agent import Message, UserMessage
 from ..env import Files
 from ..output._quota import DirectoryQuotaExceeded, DiskQuota, QuotaExceeded
 from ._reading import LINE_LIMIT, Transcript, read_transcript

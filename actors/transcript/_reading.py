@@ -19,14 +19,14 @@ from typing import Any, Final, NamedTuple
 import attrs
 
 from .._kernel.collector import fewer_collections
-from ..agent._conversation import mend, opened, unanswered
-from ..agent._events import (
+from ..agent import (
     AssistantMessage,
     CompactBoundary,
     Message,
     TodoList,
     UserMessage,
 )
+from ..agent._conversation import mend, opened, unanswered
 from ..env import Files
 from ._records import (
     LONGEST_ID,

@@ -19,17 +19,17 @@ import attrs
 import orjson
 
 from .._kernel.values import frozen
-from ..agent._conversation import opened
-from ..agent._events import (
+from ..agent import (
     AssistantMessage,
     CompactBoundary,
     Message,
-    Origin,
     TodoList,
     ToolAnswer,
     ToolUse,
     UserMessage,
 )
+from ..agent._conversation import opened
+from ..agent._events import Origin
 from ..agent._plan import read_todos
 
 _ORIGINS: Final = frozenset(get_args(Origin))

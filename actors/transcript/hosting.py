@@ -14,4 +14,4 @@ from ._meta import encode_meta as encode_meta
 from ._meta import keeps as keeps
 from ._reading import READ_LIMIT as READ_LIMIT
 from ._reading import Transcript as Transcript
-from ._writer import transcript_writer as transcript_writer
+from .writer import transcript_writer as transcript_writer

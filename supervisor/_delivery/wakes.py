@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf, nextafter
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 from trio.lowlevel import checkpoint, enable_ki_protection
 
-from actors.agent import UserMessage
 from actors.house import check_number
 
 from ..tree._errors import SupervisorError
@@ -24,6 +24,9 @@ from ..tree._fair import fair
 from .display import cap_lines
 from .outbox import Notification
 from .turns import TOLD_AT_ONCE, Parent, Turn
+
+if TYPE_CHECKING:
+    from actors.agent import UserMessage
 
 _SAYS = {
     "task": ("1 background task has ended.", "{} background tasks have ended."),
@@ -79,6 +82,8 @@ def as_message(notes: Iterable[Notification]) -> UserMessage | None:
     notes = list(notes)
     if not notes:
         return None
+    from actors.agent import UserMessage
+
     shown = "\n".join(cap_lines([note.display for note in notes]))
     return UserMessage(as_reminder(notes), origin="notification", display=shown)
 

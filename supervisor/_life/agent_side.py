@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from actors.transcript import TranscriptStore
-from actors.work import Work
+if TYPE_CHECKING:
+    from actors.transcript import TranscriptStore
+    from actors.work import Work
 
-from .._tasks.agent_task import AgentTask
+    from .._tasks.agent_task import AgentTask
 
 
 class AgentSide(Protocol):

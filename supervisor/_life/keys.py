@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from actors.agent import Agent
 from actors.house import check_text
 from actors.shell import Shell
 from actors.work import Work
@@ -106,6 +105,8 @@ def what_of(work: Work) -> str:
     """Return what a work does, in words: a work with other words is another one."""
     if isinstance(work, Shell):
         return what_of_command(work.command, work.cwd)
+    from actors.agent import Agent
+
     return work.prompt if isinstance(work, Agent) else work.describe()
 
 

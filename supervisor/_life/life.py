@@ -23,10 +23,8 @@ from actors.env import Env
 from actors.hosting import DiskQuota, Ledger
 from actors.house import fewer_collections
 from actors.lowlevel import current_actor
-from actors.transcript.hosting import MOST_RESUMES
 
 from .._delivery.outbox import Notify
-from .._tasks.agent_task import AgentTask
 from .._tasks.endings import EndedBy, who_ended
 from .._tasks.errors import BacklogFull, RuntimeStopping
 from .._tasks.journal.records import Moved
@@ -63,6 +61,7 @@ if TYPE_CHECKING:
     from actors.transcript import AgentMeta
     from actors.transcript.hosting import Transcript
 
+    from .._tasks.agent_task import AgentTask
     from .._tasks.journal.records import Started
     from .._tasks.pausing import Before
     from .._tasks.revival import Revival
@@ -272,6 +271,8 @@ class Life:
             RuntimeStopping, BacklogFull: as `enter`; nothing was changed.
         """
         self.check_open()
+        from actors.transcript.hosting import MOST_RESUMES
+
         meta, current = revival.meta, self.current_task()
         # Not the calling task, as in `enter`: who sends to an agent, or resumes it, does
         # not become its parent. It stays with the owner that it had.
@@ -280,10 +281,11 @@ class Life:
         if self.delivery.outbox.unacknowledged >= self.limits.backlog:
             self._check_backlog(parent)
         depth = meta.depth if parent is None else max(meta.depth, parent.depth + 1)
-        task = self._make_task(
+        made = self._make_task(
             order, meta.agent_id, True, current, parent, depth, meta.run_id
         )
-        assert isinstance(task, AgentTask)
+        task = made.as_agent
+        assert task is not None
         task.history = history
         task.inbox = inbox
         task.revival = revival
@@ -367,6 +369,8 @@ class Life:
     ) -> Task:
         make: Callable[..., Task] = Task
         if order.has_tasks:
+            from .._tasks.agent_task import AgentTask
+
             make = partial(AgentTask, depth=depth)
         task = make(
             task_id,
@@ -385,9 +389,10 @@ class Life:
     def _prepare(self, task: Task) -> Exception | None:
         """Have an agent ready, before the journal says what it is. Return what has
         failed: it has its id, so that is told by its end."""
-        if isinstance(task, AgentTask):
+        agent = task.as_agent
+        if agent is not None:
             try:
-                self.agents.entered(task)
+                self.agents.entered(agent)
             except Exception as failure:
                 return failure
         return None
@@ -408,9 +413,11 @@ class Life:
     def _start(self, task: Task) -> None:
         """Start a task that has a place, or begins paused."""
         has_place = task.pause is None
+        # Of an agent it is as long as its run and its own tasks need, which have theirs.
+        budget = task.shutdown if task.as_agent is None else None
         try:
             ref = self.pool_of(task).start_child_nowait(
-                self._specs.get(_budget(task)) or self._make_spec(task),
+                self._specs.get(budget) or self._make_spec(budget),
                 task,
                 id=task.task_id,
                 watcher=self._watcher,
@@ -449,8 +456,9 @@ class Life:
             )
         except Exception as failure:
             self._tell_failure(task, "start", failure)
-        if not has_place and isinstance(task, AgentTask) and task.pause is not None:
-            self.each_part(task, [partial(self.pauses.begin_first, task, task.pause)])
+        if not has_place and task.pause is not None and task.as_agent is not None:
+            begin = partial(self.pauses.begin_first, task.as_agent, task.pause)
+            self.each_part(task, [begin])
 
     def pool_of(self, task: Task) -> DynamicSupervisor:
         """Return the supervisor below which this task runs, or is to run."""
@@ -464,10 +472,9 @@ class Life:
         assert isinstance(pool, DynamicSupervisor)
         return pool
 
-    def _make_spec(self, task: Task) -> ChildSpec[Any]:
-        # One spec for all tasks with the same budget: there may be 100,000.
-        # The task itself is appended to its arguments.
-        budget = _budget(task)
+    def _make_spec(self, budget: float | None) -> ChildSpec[Any]:
+        # One spec for all tasks with the same seconds for their end: there may be
+        # 100,000. The task itself is appended to its arguments.
         spec: ChildSpec[Any] = ChildSpec(
             "task",
             self._body,
@@ -486,7 +493,7 @@ class Life:
         kept = self.delivery.kept
         if kept and task.task_id in kept and not key_is_written:
             return self._once_key_is_written(ctx, task)
-        if task.policy is None and not isinstance(task, AgentTask):
+        if task.policy is None and task.as_agent is None:
             return task.begin_run(ctx)
         return self.runs.run_all(task)
 
@@ -633,13 +640,14 @@ class Life:
             self._mark(task, reason, by)
             if now:
                 task.hurry_up()
-            if isinstance(task, AgentTask):
-                self.agents.stopping(task)
+            agent = task.as_agent
+            if agent is not None:
+                self.agents.stopping(agent)
                 why = f"its agent {task.task_id} was stopped"
                 if reason is not None:
                     why = f"{why}: {reason}"
                 below: EndedBy = by if by == "shutdown" else "parent"
-                self.mark_stopping(list(task.own.values()), why, below, now=now)
+                self.mark_stopping(list(agent.own.values()), why, below, now=now)
             if task.ref is None:
                 self.slots.leave_queue(task)
                 self.conclude(task, TaskStatus.KILLED, None)
@@ -652,8 +660,9 @@ class Life:
             if isinstance(task.ref, Child):
                 # Its turn may come later, but from now on no run of it begins.
                 task.ref.intent = "terminate"
-            if isinstance(task, AgentTask):
-                task.is_interrupted = self.is_stopping
+            agent = task.as_agent
+            if agent is not None:
+                agent.is_interrupted = self.is_stopping
             if self.delivery.latest:
                 self._tell_progress(task)
             self.events.emit(TaskStopRequested, task.task_id, reason)
@@ -674,9 +683,10 @@ class Life:
     def _on_end(self, ref: ActorRef[Any], exit: Exit[object]) -> None:
         """Called in the last step of a task's actor."""
         task = self.table.live[ref.id]
-        if isinstance(task, AgentTask) and not task.stopping:
+        agent = task.as_agent
+        if agent is not None and not task.stopping:
             # Nobody has asked for it: the runtime is being cancelled.
-            task.is_interrupted = isinstance(exit, Stopped)
+            agent.is_interrupted = isinstance(exit, Stopped)
         status, error = TaskStatus.COMPLETED, None
         try:
             if type(exit) is not Completed or task.own_exit is not None:
@@ -781,9 +791,10 @@ class Life:
         """Complete the record of a task that ends, and move it to its place. Return
         how many background tasks of its owner have not ended, and the resuming that
         its end undoes. Called again after a failure it goes on."""
-        if isinstance(task, AgentTask):
+        agent = task.as_agent
+        if agent is not None:
             # Those that never began: the others have ended with the agent's pool.
-            self.each_part(task, [partial(self.mark_own_stopping, task)])
+            self.each_part(task, [partial(self.mark_own_stopping, agent)])
         if error is not None:
             task.error = describe_error(error)
         # Refused only if the work itself has set a terminal one, which counts.
@@ -800,11 +811,11 @@ class Life:
             self._tell_failure(task, "clock", failure)
         if task.writes_output and task.output_tail is not None:
             task.result = task.output_tail
-        if isinstance(task, AgentTask):
-            undone = task.revival
+        if agent is not None:
+            undone = agent.revival
             if undone is not None and not undone.undoes(task.status):
                 undone = None
-            self.each_part(task, self.agents.parts_of_end(task))
+            self.each_part(task, self.agents.parts_of_end(agent))
             if undone is not None:
                 return self.table.take_out(task), undone
         return self.table.end(task), None
@@ -931,9 +942,3 @@ def _name(part: Callable[..., object]) -> str:
     """Return what a part in an end is called."""
     called = part.func if isinstance(part, partial) else part
     return str(getattr(called, "__qualname__", called))
-
-
-def _budget(task: Task) -> float | None:
-    """Return the seconds that the actor of ``task`` has for its end. That of an
-    agent has as many as its run and its own tasks need, which have their own."""
-    return None if isinstance(task, AgentTask) else task.shutdown

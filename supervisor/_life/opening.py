@@ -19,7 +19,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors.notifier import notifier
-from actors.transcript.hosting import transcript_writer
+from actors.transcript.writer import transcript_writer
 
 from .._tasks.journal.writer import journal_successor, journal_writer
 from .._tasks.kinds import POOLS

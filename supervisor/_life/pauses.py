@@ -21,7 +21,6 @@ from trio.lowlevel import enable_ki_protection
 from actors import TaskStatus
 from actors.agent import TransientError
 
-from .._tasks.agent_task import AgentTask
 from .._tasks.journal.records import Continued, Paused
 from .._tasks.pausing import Before, ContinuedBy, Rest, Try, gave_up, next_pause
 from .._tasks.snapshot import Pause
@@ -29,6 +28,7 @@ from .._tasks.task_events import TaskContinued, TaskPaused
 from .recording import time_of
 
 if TYPE_CHECKING:
+    from .._tasks.agent_task import AgentTask
     from .life import Life
 
 # The clock for sleeping stands still while the machine is suspended, and knows nothing

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from actors.envelope import RESULT_LIMIT, Envelope
-from actors.transcript.hosting import encode_meta
 
 from .._tasks.journal.records import Ended, Started, exact
 from .keys import what_of_command
@@ -71,6 +70,8 @@ def begun(task: Task, order: Order, at: datetime | None) -> Started:
 def _said_of(task: AgentTask) -> str | None:
     """Return what the file of an agent is to say; None if that is more than it may, or
     if the agent could not be made ready."""
+    from actors.transcript.hosting import encode_meta
+
     try:
         return None if task.meta is None else encode_meta(task.meta).decode()
     except ValueError:

@@ -16,15 +16,12 @@ import attrs
 import trio
 
 from actors import Context, Progress, TaskStatus
-from actors.agent import AssistantMessage
 from actors.envelope import TAIL_LIMIT, Envelope
 from actors.house import define, frozen
 from actors.shell import Shell
-from actors.transcript.hosting import decode_meta
 from actors.work import Report, Work
 
 from .._delivery.outbox import NOTIFY
-from .._tasks.agent_task import EndedAgent
 from .._tasks.endings import as_ended_by
 from .._tasks.errors import BacklogFull, NeverAgain, ResumeRefused
 from .._tasks.journal.records import Acked, Ended, NewerJournal, Paused, Started
@@ -194,7 +191,7 @@ async def recover(life: Life, there: Read | None) -> None:
         reader, others = task.parent, 0
         if life.table.is_live(task):
             # Of one whose file cannot be read, whoever asks is to hear why.
-            is_known = isinstance(task, EndedAgent)
+            is_known = task.given is not None
             leave = life.table.end if is_known else life.table.take_out
             others = leave(task)
         tell = partial(life.delivery.tell_of_agent, task, others, reader)
@@ -402,6 +399,8 @@ def _notes_in(said: Transcript | None) -> set[str]:
 
 def _last_words(said: Transcript | None) -> str | None:
     """Return what an agent has said last: its answer, if it has ended with one."""
+    from actors.agent import AssistantMessage
+
     messages = () if said is None else reversed(said.messages)
     texts = (it.text for it in messages if isinstance(it, AssistantMessage))
     return next((text for text in texts if text.strip()), None)
@@ -412,6 +411,8 @@ def _begun_as(started: Started) -> AgentMeta | None:
     does not know it."""
     if not started.agent:
         return None
+    from actors.transcript.hosting import decode_meta
+
     try:
         meta = decode_meta(started.agent.encode())
     except ValueError:
@@ -524,6 +525,8 @@ def _make(life: Life, started: Started, meta: AgentMeta | None = None) -> Task:
     parent = None if above is None else above.as_agent
     make: Callable[..., Task] = Task
     if meta is not None:
+        from .._tasks.agent_task import EndedAgent
+
         make = partial(EndedAgent, meta=meta)
     task = make(
         started.task,

@@ -12,7 +12,6 @@ import trio
 from actors import ActorRef, Completed, Context, Failed, Stopped
 from actors.agent import TransientError
 
-from .._tasks.agent_task import AgentTask
 from .._tasks.record import RestartPolicy, Task
 from .._tasks.snapshot import Pause
 from .._tasks.task_events import TaskRestarted, TaskRestartScheduled
@@ -25,6 +24,7 @@ from ..tree._supervisor import (
 from .telling import describe, describe_error, outcome_of
 
 if TYPE_CHECKING:
+    from .._tasks.agent_task import AgentTask
     from .life import Life
 
 # Of an agent that is run only once.
@@ -40,8 +40,8 @@ class Runs:
 
     async def run_all(self, task: Task) -> None:
         """Do all runs of a task that may have several, or tasks of its own."""
-        if isinstance(task, AgentTask):
-            await self._with_own_tasks(task)
+        if task.as_agent is not None:
+            await self._with_own_tasks(task.as_agent)
         else:
             assert task.policy is not None
             await self._supervised(task, task.policy, ())
@@ -109,16 +109,16 @@ class Runs:
                     self._life.mark_own_stopping(task)
 
     async def _once(self, ctx: Context[object], task: Task) -> None:
-        task.runs = ctx.ref
+        task.runs, agent = ctx.ref, task.as_agent
         if ctx.number > 1:
             # The last one may have ended in a wait.
             await self._life.places.regain(task)
             task.begin_again(self._life.new_run_id(task.task_id, task.run_id))
-            if isinstance(task, AgentTask):
-                task.time_used = 0.0
+            if agent is not None:
+                agent.time_used = 0.0
             self._events.emit(TaskRestarted, task.task_id, task.run_id)
-        if isinstance(task, AgentTask):
-            value = await self._run_with_pauses(ctx, task)
+        if agent is not None:
+            value = await self._run_with_pauses(ctx, agent)
         else:
             value = await task.begin_run(ctx)
         # As text, so that nothing else of it is kept, or shown by its own methods.

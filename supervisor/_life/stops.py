@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -12,12 +12,14 @@ from actors import ActorRef, TaskStatus
 from actors.house import fewer_collections
 
 from .._delivery.outbox import Notify
-from .._tasks.agent_task import AgentTask
 from .._tasks.endings import EndedBy, StoppedBy
 from .._tasks.record import Task
 from .._tasks.snapshot import TaskSnapshot
 from ..tree._supervisor import DynamicSupervisor
 from .life import Life
+
+if TYPE_CHECKING:
+    from .._tasks.agent_task import AgentTask
 
 # A supervisor that is stopped needs a few steps for its own end.
 _UNWINDING = 1.0
@@ -117,7 +119,7 @@ async def end(
     ends, as long as their budgets are. ``current`` is the task that calls: it lends
     its place and does not wait until it has it again."""
     below = [
-        list(_tasks_below(task)) if isinstance(task, AgentTask) else ()
+        () if task.as_agent is None else list(_tasks_below(task.as_agent))
         for task in tasks
     ]
     policies: list[Notify] = [task.notify for task in tasks]
@@ -130,8 +132,8 @@ async def end(
         stuck = [
             own
             for task in tasks
-            if isinstance(task, AgentTask)
-            for own in _held_up(task)
+            if task.as_agent is not None
+            for own in _held_up(task.as_agent)
         ]
         if stuck:
             await _terminate(life, stuck, reason, current)
@@ -154,7 +156,7 @@ async def _terminate(
         # What has only waited for a place has ended when it was marked.
         if task.ref is not None:
             by_pool.setdefault(life.pool_of(task), []).append(task.ref)
-            has_agents = has_agents or isinstance(task, AgentTask)
+            has_agents = has_agents or task.as_agent is not None
     # The supervisor knows the budget of each task, but none for an agent.
     unfinished = [task for task in tasks if not task.status.is_terminal]
     with (
@@ -177,9 +179,10 @@ async def _terminate(
 
 def _budget(task: Task) -> float:
     """Return the seconds that ``task`` and everything below it have for their end."""
-    if not isinstance(task, AgentTask):
+    agent = task.as_agent
+    if agent is None:
         return task.shutdown
-    below = max((_budget(own) for own in task.own.values()), default=0.0)
+    below = max((_budget(own) for own in agent.own.values()), default=0.0)
     return task.shutdown + below + _UNWINDING
 
 
@@ -193,8 +196,9 @@ def _held_up(task: AgentTask) -> list[Task]:
 def _tasks_below(task: Task) -> Iterator[Task]:
     """Yield every task below ``task`` that has not ended, those of an agent right
     after it."""
-    if isinstance(task, AgentTask):
-        for own in task.own.values():
+    agent = task.as_agent
+    if agent is not None:
+        for own in agent.own.values():
             yield own
             yield from _tasks_below(own)
 

@@ -33,7 +33,6 @@ from actors.house import class_name
 from actors.text import clean_text, escape, one_line
 
 from .._delivery.outbox import Ack, Kind, Notification, Notify, Outbox, Wording, Words
-from .._tasks.agent_task import AgentTask, Taken
 from .._tasks.journal.records import Acked as Acknowledged
 from .._tasks.journal.records import Continued, Header
 from .._tasks.journal.writer import Journal
@@ -55,6 +54,8 @@ from .recording import over
 
 if TYPE_CHECKING:
     from actors.agent import AgentEvent
+
+    from .._tasks.agent_task import AgentTask, Taken
 
 # ---- What an end means, and what is told of it ----
 
@@ -595,7 +596,7 @@ class Delivery:
                     self._journal.flush()
                 else:
                     # If the program died now, nothing would say that it knows.
-                    agent.taken.append(Taken(note.id, how))
+                    agent.has_taken(note.id, how)
                 note.record = None
         elif note.kind == "monitor":
             for watcher in self.watchers.get(note.task_id, ()):

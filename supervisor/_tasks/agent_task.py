@@ -172,7 +172,7 @@ class AgentTask(Task, AgentReport):
         self.own_end: trio.Event | None = None
 
     @property
-    def as_agent(self) -> AgentTask:
+    def as_agent(self) -> AgentTask:  # type: ignore[override]
         return self
 
     @property
@@ -239,6 +239,11 @@ class AgentTask(Task, AgentReport):
                     if is_kept:
                         taken.log, taken.number = log, log.last_said
         return full
+
+    def has_taken(self, note_id: str, how: Ack) -> None:
+        """Note that it has acknowledged a notification of which the journal is told once
+        its transcript has what it says."""
+        self.taken.append(Taken(note_id, how))
 
     def take_written(self) -> list[Taken]:
         """Return those of ``taken`` of which the transcript knows now."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from actors import TaskStatus
-from actors.agent import AgentFailed, Terminate
+from actors.agent import AgentFailed
 from actors.output import QuotaExceeded
 
 from ..tree._errors import DeadlinePassed, RestartIntensityExceeded
 
 if TYPE_CHECKING:
+    from actors.agent import Terminate
+
     from .record import Task
 
 EndedBy: TypeAlias = Literal[

@@ -7,8 +7,6 @@ from typing import Any, Final, cast, get_type_hints
 import attrs
 import orjson
 
-from actors.agent import to_json as said_to_json
-from actors.agent.hosting import from_data
 from actors.text import encodable
 
 from .. import tree
@@ -43,6 +41,8 @@ def to_json(event: Event) -> bytes:
     }
     kind = type(event).__name__
     if isinstance(event, AgentSaid):
+        from actors.agent import to_json as said_to_json
+
         kind, fields["event"] = _SAID, orjson.Fragment(said_to_json(event.event))
     return orjson.dumps({"kind": kind, "version": SCHEMA_VERSION, **fields})
 
@@ -74,6 +74,8 @@ def from_json(data: bytes | str) -> Event:
         if field.name in fields:
             value, wanted = fields[field.name], types[field.name]
             if wanted is Any:
+                from actors.agent.hosting import from_data
+
                 value = from_data(value)
             elif not isinstance(value, int | float if wanted is float else wanted):
                 what = getattr(wanted, "__name__", wanted)

@@ -7,7 +7,7 @@ that a bad one is an error of the call and changes nothing.
 from __future__ import annotations
 
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -18,10 +18,12 @@ from .._delivery.outbox import NOTIFY, Notify
 from ..tree._errors import InvalidChildSpec
 from ..tree._spec import Backoff, ChildSpec, Restart
 from ..tree._supervisor import open_supervisor
-from .agent_task import AgentTask
 from .errors import DepthExceeded, RuntimeStopping
 from .kinds import KINDS
 from .record import Order, RestartPolicy, Task
+
+if TYPE_CHECKING:
+    from .agent_task import AgentTask
 
 # What `Runtime.launch` has when nothing is said about restarts.
 _RUN_ONCE = ("temporary", 1, 5.0, None)

@@ -117,6 +117,8 @@ class Task(Report):
     """Of an agent: how many agents are above it."""
     pause: Pause | None = None
     """Of an agent that is paused: why it waits, and until when."""
+    as_agent: AgentTask | None = None
+    """Itself, if it is an agent. Whoever asks need not load what an agent is."""
 
     __slots__ = (
         "background",
@@ -214,11 +216,6 @@ class Task(Report):
     def was_own_of(self, agent_id: str | None) -> None:
         """It was the own task of an agent of an earlier runtime."""
         self.last_parent = agent_id
-
-    @property
-    def as_agent(self) -> AgentTask | None:
-        """Itself, if it is an agent."""
-        return None
 
     @property
     def given(self) -> Agent | AgentMeta | None:

@@ -6,25 +6,25 @@ import math
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-import attrs
 import trio
 
-from actors import Stopped, TaskStatus
-from actors.agent import Agent, Budget, Message, TodoList, UserMessage
-from actors.agent.hosting import Inbox, PlanReader, settled
+from actors import Stopped
 from actors.shell import Shell
-from actors.transcript import AgentMeta, TranscriptStore
-from actors.transcript.hosting import Transcript
+from actors.transcript import TranscriptStore
 from actors.work import Work
 
-from .._tasks.agent_task import AgentTask
 from .._tasks.kinds import KINDS
 
 if TYPE_CHECKING:
+    from actors.agent import Agent, Budget, Message, TodoList
+    from actors.transcript import AgentMeta
+    from actors.transcript.hosting import Transcript
+
     from .._delivery.outbox import Notification
     from .._life.life import Life
+    from .._tasks.agent_task import AgentTask
     from .._tasks.record import Task
     from ..hooks import Hooks
     from ..hooks._calls import HookFacts
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from ._host import HostTool, RuntimeHost
     from ._policy import AgentPolicy
 
-# What a meta says in the words of the agent.
-_SHARED: Final = {field.name for field in attrs.fields(AgentMeta)} & {
-    field.name for field in attrs.fields(Agent)
-}
 _SHOWN: Final = 1_000
 """Characters of a text that hooks are told of a task."""
 
@@ -159,6 +155,8 @@ class Agents:
         agent = task.recipe
         parent = task.parent
         if task.inbox is None:
+            from actors.agent.hosting import Inbox
+
             task.inbox = Inbox(messages=task.takes_messages)
         task.inbox.on_change = partial(self._inbox_changed, task)
         self._claim(task)
@@ -349,7 +347,9 @@ class Agents:
         inbox = task.inbox
         if inbox is None or inbox.on_change is None:
             return  # The second time, after a failure.
-        task.left = _unread_messages(task, inbox.close())
+        from ._kept import unread_messages
+
+        task.left = unread_messages(task, inbox.close())
         _warn_of_unread(task)
         inbox.on_change = None
 
@@ -376,32 +376,9 @@ class Agents:
 
     def meta_of(self, task: AgentTask) -> AgentMeta:
         """Return what the directory is to say of it."""
-        agent = task.recipe
-        tokens, cost = (None, None) if task.budget is None else task.budget.left()
-        used = (0, 0.0) if task.budget is None else task.budget.used
-        has_ended, depth, unread = task.status.is_terminal, task.depth, task.left
-        if not has_ended and task.inbox is not None:
-            unread = _unread_messages(task, task.inbox.waiting())
-        facts: dict[str, Any] = {name: getattr(agent, name) for name in _SHARED}
-        facts |= {"description": task.description, "permission_mode": task.mode}
-        return AgentMeta(
-            **facts,
-            agent_id=task.task_id,
-            run_id=task.run_id,
-            status=_lasting_status(task),
-            owner=task.owner,
-            depth=depth,
-            above=task.above,
-            resumes=task.resumes,
-            error=None if task.error is None else task.error.message,
-            ended_by=_lasting_end(task),
-            tokens_left=tokens,
-            cost_left=cost,
-            tokens_used=used[0],
-            cost_used=used[1],
-            messages=tuple((message.text, message.sender) for message in unread),
-            heard=task.heard if task.transcript is None else task.transcript.heard,
-        )
+        from ._kept import meta_of
+
+        return meta_of(task)
 
 
 def _give_up(note: Notification, task: AgentTask) -> None:
@@ -426,6 +403,8 @@ def _history_again(task: AgentTask, read: Transcript | None) -> list[Message]:
     held = [] if task.revival is None else task.revival.held
     if read is None and not held:
         task.warn("nothing of it is recorded, so it begins with its prompt again")
+    from actors.agent.hosting import settled
+
     return settled([*(task.history if read is None else read.messages), *held])
 
 
@@ -433,6 +412,9 @@ def _plan_of(agent: Agent, read: Transcript | None) -> TodoList | None:
     """Return the plan that an agent has written last, as its transcript says."""
     if read is None:
         return None
+    from actors.agent import UserMessage
+    from actors.agent.hosting import PlanReader
+
     said, prompt = read.messages, UserMessage(agent.prompt)
     reader = PlanReader(read.plan)
     # What stands before its prompt is the conversation of another, whose plan is
@@ -444,40 +426,9 @@ def _plan_of(agent: Agent, read: Transcript | None) -> TodoList | None:
     return reader.plan
 
 
-def _unread_messages(
-    task: AgentTask, messages: Iterable[UserMessage]
-) -> list[UserMessage]:
-    """Return those of ``messages``, which wait for an agent, that it is to read if it
-    is resumed: those that somebody has sent."""
-    taken = [] if task.revival is None else task.revival.held
-    return [
-        message
-        for message in (*taken, *messages)
-        if isinstance(message, UserMessage) and message.origin == "message"
-    ]
-
-
 def _warn_of_unread(task: AgentTask) -> None:
     if task.left and not (task.revival is not None and task.revival.is_undone):
         task.warn(f"{len(task.left)} message(s) were sent to it that it has not read")
-
-
-def _lasting_status(task: AgentTask) -> str:
-    """Return the status that the directory keeps: an agent that the end of the runtime
-    has stopped, and nobody else, is as good as running, and so is one that has not
-    begun."""
-    if task.status is TaskStatus.PENDING:
-        return TaskStatus.RUNNING.value
-    if task.status is TaskStatus.KILLED and task.is_interrupted:
-        return TaskStatus.RUNNING.value
-    status: str = task.status.value
-    return status
-
-
-def _lasting_end(task: AgentTask) -> str | None:
-    """Return who has ended it for good, as the directory keeps that."""
-    ends = task.status.is_terminal and _lasting_status(task) == task.status.value
-    return task.ended_by if ends else None
 
 
 def _time_for_hooks(task: AgentTask) -> float:

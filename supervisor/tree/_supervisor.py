@@ -341,9 +341,7 @@ class DynamicSupervisor(_Supervisor):
                 raise InvalidChildSpec(
                     "start_child needs a child spec here; there is no template"
                 )
-            spec, args = args[0], args[1:]
-            if type(spec) is not ChildSpec:
-                spec = _check_spec(spec)
+            spec, args = _check_spec(args[0]), args[1:]
             if spec.significant:
                 _check_dynamic(spec)
         return Child(children, spec, (*spec.args, *args), id or spec.id)

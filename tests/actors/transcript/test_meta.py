@@ -140,7 +140,7 @@ async def test_many_large_metas_keep_no_small_one_out(
     """TR6: what is left out is told by its name, and can be read by itself; one that
     is too large to be one is told as such."""
     monkeypatch.setattr(transcript, "_METAS_LIMIT", 20_000)
-    monkeypatch.setattr(transcript, "META_LIMIT", 9_000)
+    monkeypatch.setattr("actors.transcript._meta.META_LIMIT", 9_000)
     env = fake_env({})
     async with recorder(env=env) as r:
         for number in range(4):

@@ -484,7 +484,7 @@ class Crash(Exception):
 
 
 WRITER = {
-    "actors.transcript._writer": {"transcript_writer"},
+    "actors.transcript.writer": {"transcript_writer"},
     "actors.transcript": {
         "begin",
         "finish",

@@ -1,8 +1,8 @@
 """What `import supervisor.runtime` loads: what every runtime needs, and no more.
 
-What agents are, and what they have said, is of the life of a task. What judges their
-calls, asks a person, or lets messages reach them is loaded with the first rule, hook or
-agent, and opening a runtime and running a command loads none of it.
+What agents are, what they have said, what judges their calls, asks a person, or lets
+messages reach them is loaded with the first rule, hook or agent, and opening a runtime
+and running a command loads none of it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,12 @@ async def main():
 trio.run(main)
 """
 
-IN_PART = {"supervisor.agents": {"", "._side"}}
+IN_PART = {
+    # How an agent fails, and what a snapshot says that it has done.
+    "actors.agent": {"", "._activity", "._errors"},
+    "actors.transcript": {"", ".writer"},
+    "supervisor.agents": {"", "._side"},
+}
 """The modules that are loaded of rooms of which not all are needed."""
 
 NOT_AT_ALL = {
@@ -74,19 +79,23 @@ def test_a_runtime_loads_no_room_that_only_some_calls_need() -> None:
         assert [it for it in rooms if below(names, f"{package}.{it}")] == []
     for room, parts in IN_PART.items():
         assert below(names, room) == {room + part for part in parts}
+    assert "supervisor._tasks.agent_task" not in names
     assert "supervisor.runtime" in names and "actors.shell" in names
 
 
-def test_a_command_needs_nothing_that_judges_agents(tmp_path: Path) -> None:
+def test_a_command_needs_nothing_of_agents(tmp_path: Path) -> None:
     names = loaded(A_COMMAND, str(tmp_path))
-    assert below(names, "supervisor.agents") == {
-        "supervisor.agents" + part for part in IN_PART["supervisor.agents"]
-    }
+    for room, parts in IN_PART.items():
+        assert below(names, room) == {room + part for part in parts}
+    assert "supervisor._tasks.agent_task" not in names
     assert below(names, "supervisor.hooks") == set()
     assert below(names, "supervisor.permissions") == set()
 
 
-@pytest.mark.parametrize("module", ["supervisor.agents", "supervisor.runtime"])
+@pytest.mark.parametrize(
+    "module",
+    ["actors.agent", "actors.transcript", "supervisor.agents", "supervisor.runtime"],
+)
 def test_a_name_that_is_loaded_late_is_there_as_others_are(module: str) -> None:
     """In a fresh process, where nobody has wanted it before."""
     loaded(

@@ -1,4 +1,8 @@
-"""The one actor that writes the conversations of a directory."""
+"""The one actor that writes the conversations of a directory.
+
+It is for `supervisor` alone, so it has no ``__all__`` and no name of it is promised. It
+is apart from `hosting` because it waits in every runtime, also in one without agents.
+"""
 
 from __future__ import annotations
 
