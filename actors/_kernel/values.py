@@ -3,7 +3,8 @@
 `define` and `frozen` are those of attrs, but for when it writes ``__eq__``,
 ``__hash__`` and ``__repr__`` of a class: with the first call of one of them. Else it
 compiles them at each import, which was a quarter of what that of a runtime takes, and
-those of most classes are never called. Objects that are themselves, and not what they
+those of most classes are never called. It is for classes that are no exceptions, and
+for frozen ones there is `frozen`. Objects that are themselves, and not what they
 hold, are made by attrs, with ``eq=False, repr=False``.
 
 `plain` is `frozen` for type checkers, which refuse to set a field. At run time nothing

@@ -323,8 +323,10 @@ class _Guardian(Guardian):
                     try:
                         self.wake()
                         self.free()
-                    except (OSError, MemoryError):
-                        pass  # The next look may succeed. Here it would end the host.
+                    # The boundary: the next look may succeed, and here it would end
+                    # the host.
+                    except Exception:
+                        pass
         finally:
             # Also at the end of a trio run. We may be used in another one.
             if self._watch is scope:

@@ -60,6 +60,8 @@ class ProcessOutput:
         self._turns = turns
         self._is_large = False
         self._full_reads = 0
+        # Whether a task may wait for more.
+        self._is_waited_for = False
         self.has_ended = False
         """Whether its end was read."""
 
@@ -93,7 +95,9 @@ class ProcessOutput:
                 raise trio.ClosedResourceError
             data = self.receive_nowait(limit)
             if data is None:
+                self._is_waited_for = True
                 await trio.lowlevel.wait_readable(self._descriptor)
+                self._is_waited_for = False
             else:
                 if len(data) == _CHUNK and not self._is_large:
                     self._count_full_read()
@@ -102,7 +106,8 @@ class ProcessOutput:
     def close(self) -> None:
         """Give back the descriptor."""
         if self._descriptor >= 0:
-            if not self.has_ended:  # At its end nobody waits for more.
+            # At its end hardly anybody waits for more.
+            if self._is_waited_for or not self.has_ended:
                 trio.lowlevel.notify_closing(self._descriptor)
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)

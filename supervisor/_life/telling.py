@@ -591,8 +591,8 @@ class Delivery:
         if note.kind == "task":
             if note.record is not None and not is_silent:
                 if agent is None:
+                    # As `confirm`. It cannot wait, so it writes itself.
                     self._journal.add(Acknowledged(note=note.id, how=how))
-                    # It cannot wait, so it writes itself.
                     self._journal.flush()
                 else:
                     # If the program died now, nothing would say that it knows.

@@ -349,7 +349,7 @@ class Task(Report):
         if self.ended_at is None and isinstance(self.work, Shell):
             shell = self.work
         if rare is None and given is None and shell is None:
-            # Most have nothing of what is left out here.
+            # Most tasks have none of the rest.
             return TaskSnapshot(
                 id=self.task_id,
                 run_id=self.run_id,

@@ -137,9 +137,11 @@ class Agents:
         Raises:
             ValueError: if there is no such mode.
         """
-        from ..permissions._modes import resolve_mode
+        mode = getattr(work, "permission_mode", None)
+        if mode is not None:
+            from ..permissions._modes import resolve_mode
 
-        resolve_mode(getattr(work, "permission_mode", None), "bypass")
+            resolve_mode(mode, "bypass")
 
     def tools_for(self, agent_id: str) -> dict[str, HostTool]:
         """Return the tools of the host for an agent, by name, whatever that is
@@ -327,7 +329,9 @@ class Agents:
 
     def stopping(self, task: AgentTask) -> None:
         """Called when it is asked to stop, before it is cancelled."""
-        self.approvals.close(task.task_id, "the agent was stopped")
+        # If no agent has run yet, nothing was asked, and a stop loads nothing.
+        if self._approvals is not None:
+            self._approvals.close(task.task_id, "the agent was stopped")
 
     def parts_of_end(self, task: AgentTask) -> list[Callable[[], object]]:
         """Return what is to be done while its end is being recorded."""

@@ -250,3 +250,24 @@ def watched() -> set[int]:
                     if words[:1] == ["tfd:"] and int(words[3], 16) & 0xFFFFFF:
                         found.add(int(words[1]))
     return found
+
+
+async def test_who_waits_is_told_of_a_close_though_another_has_read_the_end() -> None:
+    reading, writing = os.pipe2(os.O_NONBLOCK)
+    output = ProcessOutput(reading, OutputTurns())
+    said: list[str] = []
+
+    async def waits() -> None:
+        with pytest.raises(trio.ClosedResourceError):
+            await output.receive(10)
+        said.append("closed")
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(waits)
+            await trio.testing.wait_all_tasks_blocked()
+            os.close(writing)
+            # In one step: the loop has not seen the end yet.
+            assert output.receive_nowait(10) == b""
+            output.close()
+    assert said == ["closed"]

@@ -36,6 +36,20 @@ async def main():
 trio.run(main)
 """
 
+AN_AGENT_THAT_NEVER_RAN = """
+from actors.agent import Agent
+
+async def loop(context):
+    yield
+
+async def main():
+    async with supervisor.runtime.open_runtime(sys.argv[1]) as runtime:
+        task = await runtime.launch(Agent(loop, "look"))
+    assert task.snapshot().status.value == "killed"
+
+trio.run(main)
+"""
+
 IN_PART = {
     # How an agent fails, and what a snapshot says that it has done.
     "actors.agent": {"", "._activity", "._errors"},
@@ -90,6 +104,13 @@ def test_a_command_needs_nothing_of_agents(tmp_path: Path) -> None:
     assert not any(name.endswith(".agent_task") for name in names)
     assert below(names, "supervisor.hooks") == set()
     assert below(names, "supervisor.permissions") == set()
+
+
+def test_the_stop_of_an_agent_that_never_ran_loads_nothing(tmp_path: Path) -> None:
+    """Loading may fail, where there is no descriptor left, and a stop may not."""
+    names = loaded(AN_AGENT_THAT_NEVER_RAN, str(tmp_path))
+    assert any(name.endswith(".agent_task") for name in names)
+    assert not any(name.endswith("._approvals") for name in names)
 
 
 @pytest.mark.parametrize(
