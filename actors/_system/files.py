@@ -342,7 +342,7 @@ class AppendedFile(OutputFile):
 
     @property
     def is_quick(self) -> bool:
-        """Whether the next `append` is made inline."""
+        """Whether the next `append`, or the close, is made inline."""
         return not self._pace.is_slow and not self._turn.locked()
 
     async def append(self, data: bytes) -> None:
