@@ -39,12 +39,6 @@ def pytest_configure() -> None:
     heed_signals()
 
 
-def pytest_collection_finish() -> None:
-    """Let no full collection look through what stays: the tests, and what they import."""
-    gc.collect()
-    gc.freeze()
-
-
 def heed_signals() -> None:
     """Ignore and block no signal, as ``nohup`` or a script's ``&`` would have it.
 
