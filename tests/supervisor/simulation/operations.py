@@ -43,7 +43,6 @@ PUBLIC = {name for module in MODULES for name in module.__all__}
 LEFT_OUT = {
     "OwnTask.*": "a protocol; what an agent is given is a TaskHandle, which is struck",
     "Task.*": "the record of a task, which a handle gives to its own runtime",
-    "AgentTask.*": "likewise, the record of an agent",
     "Growth.*": "likewise, what a record knows of its output",
     "TranscriptLog.*": "what the run of an agent writes by; `TranscriptStore.load` and "
     "`flush` wait for it",
