@@ -183,6 +183,15 @@ def test_an_interrupt_anywhere_in_a_stop_comes_out_once_when_all_has_ended() -> 
     interrupted(unharmed)
     assert unharmed.seen > 300
     # All of them: range(1, unharmed.seen + 1).
+    struck = 0
     for at in random.Random(1).sample(range(1, unharmed.seen), 40):
-        with pytest.raises(KeyboardInterrupt):
-            interrupted(Interrupt(at))
+        blow = Interrupt(at)
+        try:
+            interrupted(blow)
+        except KeyboardInterrupt:
+            struck += 1
+        else:
+            # A step of trio runs its tasks in an order by chance, and another order
+            # takes other calls: 647 to 681 of them.
+            assert blow.seen < at, f"the interrupt at call {at} was lost"
+    assert struck > 30
