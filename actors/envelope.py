@@ -126,19 +126,18 @@ def render(envelope: Envelope) -> str:
         tail, cut_here = _end(texts[-1], TAIL_LIMIT)
         ready.append(escape(tail, quotes=True))
         cut = cut or cut_here
-    note_id, task, run, task_type, status, summary, *others = ready
-    tool_use, path, error, result, tail = others
+    note, task, run, kind, status, summary, tool_use, path, error, result, tail = ready
 
     head = f"""\
 <task-notification>
-<notification-id>{note_id}</notification-id>
+<notification-id>{note}</notification-id>
 <task-id>{task}</task-id>
 <run-id>{run}</run-id>
 """
     if tool_use:
         head += f"<tool-use-id>{tool_use}</tool-use-id>\n"
     head += f"""\
-<task-type>{task_type}</task-type>
+<task-type>{kind}</task-type>
 <status>{status}</status>
 <summary>{summary}</summary>
 """

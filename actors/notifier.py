@@ -96,21 +96,22 @@ def write_envelopes(outbox: Unsent, limit: int | None = None) -> int:
         envelope = outbox.next_unsent()
         if envelope is None:
             break
-        outbox.publish(_render(envelope, outbox))
+        # The boundary: whatever is wrong with a record, its end is reported.
+        try:
+            xml = render(envelope)
+        # BaseException, as a text's own method may raise even SystemExit. A real
+        # interrupt cannot strike here: see the protection of `notifier`.
+        except BaseException as error:  # noqa: ASYNC103
+            xml = _render_minimal(envelope, outbox, error)  # noqa: ASYNC104
+        outbox.publish(xml)
         done += 1
     return done
 
 
-def _render(envelope: Envelope, outbox: Unsent) -> str:
-    # The boundary: whatever is wrong with a record, its end is reported.
-    try:
-        return render(envelope)
-    # BaseException, as a text's own method may raise even SystemExit. A real
-    # interrupt cannot strike here: see the protection of `notifier`.
-    except BaseException as error:  # noqa: ASYNC103
-        # Not the error itself, of which nothing is known, not even its __repr__.
-        what = class_name(error)
-        outbox.warn(f"the envelope of task {envelope.task_id} is a minimal one: {what}")
-        return render_minimal(  # noqa: ASYNC104
-            envelope.notification_id, envelope.task_id, envelope.run_id, envelope.status
-        )
+def _render_minimal(envelope: Envelope, outbox: Unsent, error: BaseException) -> str:
+    # Not the error itself, of which nothing is known, not even its __repr__.
+    what = class_name(error)
+    outbox.warn(f"the envelope of task {envelope.task_id} is a minimal one: {what}")
+    return render_minimal(
+        envelope.notification_id, envelope.task_id, envelope.run_id, envelope.status
+    )

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 import trio
-from trio.lowlevel import enable_ki_protection
+from trio.lowlevel import checkpoint_if_cancelled, enable_ki_protection
 
 from actors.env import Env, real_env
 from actors.house import check_one_of, check_type, require_trio
@@ -371,7 +371,7 @@ class Runtime:
             if self._launches % _CHECKPOINT_EVERY == 0:
                 await trio.lowlevel.checkpoint()
             else:
-                await trio.lowlevel.checkpoint_if_cancelled()
+                await checkpoint_if_cancelled()
             task = None
             if key is not None:
                 order.key, order.what = check_key(key), what_of(work)

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Generic, Literal, TypeVar, cast
 
 import trio
-from trio.lowlevel import enable_ki_protection
+from trio.lowlevel import current_task, enable_ki_protection
 
 from .class_name import class_name
 from .errors import ActorEnded, AskUnanswered
@@ -301,7 +301,7 @@ class Incarnation(Context[M]):
                 if self.stop_request is None and (
                     self._deadline is None or not self._is_late()
                 ):
-                    self._task = trio.lowlevel.current_task()
+                    self._task = current_task()
                     if acknowledge:
                         self.cell.started_value = None
                         self.started_by = "step"

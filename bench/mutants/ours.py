@@ -226,12 +226,12 @@ OURS: Sequence[Mutant] = (
         name="ack-lost-where-nobody-had-read",
         file=OUTBOX,
         before="""\
-        self._on_ack(note, how)
+        on_ack(note, how)
 
     def _leave_progress""",
         after="""\
         if place in (_OFFERED, _TAKEN):
-            self._on_ack(note, how)
+            on_ack(note, how)
 
     def _leave_progress""",
         promise="P4",

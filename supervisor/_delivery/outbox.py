@@ -14,7 +14,7 @@ same queue.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from operator import attrgetter
@@ -244,7 +244,7 @@ class Outbox:
         # How a reader waits, who may be a task with a place to lend.
         self.wait_by: Callable[[Callable[[], Awaitable[object]]], Awaitable[None]]
         self.wait_by = _wait
-        self._unsent: OrderedDict[str, Notification] = OrderedDict()
+        self._unsent: deque[Notification] = deque()
         self._ready = _Ready()
         # Of the owners whose views somebody holds.
         self._ready_of: dict[str | None, ref[_Ready]] = {}
@@ -308,7 +308,7 @@ class Outbox:
         number, waiting = self._added + 1, self.unacknowledged + 1
         routed = self.routed + (note._deliver is not None)
         if note.notify != "silent":
-            self._unsent[note.id] = note
+            self._unsent.append(note)
         note._number = self._added = number
         self.unacknowledged, self.routed = waiting, routed
         note._place = _UNSENT
@@ -321,7 +321,7 @@ class Outbox:
             counts = place != _NEW
             waiting = self.unacknowledged - counts
             routed = self.routed - (counts and note._deliver is not None)
-            if place in (_OFFERED, _TAKEN):
+            if place >= _OFFERED:
                 self._taken.pop(note, None)
             else:
                 self._leave(note)
@@ -331,7 +331,9 @@ class Outbox:
             self.unacknowledged, self.routed = waiting, routed
             note._facts = note._deliver = None
             note._place = _ACKED
-        self._on_ack(note, how)
+        # By another name, or it is looked for among the methods first.
+        on_ack = self._on_ack
+        on_ack(note, how)
 
     def _leave_progress(self, note: Notification) -> None:
         notes = self._progress.get(note.task_id)
@@ -385,14 +387,14 @@ class Outbox:
         """Return the facts of the oldest record without an envelope, if the journal has
         it."""
         while self._unsent:
-            note = next(iter(self._unsent.values()))
+            note = self._unsent[0]
             if note.record is not None and not self._is_told(note.record):
                 return None
             facts = note._facts
             if note._place != _UNSENT or facts is None:
                 # Acknowledged meanwhile, or the notifier crashed just here.
                 reachable("a record is gone before its envelope is written")
-                del self._unsent[note.id]
+                self._unsent.popleft()
             elif isinstance(facts, Envelope):
                 note._summary, note.duration_ms = facts.summary, facts.duration_ms
                 return facts
@@ -423,7 +425,7 @@ class Outbox:
     @enable_ki_protection
     def publish(self, xml: str) -> None:
         """Give that record its envelope, and let its readers have it."""
-        note = next(iter(self._unsent.values()))
+        note = self._unsent[0]
         note.xml = xml
         if note._deliver is None or not self._hand_over(note, note._deliver):
             self._ready.put(note)
@@ -434,7 +436,7 @@ class Outbox:
             note._place = _READY
         if note.kind not in _WORDED_LATE or note._deliver is not None:
             note._facts = None
-        del self._unsent[note.id]
+        self._unsent.popleft()
 
     def _hand_over(
         self, note: Notification, deliver: Callable[[Notification], None]
@@ -455,7 +457,7 @@ class Outbox:
         ready = self._ready.all()
         return [
             note
-            for note in (*ready, *self._unsent.values())
+            for note in (*ready, *self._unsent)
             if note.owner == owner and note.kind == "task" and note._deliver is None
         ]
 

@@ -145,25 +145,23 @@ def describe(value: object) -> str:
         return f"a {what} that cannot be shown: {why}"  # noqa: ASYNC104
 
 
-def complete(facts: Envelope, task: Task) -> None:
-    """Add what its work has to do with to the `bare` facts of an ended task.
+def whole(task: Task, notification_id: str, remaining: int) -> Envelope:
+    """Return the facts of an ended task.
 
     Raises:
         Exception: if the work has written nonsense into its report.
     """
-    error, progress = task.error, task.progress
-    facts.summary = _summary(task)
-    facts.ended_by = task.ended_by
-    facts.duration_ms = task.duration_ms()
-    # What a work has printed is told as such.
-    if not task.writes_output or task.output_tail is None:
-        facts.result = task.result
-    if error is not None:
-        facts.error = f"{error.type}: {error.message}"
-    if progress is not None and KINDS[task.task_type].progress_by != "bytes":
-        facts.total_tokens = progress.total_tokens
-        facts.tool_uses = progress.tool_uses
-    rare = task.rare
+    facts = Envelope(
+        notification_id,
+        task.task_id,
+        task.run_id,
+        task.task_type,
+        task.status._value_,
+        _summary(task),
+        remaining,
+        remaining == 0,
+    )
+    error, progress, rare = task.error, task.progress, task.rare
     if rare is not None:
         # As they lie there: most tasks have few of them.
         facts.tool_use_id = rare.get("tool_use_id")
@@ -174,6 +172,17 @@ def complete(facts: Envelope, task: Task) -> None:
         file = rare.get("output_file")
         if file is not None:
             facts.output_file = str(file)
+    facts.ended_by = task.ended_by
+    # What a work has printed is told as such.
+    if not task.writes_output or task.output_tail is None:
+        facts.result = task.result
+    if error is not None:
+        facts.error = f"{error.type}: {error.message}"
+    if progress is not None and KINDS[task.task_type].progress_by != "bytes":
+        facts.total_tokens = progress.total_tokens
+        facts.tool_uses = progress.tool_uses
+    facts.duration_ms = task.duration_ms()
+    return facts
 
 
 def bare(task: Task, notification_id: str, remaining: int) -> Envelope:
@@ -520,15 +529,13 @@ class Delivery:
             self.latest.pop(task_id, None)
 
     def _facts(self, task: Task, note_id: str, remaining: int) -> Envelope:
-        facts = bare(task, note_id, remaining)
         try:
-            complete(facts, task)
+            return whole(task, note_id, remaining)
         # The boundary: whatever the work has written into its report, its end
         # is told. See `describe`.
         except BaseException as error:  # noqa: ASYNC103
             self.warn(task, f"told without its details: {class_name(error)}")
-            facts = bare(task, note_id, remaining)
-        return facts
+            return bare(task, note_id, remaining)  # noqa: ASYNC104
 
     def add_note(
         self,

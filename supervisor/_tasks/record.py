@@ -345,72 +345,57 @@ class Task(Report):
     def snapshot(self) -> TaskSnapshot:
         """Return what is known now."""
         rare, given, is_over = self.rare, self.given, self.status.is_terminal
-        shell = None
+        agent, shell = self.as_agent, None
         if self.ended_at is None and isinstance(self.work, Shell):
             shell = self.work
+        parent = None if self.parent is None else self.parent.task_id
+        if parent is None and rare is not None:
+            parent = rare.get("last_parent")
+        usual = (
+            self.task_id,
+            self.run_id,
+            self.task_type,
+            self.status,
+            self.description,
+            self.owner,
+            parent,
+            self.background,
+            self.notify,
+            self.background and self.note is None and is_over,
+            self.stopping and not is_over,
+            self.runs is not None and self.runs.state == "restarting",
+            self.progress,
+            self.result if agent is None else agent.said_last(),
+            self.error,
+            self.ended_by,
+            self.started_at,
+            self.ended_at,
+            self.usage(),
+        )
         if rare is None and given is None and shell is None:
             # Most tasks have none of the rest.
-            return TaskSnapshot(
-                id=self.task_id,
-                run_id=self.run_id,
-                type=self.task_type,
-                status=self.status,
-                description=self.description,
-                owner=self.owner,
-                parent=None if self.parent is None else self.parent.task_id,
-                background=self.background,
-                notify=self.notify,
-                notified=self.background and self.note is None and is_over,
-                stopping=self.stopping and not is_over,
-                restarting=self.runs is not None and self.runs.state == "restarting",
-                progress=self.progress,
-                result=self.result,
-                error=self.error,
-                ended_by=self.ended_by,
-                started_at=self.started_at,
-                ended_at=self.ended_at,
-                usage=self.usage(),
-            )
+            return TaskSnapshot(*usual)
         # As they lie there.
         rare = rare or {}
-        agent = self.as_agent
         command = rare.get("command") if shell is None else shell.command
         return TaskSnapshot(
-            id=self.task_id,
-            run_id=self.run_id,
-            type=self.task_type,
-            status=self.status,
-            description=self.description,
-            owner=self.owner,
-            parent=self.parent_id,
+            *usual,
             depth=self.depth,
             tool_use_id=rare.get("tool_use_id"),
-            background=self.background,
-            notify=self.notify,
-            notified=self.background and self.note is None and is_over,
-            stopping=self.stopping and not is_over,
-            restarting=self.runs is not None and self.runs.state == "restarting",
             waiting=rare.get("waiting"),
             terminate=rare.get("terminate"),
-            progress=self.progress,
             activities=rare.get("recent", ()),
             last_activity_at=self.last_activity_at() if rare else None,
-            result=self.result if agent is None else agent.said_last(),
-            error=self.error,
             exit_code=rare.get("exit_code"),
             signal=rare.get("signal"),
             pid=rare.get("pid"),
             pause=self.pause,
-            ended_by=self.ended_by,
             command=command,
             prompt=rare.get("prompt") if given is None else given.prompt,
             agent_type=None if given is None else given.type,
             model=None if given is None else given.model,
             left_behind=rare.get("left_behind", 0),
             output_file=rare.get("output_file"),
-            started_at=self.started_at,
-            ended_at=self.ended_at,
-            usage=self.usage(),
         )
 
     def usage(self) -> Usage:

@@ -349,8 +349,10 @@ class EventStream:
         if not readers:
             self._seq = seq
         else:
-            # Not by a star, which makes a list of them first.
-            event = (kind, (seq, self.now()) + fields)  # noqa: RUF005
+            # By another name, or it is looked for among the methods first; and not by a
+            # star, which makes a list of the fields.
+            now = self.now
+            event = (kind, (seq, now()) + fields)  # noqa: RUF005
             self._seq = seq
             for reader in readers:
                 # The boundary: what is told may be the end of a task.

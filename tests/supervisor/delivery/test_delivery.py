@@ -59,7 +59,7 @@ Place = tuple[str, int]
 
 # All that runs in the notifier's task between one record and the next.
 WATCHED = {
-    actors.notifier.__file__: {"notifier", "write_envelopes", "_render"},
+    actors.notifier.__file__: {"notifier", "write_envelopes", "_render_minimal"},
     supervisor._delivery.outbox.__file__: {
         "Outbox.next_unsent",
         "Outbox.publish",
