@@ -8,7 +8,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import attrs
@@ -218,12 +218,20 @@ class PosixProcess(Process):
     def usage(self) -> ProcessUsage | None:
         if not self._gone and (self._lost or not proc.HAS_PROC):
             return None
-        usage = _usage_of(() if self._gone else self._seen())
+        ticks = pages = processes = 0
+        for seen in () if self._gone else self._seen():
+            ticks += seen.ticks
+            pages += seen.pages
+            processes += seen.alive
         ended = self._exit.cpu_seconds if self._exit is not None else None
-        used = usage.cpu_seconds + (ended or 0.0) + self._orphans_used
+        used = ticks / os.sysconf("SC_CLK_TCK") + (ended or 0.0) + self._orphans_used
         # What ends between two looks must not make the sum smaller.
         self._most_used = max(self._most_used, used)
-        return attrs.evolve(usage, cpu_seconds=self._most_used)
+        return ProcessUsage(
+            cpu_seconds=self._most_used,
+            memory_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
+            processes=processes,
+        )
 
     def _seen(self) -> Iterator[proc.Seen]:
         """Yield the members that descend from the leader, or are orphans of it."""
@@ -554,16 +562,3 @@ async def wait_process_end(pid: int) -> bool:
     finally:
         trio.lowlevel.notify_closing(pidfd)
         os.close(pidfd)
-
-
-def _usage_of(members: Iterable[proc.Seen]) -> ProcessUsage:
-    ticks = pages = processes = 0
-    for seen in members:
-        ticks += seen.ticks
-        pages += seen.pages
-        processes += seen.alive
-    return ProcessUsage(
-        cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"),
-        memory_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
-        processes=processes,
-    )
