@@ -331,7 +331,7 @@ class Outbox:
             self.unacknowledged, self.routed = waiting, routed
             note._facts = note._deliver = None
             note._place = _ACKED
-        # By another name, or it is looked for among the methods first.
+        # By another name, or Python 3.11 looks for it among the methods first.
         on_ack = self._on_ack
         on_ack(note, how)
 
@@ -436,7 +436,9 @@ class Outbox:
             note._place = _READY
         if note.kind not in _WORDED_LATE or note._deliver is not None:
             note._facts = None
-        self._unsent.popleft()
+        # Unless whoever it was handed to has read what is here, and so published it.
+        if self._unsent and self._unsent[0] is note:
+            self._unsent.popleft()
 
     def _hand_over(
         self, note: Notification, deliver: Callable[[Notification], None]

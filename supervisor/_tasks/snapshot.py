@@ -83,8 +83,9 @@ class Pause:
         return f"paused until {at}, when it goes on by itself: {self.reason}"
 
 
-# First what every task has: given by place, one is made in a third of the time.
-@plain
+# First what every task has: given by place, one is made in a third of the time. The
+# order is no promise, so no pattern may rely on it.
+@plain(match_args=False)
 class TaskSnapshot:
     """A task at one moment. Its times are aware, in UTC.
 

@@ -349,8 +349,8 @@ class EventStream:
         if not readers:
             self._seq = seq
         else:
-            # By another name, or it is looked for among the methods first; and not by a
-            # star, which makes a list of the fields.
+            # By another name, or Python 3.11 looks for it among the methods first; and
+            # not by a star, which makes a list of the fields.
             now = self.now
             event = (kind, (seq, now()) + fields)  # noqa: RUF005
             self._seq = seq

@@ -244,6 +244,25 @@ def test_a_silent_record_is_acknowledged_at_once_and_read_by_nobody() -> None:
     assert next_unsent is not None and next_unsent.notification_id == after.id
 
 
+def test_who_reads_in_the_handing_over_loses_no_other_record() -> None:
+    """Such as a handler of the log, or a finalizer."""
+    box = Box()
+    written = 1
+    handed: list[Notification] = []
+
+    def deliver(note: Notification) -> None:
+        handed.append(note)
+        if len(handed) == 1:
+            box.all().drain()
+
+    first, second = box.add(deliver=deliver), box.add()
+    second.record = 2
+    box.outbox._is_told = lambda record: record <= written  # type: ignore[method-assign]
+    box.publish()
+    written = 2
+    assert box.all().drain() == [second] and handed == [first, first]
+
+
 # Batches
 
 
