@@ -225,8 +225,11 @@ class ActorRef(Generic[M]):
         if get_ident() != self._thread:
             raise ForeignThread(self.id)
         mailbox = self._mailbox
-        if mailbox is None or (queue := mailbox.open_queue) is None:
-            self.mailbox.put_nowait(message)
+        if mailbox is None:
+            mailbox = self.mailbox
+        queue = mailbox.open_queue
+        if queue is None:
+            mailbox.put_nowait(message)
         else:
             queue.append(message)
 

@@ -266,7 +266,10 @@ def exit_words(code: int | None, signal: int | None) -> str:
 
 async def _spawn(shell: Shell, report: Report) -> Process:
     processes = report.env.processes
-    environment = processes.environment() | _QUIET | (shell.env or {})
+    environment = processes.environment()
+    environment.update(_QUIET)
+    if shell.env:
+        environment.update(shell.env)
     terminal = None
     if shell.pty:
         rows, columns = shell.size

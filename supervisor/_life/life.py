@@ -575,8 +575,9 @@ class Life:
         elif task.ended_at is None:
             await self.places.wait(current, task.wait_ended, task)
         # Or a crash could make another end of the one that was seen.
-        if self.journal.is_behind:
-            await self.journal.settle()
+        journal = self.journal
+        if journal.is_kept and journal.is_behind:
+            await journal.settle()
 
     def refuse_own_end(self, current: Task | None, tasks: Iterable[Task]) -> None:
         """Refuse to let the task that calls, if any, wait for the ends of ``tasks``.
@@ -738,6 +739,13 @@ class Life:
                 self._again(task, failure, self.places.give_up, task)
         # The boundary: even the way to a part may want a few bytes.
         try:
+            # Before the notifier is woken: trio runs those who were woken in one step in
+            # their order or in the reverse one, so who waits has one of the notifier and
+            # the readers of events before him, and never both.
+            try:
+                task.tell_end()
+            except Exception as failure:
+                self._again(task, failure, task.tell_end)
             if undone is not None:
                 self._do(task, task.let_go)
                 self._do(task, self._put_back, undone)
@@ -749,10 +757,6 @@ class Life:
                     self._again(task, failure, tell, task, remaining, parent)
             if undone is not None or not task.background:
                 self._do(task, self._add_over, task)
-            try:
-                task.tell_end()
-            except Exception as failure:
-                self._again(task, failure, task.tell_end)
             try:
                 self.places.ended(task)
             except Exception as failure:
@@ -910,14 +914,16 @@ class Life:
         if result is not None and len(result) > _RESULT_TOLD:
             # A reader may hold thousands of them.
             result = f"…{result[-_RESULT_TOLD:]}"
-        # As they lie there: most tasks have neither.
-        rare = task.rare or {}
+        code = number = None
+        if task.rare is not None:
+            # As they lie there: most tasks have neither.
+            code, number = task.rare.get("exit_code"), task.rare.get("signal")
         self.events.emit(
             TaskEnded,
             task.task_id,
             task.status._value_,
-            rare.get("exit_code"),
-            rare.get("signal"),
+            code,
+            number,
             None if task.error is None else task.error.message,
             task.ended_by,
             result,

@@ -174,7 +174,7 @@ def whole(task: Task, notification_id: str, remaining: int) -> Envelope:
             facts.output_file = str(file)
     facts.ended_by = task.ended_by
     # What a work has printed is told as such.
-    if not task.writes_output or task.output_tail is None:
+    if not task.writes_output or facts.output_tail is None:
         facts.result = task.result
     if error is not None:
         facts.error = f"{error.type}: {error.message}"
@@ -200,14 +200,15 @@ def bare(task: Task, notification_id: str, remaining: int) -> Envelope:
 
 
 def _summary(task: Task) -> str:
-    what = KINDS[task.task_type].word
+    what, rare = KINDS[task.task_type].word, task.rare
+    code = None if rare is None else rare.get("exit_code")
     if task.status is TaskStatus.KILLED:
         why = task.stop_reason
         end = "was stopped" if why is None else f"was stopped: {why}"
     elif task.status is TaskStatus.FAILED:
         end = f"failed: {'unknown error' if task.error is None else task.error.message}"
-    elif task.rare is not None and task.exit_code is not None:
-        end = f"completed (exit code {task.exit_code})"
+    elif code is not None:
+        end = f"completed (exit code {code})"
     else:
         end = "completed"
     description = task.description
@@ -215,9 +216,9 @@ def _summary(task: Task) -> str:
         # Or a sequence that it leaves unfinished takes what follows.
         description = clean_text(description)
     summary = f'{what} "{description}" {end}'
-    if task.rare is None:
+    if rare is None:
         return summary
-    return _with_place(summary, task.description, task.rare)
+    return _with_place(summary, task.description, rare)
 
 
 def _paused_words(

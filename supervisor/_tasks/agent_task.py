@@ -176,7 +176,7 @@ class AgentTask(Task, AgentReport):
         return self
 
     @property
-    def given(self) -> Agent:
+    def given(self) -> Agent:  # type: ignore[override]
         return self.recipe
 
     @property
@@ -304,7 +304,7 @@ class EndedAgent(Task):
         """What the directory says of it."""
 
     @property
-    def given(self) -> AgentMeta:
+    def given(self) -> AgentMeta:  # type: ignore[override]
         return self.meta
 
 

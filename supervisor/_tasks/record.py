@@ -119,6 +119,8 @@ class Task(Report):
     """Of an agent that is paused: why it waits, and until when."""
     as_agent: AgentTask | None = None
     """Itself, if it is an agent. Whoever asks need not load what an agent is."""
+    given: Agent | AgentMeta | None = None
+    """Of an agent: what says with which prompt, type and model it was started."""
 
     __slots__ = (
         "background",
@@ -218,11 +220,6 @@ class Task(Report):
         self.last_parent = agent_id
 
     @property
-    def given(self) -> Agent | AgentMeta | None:
-        """Of an agent: what says with which prompt, type and model it was started."""
-        return None
-
-    @property
     def output_source(self) -> Path | None:
         """The file that its output is read from, if it is there."""
         return None if self.output_lost else self.output_file
@@ -259,8 +256,11 @@ class Task(Report):
 
     def tell_end(self) -> None:
         """Wake all who wait for its end, alone or in a set."""
-        if self.changed is not None:
-            self.tell_change()
+        changed = self.changed
+        if changed is not None:
+            # As `tell_change`, without a call.
+            changed.set()
+            self.changed = None
         if self.rare is not None and "_growth" in self.rare:
             # Whoever follows the output waits for the end as well.
             self.output_changed()
@@ -401,15 +401,18 @@ class Task(Report):
     def usage(self) -> Usage:
         """Return what it has used so far; a shell uses no tokens."""
         tokens = tools = None
-        has_tools = KINDS[self.task_type].progress_by != "bytes"
-        if isinstance(self.progress, Progress) and has_tools:
-            tokens, tools = self.progress.total_tokens, self.progress.tool_uses
-        if self.rare is None:
+        progress, kind = self.progress, self.task_type
+        # What else it may be the work has written there.
+        if isinstance(progress, Progress) and KINDS[kind].progress_by != "bytes":
+            tokens, tools = progress.total_tokens, progress.tool_uses
+        rare = self.rare
+        if rare is None:
             return Usage(self.duration_ms(), tokens, tools)
-        spent = self.rare.get("spent") or (None, None, None, None)
-        now = _measure(self.measure)
+        # As they lie there.
+        spent = rare.get("spent") or (None, None, None, None)
+        now = _measure(rare.get("measure"))
         if now is None:
-            cpu = self.cpu_seconds
+            cpu = rare.get("cpu_seconds")
             return Usage(self.duration_ms(), tokens, tools, cpu, None, None, *spent)
         return Usage(
             self.duration_ms(),
