@@ -20,7 +20,7 @@ import trio
 from trio.lowlevel import enable_ki_protection
 
 from actors import Completed, Exit, Failed, Stopped
-from actors.house import check_type, class_name, plain
+from actors.house import check_type, check_whole, class_name, plain
 from actors.lowlevel import Incarnation, is_normal
 from actors.text import cut
 from actors.work import WorkFailed
@@ -308,8 +308,11 @@ class EventStream:
         events, in the order in which it happened. These may be many.
 
         Raises:
-            TypeError: if ``agents`` is neither True nor False.
+            TypeError: if ``capacity`` is no whole number, or ``agents`` is neither True
+                nor False.
+            ValueError: if ``capacity`` is not 1 or more.
         """
+        check_whole("capacity", capacity, 1)
         check_type("agents", agents, bool)
         subscription = Subscription(self, capacity)
         self.attach(subscription, agents=agents)

@@ -107,6 +107,17 @@ async def test_what_is_neither_true_nor_false_is_refused() -> None:
         EventStream().subscribe(agents=1)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("capacity", [0, -1, "10", None, 2.5, True])
+async def test_a_capacity_that_is_none_is_refused(capacity: Any) -> None:
+    """Taken as it came, it lost each event, or failed the agent that spoke."""
+    await trio.lowlevel.checkpoint()
+    with pytest.raises(
+        ValueError if type(capacity) is int else TypeError,
+        match=f"capacity must be a whole number, 1 or more, not {capacity!r}",
+    ):
+        EventStream().subscribe(capacity)
+
+
 async def warns(context: AgentContext) -> AsyncIterator[AgentEvent]:
     await trio.lowlevel.checkpoint()
     try:
