@@ -397,3 +397,44 @@ async def test_an_end_that_a_silent_stop_has_not_seen_is_told_as_launch_said(
         await task.wait()
         (note,) = runtime.notifications.drain()
         assert note.task_id == task.id
+
+
+# ---- Who goes on first ------------------------------------------------------------
+
+
+class Woken(trio.abc.Instrument):
+    """The names of the tasks that were woken."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def task_scheduled(self, task: trio.lowlevel.Task) -> None:
+        self.names.append(task.name)
+
+
+async def test_who_waits_for_an_end_is_woken_between_the_readers_and_the_notifier(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """trio lets them go on in this order or in the reverse one, so never both of the
+    others go before."""
+    async with (
+        trio.open_nursery() as nursery,
+        open_runtime("/tasks", env=fake_env()) as runtime,
+    ):
+
+        async def read() -> None:
+            async for _ in runtime.events:
+                pass
+
+        nursery.start_soon(read, name="reader")
+        go = trio.Event()
+        task = await runtime.launch(waits_for(go))
+        nursery.start_soon(task.wait, name="waiter")
+        await trio.testing.wait_all_tasks_blocked()
+        woken = Woken()
+        trio.lowlevel.add_instrument(woken)
+        go.set()
+        await task.wait()
+        trio.lowlevel.remove_instrument(woken)
+        names = [it for it in woken.names if it in ("reader", "waiter", "notifier")]
+        assert names[:3] == ["reader", "waiter", "notifier"]
