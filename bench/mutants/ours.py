@@ -227,13 +227,11 @@ OURS: Sequence[Mutant] = (
         file=OUTBOX,
         before="""\
         on_ack(note, how)
-
-    def _leave_progress""",
+        if note.kind ==""",
         after="""\
         if place in (_OFFERED, _TAKEN):
             on_ack(note, how)
-
-    def _leave_progress""",
+        if note.kind ==""",
         promise="P4",
         why="The ack of a silent record is told to nobody.",
     ),

@@ -178,8 +178,9 @@ class _Ready:
 
     # Twice the same does no harm: the notifier may crash in between.
     def put(self, note: Notification) -> None:
-        self._ready.add(note)
         self._notes.append(note)
+        # Not before: who finds it here looks for it there.
+        self._ready.add(note)
         if note.notify == "wake":
             self._waking.add(note)
             if self.readers:
@@ -325,8 +326,6 @@ class Outbox:
                 self._taken.pop(note, None)
             else:
                 self._leave(note)
-            if note.kind == "progress":
-                self._leave_progress(note)
             # Nothing of this can fail.
             self.unacknowledged, self.routed = waiting, routed
             note._facts = note._deliver = None
@@ -334,6 +333,9 @@ class Outbox:
         # By another name, or Python 3.11 looks for it among the methods first.
         on_ack = self._on_ack
         on_ack(note, how)
+        if note.kind == "progress":
+            # Last, or nobody would try again.
+            self._leave_progress(note)
 
     def _leave_progress(self, note: Notification) -> None:
         notes = self._progress.get(note.task_id)
@@ -346,7 +348,8 @@ class Outbox:
     def consume(self, note: Notification) -> bool:
         """Acknowledge it as consumed, unless a reader has taken it. One that a
         turn has taken is not offered again."""
-        return note._place < _TAKEN and note.ack("consumed")
+        # Also again, after a failure.
+        return note._place != _TAKEN and note.ack("consumed")
 
     def has_untold_progress(self, task_id: str) -> bool:
         """Whether a note of progress of the task waits for a reader."""
@@ -436,7 +439,7 @@ class Outbox:
             note._place = _READY
         if note.kind not in _WORDED_LATE or note._deliver is not None:
             note._facts = None
-        # Unless whoever it was handed to has read what is here, and so published it.
+        # Not another: a call above may have let somebody in who has had it told.
         if self._unsent and self._unsent[0] is note:
             self._unsent.popleft()
 
@@ -448,19 +451,24 @@ class Outbox:
         # The boundary: whatever is wrong there, the record is told.
         except Exception as error:
             if note._place == _ACKED:
-                # Only the last step of its ack has failed.
-                return note.ack("consumed")
+                # At most the last step of its ack has failed.
+                note.ack("consumed")
+                return True
             self._on_warning(f"notification {note.id} goes to the readers: {error!r}")
             return False
         return True
 
     def untaken(self, owner: str) -> list[Notification]:
         """Return the ends that wait for the readers of an owner."""
-        ready = self._ready.all()
+        # If the notifier has crashed, one may be in both.
+        notes = dict.fromkeys((*self._ready.all(), *self._unsent))
         return [
             note
-            for note in (*ready, *self._unsent)
-            if note.owner == owner and note.kind == "task" and note._deliver is None
+            for note in notes
+            if note.owner == owner
+            and note.kind == "task"
+            and note._deliver is None
+            and note._place < _OFFERED
         ]
 
     def route(
@@ -469,12 +477,12 @@ class Outbox:
         """Hand a notification that waits for its readers to somebody else."""
         note._deliver = deliver
         self.routed += 1
-        if note._place == _READY:
-            self._leave(note)
-            if not self._hand_over(note, deliver):
-                note._deliver = None
-                self.routed -= 1
-                self._ready.put(note)
+        # Also if the notifier has crashed just before it was there for good.
+        self._leave(note)
+        if note._place == _READY and not self._hand_over(note, deliver):
+            note._deliver = None
+            self.routed -= 1
+            self._put_back((note,))
 
     def warn(self, text: str) -> None:
         """An envelope could not be built as it should be."""
@@ -552,13 +560,17 @@ class Outbox:
                 f"{_OFFERS} times and led to no output: it is not offered again"
             )
             note.ack("delivered")
-        by_owner: dict[str | None, list[Notification]] = {}
         for note in again:
             note._place = _READY
             del self._taken[note]
-            by_owner.setdefault(note.owner, []).append(note)
         if again:
-            self._ready.put_back(again)
+            self._put_back(again)
+
+    def _put_back(self, notes: Iterable[Notification]) -> None:
+        by_owner: dict[str | None, list[Notification]] = {}
+        for note in notes:
+            by_owner.setdefault(note.owner, []).append(note)
+        self._ready.put_back(notes)
         for owner, theirs in by_owner.items():
             if (queue := self._of(owner)) is not None:
                 queue.put_back(theirs)

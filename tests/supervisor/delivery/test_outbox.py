@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import xml.etree.ElementTree as ET
+from collections import deque
 
 import pytest
 import trio
@@ -12,7 +13,7 @@ import trio.testing
 from actors import TaskStatus
 from supervisor._delivery.outbox import Ack, Notification, Words
 from supervisor._delivery.readers import Notifications
-from tests.supervisor.delivery.boxes import Box
+from tests.supervisor.delivery.boxes import Box, NoJournal
 
 
 def test_a_record_is_read_once_and_acknowledged_once() -> None:
@@ -459,6 +460,137 @@ def test_a_record_that_cannot_be_handed_over_goes_to_the_readers() -> None:
     assert box.of("a").drain() == [note]
     (warning,) = box.warnings
     assert note.id in warning and "KeyError('x')" in warning
+
+
+def test_who_acknowledges_a_record_and_fails_then_gives_it_to_no_reader() -> None:
+    """P4."""
+
+    def fails(note: Notification) -> None:
+        note.ack()
+        raise KeyError("x")
+
+    box = Box()
+    note = box.add("a", deliver=fails)
+    box.publish()
+    ready = box.add("a")
+    box.publish()
+    box.outbox.route(ready, fails)
+    assert (note.acked, ready.acked) == ("delivered", "delivered")
+    assert box.of("a").drain() == box.all().drain() == box.all().unacknowledged() == []
+    assert (box.outbox.unacknowledged, box.outbox.routed) == (0, 0)
+
+
+def test_what_an_agent_that_goes_on_cannot_be_given_keeps_its_place() -> None:
+    """P4: for the readers of its owner, too."""
+
+    def fails(note: Notification) -> None:
+        raise KeyError("x")
+
+    box = Box()
+    view = box.of("a")
+    notes = [box.add("a") for _ in range(3)]
+    box.publish()
+    box.outbox.route(notes[0], fails)
+    assert box.outbox.routed == 0
+    assert view.drain() == notes
+
+
+def test_an_agent_that_goes_on_is_told_once_and_only_what_nobody_has_had() -> None:
+    """P4: whatever the notifier had no time for, and wherever it has crashed."""
+
+    class Crash(Exception):
+        pass
+
+    box = Box()
+    consumed, first, second = box.add("a"), box.add("a"), box.add("a")
+    assert box.outbox.consume(consumed)
+    assert box.outbox.untaken("a") == [first, second]
+    queue = box.all()._ready
+
+    class Crashing(deque[Notification]):
+        def popleft(self) -> Notification:
+            raise Crash
+
+    # Behind the last that readers see of it.
+    box.outbox._unsent = Crashing([first, second])
+    with pytest.raises(Crash):
+        box.publish()
+    assert box.outbox.untaken("a") == [first, second]
+    assert box.outbox.take(queue, deferred=False) is first
+    assert box.outbox.untaken("a") == [second]
+    box.outbox._unsent = deque([first, second])
+    box.publish()
+    assert box.all().drain() == [second]
+
+
+def test_who_lets_a_reader_in_while_a_record_is_told_costs_no_other_one() -> None:
+    """P4: a handler of the log that shows what there is, for instance."""
+    box = Box()
+    read: list[Notification] = []
+    told = 0
+
+    class Slow(NoJournal):
+        def is_told(self, number: int) -> bool:
+            return number <= told
+
+    def shows(warning: str) -> None:
+        if not read:
+            read.append(first)
+            read.extend(box.all().drain())
+
+    def fails(note: Notification) -> None:
+        raise KeyError("x")
+
+    box.outbox._on_warning, box.outbox._journal = shows, Slow()
+    first, second = box.add("a", deliver=fails), box.add("a")
+    second.record = 1
+    box.publish()
+    told = 1
+    box.publish()
+    assert second in box.all().drain()
+
+
+def test_an_ack_that_has_failed_is_made_again_by_whoever_has_wanted_it() -> None:
+    """P4: who has consumed it, and the end of a task with progress."""
+    box = Box()
+    on_ack, fails = box.outbox._on_ack, True
+
+    def fails_once(note: Notification, how: Ack) -> None:
+        nonlocal fails
+        if fails:
+            fails = False
+            raise MemoryError
+        on_ack(note, how)
+
+    box.outbox._on_ack = fails_once
+    note, progress = box.add(), box.add_progress("s1", lambda: "a")
+    with pytest.raises(MemoryError):
+        box.outbox.consume(note)
+    assert box.outbox.consume(note) and not box.outbox.consume(note)
+    fails = True
+    with pytest.raises(MemoryError):
+        box.add(task_id="s1")
+    end = box.add(task_id="s1")
+    assert box.acks == [(note.id, "consumed"), (progress.id, "superseded")]
+    assert box.all().drain() == [end] and not box.outbox._progress
+
+
+def test_readers_meet_no_record_that_was_half_told() -> None:
+    """P4: memory ran out there, and the notifier comes again."""
+
+    class Full(deque[Notification]):
+        def append(self, note: Notification) -> None:
+            raise MemoryError
+
+    box = Box()
+    view = box.all()
+    note = box.add()
+    view._ready._notes = Full()
+    with pytest.raises(MemoryError):
+        box.publish()
+    assert box.outbox.take(view._ready, deferred=True) is None
+    view._ready._notes = deque()
+    assert view.drain() == [note]
 
 
 def test_a_silent_record_is_handed_to_nobody() -> None:
