@@ -77,6 +77,8 @@ _HIGHEST_RUN = 10**12
 _SPECS = 64
 # How often each part in an end is tried.
 _TRIES = 3
+# For each try after the first, and when there is no other: whether that is so.
+_AGAIN = (*[False] * (_TRIES - 1), True)
 # Characters of a result in the event of an end.
 _RESULT_TOLD = 4_096
 # When something was, if no clock can tell.
@@ -877,17 +879,21 @@ class Life:
         *args: *Ts,
     ) -> None:
         """Do it again as `each_part` does, after the first try has failed."""
-        for _ in range(_TRIES - 1):
-            with suppress(Exception):
+        # No `suppress`, nor a `range`: there may be no memory for these, either, and what
+        # is raised here would cost all that follows in that end.
+        for is_last in _AGAIN:
+            try:
                 self._tell_failure(task, _name(part), failure)
             # The boundary: as there.
+            except Exception:
+                pass
+            if is_last:
+                break
             try:
                 part(*args)
                 return
             except Exception as again:
                 failure = again
-        with suppress(Exception):
-            self._tell_failure(task, _name(part), failure)
         if isinstance(failure, RecursionError):
             # Who has asked for the end has no stack left. That of another task is empty.
             with suppress(Exception):

@@ -245,12 +245,6 @@ class AgentTask(Task, AgentReport):
         its transcript has what it says."""
         self.taken.append(Taken(note_id, how))
 
-    def take_written(self) -> list[Taken]:
-        """Return those of ``taken`` of which the transcript knows now."""
-        written = [it for it in self.taken if it.is_written]
-        self.taken = [it for it in self.taken if not it.is_written]
-        return written
-
     # What it says
 
     def said_last(self) -> str | None:

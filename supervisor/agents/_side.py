@@ -279,11 +279,13 @@ class Agents:
     def _written(self, task: AgentTask) -> None:
         task.output_changed()
         if task.taken:
-            self._life.delivery.confirm(task.take_written())
+            self._life.delivery.confirm(it for it in task.taken if it.is_written)
+            task.taken = [it for it in task.taken if not it.is_written]
 
     def _confirm_all(self, task: AgentTask) -> None:
-        taken, task.taken = task.taken, []
-        self._life.delivery.confirm(taken)
+        self._life.delivery.confirm(task.taken)
+        # Last, or what fails in between is confirmed by nobody.
+        task.taken = []
 
     def _hooks_of(self, task: AgentTask) -> Hooks:
         """Return the hooks of all agents, those before tool calls of the kinds of

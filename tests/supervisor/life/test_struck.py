@@ -22,10 +22,12 @@ from actors.agent import AgentContext, AgentEvent, FinalResult
 from actors.shell import Shell
 from actors.testing import fake_env
 from supervisor._life.life import Life
+from supervisor._tasks.journal.records import Acked as Acknowledged
+from supervisor._tasks.journal.state import read
 from supervisor.lowlevel import life_of
 from supervisor.runtime import Acked, Limits, Notified, TaskEnded, open_runtime
 from supervisor.tree import Gap
-from tests.supervisor.jobs import Job, agent, forever, returns, waits_for
+from tests.supervisor.jobs import Job, agent, forever, returns, starts, waits_for
 
 KINDS: list[Callable[[], Exception]] = [
     MemoryError,
@@ -346,3 +348,25 @@ async def test_a_silent_end_is_told_once_though_its_ack_could_not_be_at_first() 
         assert struck.left == 0
         assert [told.count(kind) for kind in (Notified, Acked)] == [1, 1]
         assert delivery.outbox.unacknowledged == 0
+
+
+async def test_what_an_agent_was_told_is_on_record_though_it_could_not_be_at_first() -> (
+    None
+):
+    """P4: the next program does not tell it again."""
+    env = fake_env()
+    async with open_runtime("/tasks", env=env) as runtime:
+        delivery = life_of(runtime).delivery
+        journal = delivery._journal
+        struck = StruckOnce(journal, "add", lambda it: isinstance(it, Acknowledged))
+        delivery._journal = struck  # type: ignore[assignment]
+        task = await runtime.launch(agent(starts(returns("own"))))
+        await task.wait()
+        delivery._journal = journal
+        for note in runtime.notifications.drain():
+            assert note.ack()
+    assert struck.left == 0
+    path = Path("/tasks/journal.jsonl")
+    size = env.files.size(path)
+    assert size is not None
+    assert read(env.files.read_at(path, 0, size)).state.notes == {}

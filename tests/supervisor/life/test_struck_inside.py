@@ -210,6 +210,43 @@ def test_no_failure_in_the_middle_of_the_record_of_an_end_costs_anything(
         run(Blows(at, times))
 
 
+@attrs.define(eq=False)
+class Second(Blows):
+    """Raises MemoryError at the first operation of ``part``, and at the ``at``-th of
+    those with which `Life._again` itself goes on."""
+
+    part: str = ""
+
+    def _step(self, frame: FrameType, event: str, arg: object) -> Any:
+        code = frame.f_code
+        here = (code.co_qualname, frame.f_lasti, frame.f_lineno)
+        if event != "opcode" or not self.times or here[1] not in operations(code):
+            return self._step
+        if here[0] == self.part and self.where is None:
+            self.where = here
+            raise MemoryError
+        if here[0] == Life._again.__qualname__ and self.where is not None:
+            self.seen += 1
+            if self.seen == self.at:
+                self.times = 0
+                raise MemoryError
+        return self._step
+
+
+@pytest.mark.parametrize("part", ["Life._tell_end", "Places.give_up", "Delivery.tell"])
+def test_what_is_tried_again_costs_nothing_if_there_is_no_memory_for_that_either(
+    part: str,
+) -> None:
+    """P3, P4, P10."""
+    for at in range(1, 100):
+        blows = Second(at, part=part)
+        run(blows)
+        assert blows.where is not None
+        if blows.times:
+            break
+    assert 2 < at < 20
+
+
 async def test_a_failing_end_is_told_by_the_name_of_its_part(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
