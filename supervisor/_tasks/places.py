@@ -193,8 +193,10 @@ class Slots(Generic[T]):
 
     def wait_again(self, task: T) -> None:
         """Take back the place of ``task``, which could not use it, and put the task
-        before all that have not had one."""
-        self._wait(self._lane(task).returning, task)
+        before all that have not had one. If it fails, it can be called again."""
+        queue = self._lane(task).returning
+        if task not in queue:
+            self._wait(queue, task)
         self.give_back(task)
 
     def leave_queue(self, task: T) -> None:
@@ -312,8 +314,15 @@ class Places:
                 # or give the place back.
                 has_begun = task.ref is not None or not self._table.is_live(task)
                 if task in self._returning or not has_begun:
-                    self.slots.wait_again(task)
+                    self._wait_again(task)
                 raise
+
+    def _wait_again(self, task: Task) -> None:
+        try:
+            self.slots.wait_again(task)
+        # The boundary: memory may have run out, and nobody else would try again.
+        except Exception:
+            self.slots.wait_again(task)
 
     @enable_ki_protection
     def give_up(self, task: Task) -> None:

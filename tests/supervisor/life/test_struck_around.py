@@ -23,7 +23,16 @@ from actors.testing import fake_env
 from supervisor.lowlevel import life_of
 from supervisor.runtime import Limits, Runtime, TaskEnded, TaskHandle, open_runtime
 from supervisor.tree import Subscription
-from tests.supervisor.jobs import COMPLETED, KILLED, RUNNING, Job, forever, returns
+from tests.supervisor.jobs import (
+    COMPLETED,
+    KILLED,
+    PENDING,
+    RUNNING,
+    Job,
+    forever,
+    returns,
+    waits_for,
+)
 
 
 def fails_once(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> list[str]:
@@ -60,6 +69,26 @@ async def test_no_memory_round_the_record_of_an_end_costs_neither_it_nor_others(
         await trio.testing.wait_all_tasks_blocked()
         # Who waits for the actor itself could not be told, so its supervisor ends.
         assert name == "end" or bystander.status is RUNNING
+
+
+async def test_a_task_that_could_not_start_waits_again_without_memory_for_that_either(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P10: or nobody would start it, and its place would be taken for ever."""
+    go, limits = trio.Event(), Limits(total=1)
+    async with open_runtime("/tasks", env=fake_env(), limits=limits) as runtime:
+        first = await runtime.launch(waits_for(go))
+        second = await runtime.launch(returns(2))
+        life = life_of(runtime)
+        struck = fails_once(monkeypatch, type(life), "_start")
+        again = fails_once(monkeypatch, type(life.slots), "_wait")
+        go.set()
+        with trio.fail_after(10):
+            assert (await first.wait()).status is COMPLETED
+            assert (await second.wait()).status is COMPLETED
+        assert struck and again
+        more = [await runtime.launch(Job(forever)) for _ in range(2)]
+        assert [task.status for task in more] == [RUNNING, PENDING]
 
 
 async def test_a_message_that_could_not_be_handed_over_leaves_the_receiver_there(
