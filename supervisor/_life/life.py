@@ -854,14 +854,17 @@ class Life:
         """Do what each has to do with the end of ``task``. What fails is told and
         tried again, so each goes on where it has failed."""
         for part in parts:
-            for _ in range(_TRIES):
+            # As in `_again`.
+            for _ in _AGAIN:
                 # The boundary: the end is being recorded in this very step.
                 try:
                     part()
                     break
                 except Exception as failure:
-                    with suppress(Exception):
+                    try:
                         self._tell_failure(task, _name(part), failure)
+                    except Exception:
+                        pass
 
     def _do(self, task: Task, part: Callable[[*Ts], object], *args: *Ts) -> None:
         """Do one of the parts in an end, as `each_part` does."""

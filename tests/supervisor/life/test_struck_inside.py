@@ -39,7 +39,6 @@ WANTS = ("CALL", "BUILD", "FORMAT", "BINARY_OP", "LIST_", "STORE_SUBSCR")
 # They meet all the blows.
 SPARED = {
     "Task.parent",
-    "Life.each_part",
     "Life._record_again",
     "Life._tell_failure",
     "_name",
