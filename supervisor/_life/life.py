@@ -146,6 +146,7 @@ class Life:
             self.disk = DiskQuota(limits.disk, warn, ledger)
         # Bound once: there may be 100,000 tasks.
         self._watcher = self._on_end
+        self._undone: list[tuple[Task, Callable[[], object]]] = []
         self._specs: dict[float | None, ChildSpec[Any]] = {}
         # Refs, because a pool that crashed comes back as another object.
         self._pools: dict[str, ActorRef[Any]]
@@ -673,6 +674,7 @@ class Life:
     def close(self) -> None:
         """Refuse new tasks and end those that only wait. Idempotent."""
         self.is_stopping = True
+        self._do_undone()
         self.delivery.outbox.begin_end()
         live = list(self.table.live.values())
         # As in `Children.terminate_together`.
@@ -899,10 +901,19 @@ class Life:
                 failure = again
         if isinstance(failure, RecursionError):
             # Who has asked for the end has no stack left. That of another task is empty.
-            with suppress(Exception):
-                trio.lowlevel.current_trio_token().run_sync_soon(
-                    self.each_part, task, [partial(part, *args)]
-                )
+            self._undone.append((task, partial(part, *args)))
+            try:
+                token = trio.lowlevel.current_trio_token()
+                token.run_sync_soon(self._do_undone)
+            # There may be too little left even for that: then when the runtime is left.
+            except Exception:
+                pass
+
+    def _do_undone(self) -> None:
+        """Do the parts of ends for which there was no stack left."""
+        undone, self._undone = self._undone, []
+        for task, part in undone:
+            self.each_part(task, [part])
 
     def _tell_failure(self, task: Task, part: str, failure: Exception) -> None:
         # There may be no memory for that either.
