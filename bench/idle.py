@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -32,8 +32,9 @@ from ._case import Case, Figures, Row, Target
 from ._listened import listened_pool, listened_runtime
 from .tasks import InProcess, launch_and_ack
 
-KINDS = ("actor", "task", "bare")
-"""Actors under a dynamic supervisor, tasks of a runtime, tasks of trio."""
+KINDS = ("actor", "task", "journaled", "bare")
+"""Actors under a dynamic supervisor, tasks of a runtime without a journal and of one
+with it, tasks of trio."""
 
 _REPEATS = 9
 _AT_ONCE = 100
@@ -59,6 +60,16 @@ def cases(small: bool) -> list[Case]:
             target=small_enough,
         )
         for name in ("actor", "task")
+        for n in (few, many, most)
+    ]
+    rows += [
+        Row(
+            id="PF5",
+            what=f"the same with the journal, of {n:,} / bare task",
+            ours=f"journaled {n} bytes",
+            base=f"bare {n} bytes",
+            unit="bytes",
+        )
         for n in (few, many, most)
     ]
     rows += [
@@ -202,8 +213,8 @@ async def _actors() -> AsyncGenerator[_Crowd, None]:
 
 
 @asynccontextmanager
-async def _tasks() -> AsyncGenerator[_Crowd, None]:
-    async with listened_runtime() as runtime:
+async def _tasks(*, journal: bool) -> AsyncGenerator[_Crowd, None]:
+    async with listened_runtime(journal=journal) as runtime:
         counter = _Counter()
         refs: list[ActorRef[object]] = []
 
@@ -278,8 +289,13 @@ def _resident() -> int:
 
 
 async def _measure(kind: str, n: int) -> Figures:
-    open_crowd = {"actor": _actors, "task": _tasks, "bare": _bare}[kind]
-    async with open_crowd() as crowd:
+    crowds: dict[str, Callable[[], AbstractAsyncContextManager[_Crowd]]] = {
+        "actor": _actors,
+        "task": partial(_tasks, journal=False),
+        "journaled": partial(_tasks, journal=True),
+        "bare": _bare,
+    }
+    async with crowds[kind]() as crowd:
         await crowd.add(_WARM)
         await crowd.start_and_end(1)
         await trio.testing.wait_all_tasks_blocked()

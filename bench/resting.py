@@ -25,7 +25,7 @@ def cases(small: bool) -> list[Case]:
             ours="guardian",
             base="python",
             unit="MB PSS",
-            target=Target("<=", 8.5, of="ours"),
+            target=Target("<=", 2.1),
         )
     ]
     return [

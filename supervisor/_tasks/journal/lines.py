@@ -68,14 +68,15 @@ class Lines:
         self._unfinished[task] = run
         if record.key is not None or record.agent is not None:
             self._is_kept.add(run)
-        self._of[run] = line
+        self._of[run] = _alone(line)
 
     def _ended(self, record: Ended, line: bytes) -> None:
         run, note = record.run, record.note
         if note is None:
             self._end(run, line)
         else:
-            self._of[run] = self._of.get(run, b"") + line
+            before = self._of.get(run)
+            self._of[run] = _alone(line) if before is None else before + line
             self.last_note = max(self.last_note, number_in(note))
             self._run[note] = run
         self._unfinished.pop(run.rpartition("-")[0], None)
@@ -85,7 +86,7 @@ class Lines:
         if before is None or run in self._is_kept:
             # Of a run that is not known, it is the end of an agent.
             self._is_kept.add(run)
-            self._of[run] = (before or b"") + line
+            self._of[run] = _alone(line) if before is None else before + line
         else:
             del self._of[run]
 
@@ -99,3 +100,8 @@ class Lines:
     def joined(self, header: Header) -> bytes:
         """Return them behind that header."""
         return b"".join([to_line(header), *self._of.values()])
+
+
+def _alone(line: bytes) -> bytes:
+    """Return a line in a block of its own length: orjson leaves it in one of 4 KiB."""
+    return bytes(memoryview(line))

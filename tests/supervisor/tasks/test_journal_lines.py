@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -347,3 +349,27 @@ def test_a_line_is_written_as_ever() -> None:
     assert {type(it) for it in lines.values()} == {*KINDS.values()}
     for line, record in lines.items():
         assert to_line(record) == line
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda run: Started(run=run, type="", at=AT),
+        lambda run: Ended(run=run, status="", at=AT),
+        lambda run: Ended(run=run, status="", at=AT, note=run),
+    ],
+    ids=["start", "end", "end that is told"],
+)
+def test_a_line_that_is_kept_takes_little_more_memory_than_its_bytes(
+    make: Callable[[str], Record],
+) -> None:
+    lines, records = Lines(), [make(f"s{n:08x}-000001") for n in range(500)]
+    tracemalloc.start()
+    try:
+        for record in records:
+            lines.add(record, to_line(record))
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Beside them there are dicts.
+    assert taken < 700 * len(records)
