@@ -125,6 +125,8 @@ def test_a_simple_command_matches_its_pattern(pattern: str, command: str) -> Non
         "git status 'x\n' y",
         "git status 'x",
         'git status "x',
+        "git status'",
+        'git status "',
         "git status 'a' \"b' ; rm -rf x",
         "git status \0",
         "git statu",
