@@ -33,9 +33,16 @@ _LOUD = "while :; do echo as fast as it can; done"
 
 def cases(small: bool) -> list[Case]:
     """Return the cases of this theme."""
+    cases = [_cost_case(small)]
+    if shutil.which("bash") is not None:
+        cases.append(_telling_case(small))
+    return cases
+
+
+def _cost_case(small: bool) -> Case:
     # So many that the start of the guardian, once, does not matter.
     n = 16 if small else 1000
-    cost = Case(
+    return Case(
         name="shells",
         parts=[
             lambda: {"shell": _for_each_second(n, partial(_run_shells, n))},
@@ -52,10 +59,11 @@ def cases(small: bool) -> list[Case]:
             )
         ],
     )
-    if shutil.which("bash") is None:
-        return [cost]
+
+
+def _telling_case(small: bool) -> Case:
     n, loud = (8, 2) if small else (200, _PARALLEL)
-    telling = Case(
+    return Case(
         name="last words",
         parts=[
             lambda: trio.run(_tell, n, 0, ""),
@@ -80,7 +88,6 @@ def cases(small: bool) -> list[Case]:
             ),
         ],
     )
-    return [cost, telling]
 
 
 def _for_each_second(n: int, run: Callable[[], Awaitable[None]]) -> float:

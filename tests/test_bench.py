@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import subprocess
@@ -36,6 +37,39 @@ def test_every_figure_that_is_promised_has_a_row_with_its_target(small: bool) ->
     """PF1 to PF28."""
     rows = [row for case in all_cases(small=small) for row in case.rows]
     assert {row.id for row in rows if row.target is not None} == TARGETED
+
+
+def makers_of_cases() -> list[ast.FunctionDef]:
+    directory = Path(cost.__file__).parent
+    trees = [ast.parse(path.read_text()) for path in directory.glob("*.py")]
+    return [
+        node
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        and node.returns is not None
+        and "Case" in ast.unparse(node.returns)
+    ]
+
+
+@pytest.mark.parametrize("maker", makers_of_cases(), ids=lambda maker: maker.name)
+def test_a_size_that_a_part_measures_with_is_set_once(maker: ast.FunctionDef) -> None:
+    """A part runs when all is set up: it would measure with the size set last."""
+    used = {
+        name.id
+        for part in ast.walk(maker)
+        if isinstance(part, ast.Lambda)
+        for name in ast.walk(part.body)
+        if isinstance(name, ast.Name)
+    }
+    set_names = [
+        name.id
+        for name in ast.walk(maker)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    ]
+    assert [
+        name for name in set_names if set_names.count(name) > 1 and name in used
+    ] == []
 
 
 def case_of(target: Target, *rounds: tuple[float, float]) -> Case:
