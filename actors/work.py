@@ -7,6 +7,7 @@ this in as it learns things. What it says there outlives a cancellation.
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,7 @@ from ._kernel.actor import Context
 from ._kernel.exit import Exit
 from ._kernel.public import publish as _publish
 from ._kernel.rare import HasRare, Rare
+from ._kernel.ref import ActorRef
 from ._kernel.status import Guard, Progress, TaskStatus
 from .env import Env, ProcessUsage
 from .output import Growth, OutputLog, older_file
@@ -242,6 +244,14 @@ class Report(Guard):
     cwd = Rare[str | None](None)
     # Of a task that has ended: the id of the agent whose own task it was.
     last_parent = Rare[str | None](None)
+    # The task in which it was launched, until it has ended, and the context there, while
+    # it waits for a place.
+    launched_by = Rare["Report | None"](None)
+    context = Rare[contextvars.Context | None](None)
+    # Of one that may be restarted: the child of its actor that is one run after the other.
+    runs = Rare[ActorRef[Any] | None](None)
+    # Of a task that has begun again: the id of its first run.
+    first_run = Rare[str | None](None)
     # How many of its calls wait. While one does, its place is lent to others.
     waits = Rare[int](0)
     _hurried = Rare[trio.Event | None](None)

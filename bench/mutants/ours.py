@@ -628,7 +628,7 @@ async def _end(""",
         name="decided-restart-begins-in-a-stop",
         file=CHILDREN,
         before="""\
-        return self.home.is_ending and not self.awaited
+        return self.home.is_ending and not self.is_awaited
 """,
         after="""\
         return False

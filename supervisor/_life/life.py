@@ -421,7 +421,6 @@ class Life:
         try:
             ref = self.pool_of(task).start_child_nowait(
                 self._specs.get(budget) or self._make_spec(budget),
-                task,
                 id=task.task_id,
                 watcher=self._watcher,
             )
@@ -477,7 +476,7 @@ class Life:
 
     def _make_spec(self, budget: float | None) -> ChildSpec[Any]:
         # One spec for all tasks with the same seconds for their end: there may be
-        # 100,000. The task itself is appended to its arguments.
+        # 100,000. Each is found by its id, which is its actor's, as at its end.
         spec: ChildSpec[Any] = ChildSpec(
             "task",
             self._body,
@@ -490,22 +489,23 @@ class Life:
         return spec
 
     def _body(
-        self, ctx: Context[object], task: Task, *, key_is_written: bool = False
+        self, ctx: Context[object], *, key_is_written: bool = False
     ) -> Awaitable[object]:
         # Not itself async: one frame less for each of 100,000 tasks.
+        task = self.table.live[ctx.cell.id]
         kept = self.delivery.kept
         if kept and task.task_id in kept and not key_is_written:
-            return self._once_key_is_written(ctx, task)
+            return self._once_key_is_written(ctx)
         if task.policy is None and task.as_agent is None:
             return task.begin_run(ctx)
         return self.runs.run_all(task)
 
-    async def _once_key_is_written(self, ctx: Context[object], task: Task) -> object:
+    async def _once_key_is_written(self, ctx: Context[object]) -> object:
         # What it does may not be done twice, and without the record it would be, by
         # whoever asks with its key after a crash.
         await self.journal.settle()
         await trio.lowlevel.checkpoint_if_cancelled()
-        return await self._body(ctx, task, key_is_written=True)
+        return await self._body(ctx, key_is_written=True)
 
     def new_run_id(self, task_id: str, after: str | None = None) -> str:
         """Return the id of a new run of a task. ``after`` is the id of its last run,

@@ -82,14 +82,17 @@ def over(
     task: Task, note: Notification | None = None, facts: Envelope | None = None
 ) -> Ended:
     """Return the record of a task that has ended."""
+    rare = task.rare
+    first_run: str | None = None if rare is None else rare.get("first_run")
     ended = Ended(
-        run=task.entered_as, status=task.status._value_, at=time_of(task.ended_at)
+        run=first_run or task.run_id,
+        status=task.status._value_,
+        at=time_of(task.ended_at),
     )
-    if task.run_id != task.entered_as:
+    if first_run is not None:
         ended.last_run = task.run_id
     if task.ended_by is not None:
         ended.by = exact(task.ended_by)
-    rare = task.rare
     if rare:
         ended.exit_code = exact(rare.get("exit_code"))
         ended.signal = exact(rare.get("signal"))

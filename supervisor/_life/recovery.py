@@ -598,7 +598,8 @@ def _recover_ended(life: Life, started: Started, ended: Ended) -> None:
     task.transition(status)
     task.ended_at = _time(ended.at) or _time(started.at) or life.env.clock.now()
     task.result = task.output_tail if task.writes_output else ended.result
-    task.run_id = ended.last_run or task.run_id
+    if ended.last_run:
+        task.first_run, task.run_id = task.run_id, ended.last_run
     if ended.error is not None:
         kind, _, message = ended.error.partition(": ")
         task.error = TaskError(kind, message, "")

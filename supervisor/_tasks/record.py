@@ -7,7 +7,6 @@ the same however much has happened.
 
 from __future__ import annotations
 
-import contextvars
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from heapq import heapify, heappop, heappush
@@ -125,23 +124,19 @@ class Task(Report):
     __slots__ = (
         "background",
         "changed",
-        "context",
         "cut_by",
         "description",
         "end_number",
         "ended_at",
         "ended_by",
-        "entered_as",
         "error",
         "is_released",
-        "launched_by",
         "note",
         "notify",
         "owner",
         "parent",
         "policy",
         "ref",
-        "runs",
         "sets",
         "shutdown",
         "started_at",
@@ -166,8 +161,6 @@ class Task(Report):
     ) -> None:
         # Not by super(), which costs as much again; thousands are made.
         Report.__init__(self, task_id, run_id, env)
-        # The id of its first run, which is that of this record.
-        self.entered_as = run_id
         if order.takes_input:
             self.takes_input = True
         self.work = order.work
@@ -184,14 +177,12 @@ class Task(Report):
         self.note: Notification | None = None
         self.policy = order.policy
         self.teller = teller
-        self.launched_by = launched_by
+        if launched_by is not None:
+            self.launched_by = launched_by
         # The agent whose own task it is, until it has ended.
         self.parent = parent
-        # Its actor, and the child of that which is one run after the other.
+        # Its actor.
         self.ref: ActorRef[Any] | None = None
-        self.runs: ActorRef[Any] | None = None
-        # That of whoever launched it, if it has to wait for a place.
-        self.context: contextvars.Context | None = None
         # What follows is among the rare things for most. But thousands are stopped
         # together, and a dict for each would cost more.
         self.stopping = False
@@ -209,6 +200,11 @@ class Task(Report):
         self.changed: trio.Event | None = None
         # The sets that wait for its end.
         self.sets: list[EndReader] | None = None
+
+    @property
+    def entered_as(self) -> str:
+        """The id of its first run, which is that of this record."""
+        return self.first_run or self.run_id
 
     @property
     def parent_id(self) -> str | None:
@@ -292,6 +288,7 @@ class Task(Report):
 
     def begin_again(self, run_id: str) -> None:
         """Forget what the last run has left, but not its progress."""
+        self.first_run = self.entered_as
         self.run_id = run_id
         self.exit_code = self.signal = self.pid = self.own_exit = None
         self.result = self.output_tail = None
@@ -304,12 +301,12 @@ class Task(Report):
         if self.ref is not None:
             # Or a chain of tasks, each launched by the one before, is never freed.
             self.ref.spawned_by = None
-        self.ref = self.runs = self.launched_by = self.own_exit = None
+        self.ref = self.own_exit = None
         if self.parent is not None:
             self.last_parent, self.parent = self.parent.task_id, None
         if self.rare is not None:
-            self.rare.pop("input", None)
-            self.rare.pop("measure", None)
+            for name in ("input", "launched_by", "measure", "runs"):
+                self.rare.pop(name, None)
             said = self.last_said()
             if said is not None:
                 self.quiet_for = trio.current_time() - said
@@ -349,8 +346,11 @@ class Task(Report):
         if self.ended_at is None and isinstance(self.work, Shell):
             shell = self.work
         parent = None if self.parent is None else self.parent.task_id
-        if parent is None and rare is not None:
-            parent = rare.get("last_parent")
+        runs: ActorRef[Any] | None = None
+        if rare is not None:
+            runs = rare.get("runs")
+            if parent is None:
+                parent = rare.get("last_parent")
         usual = (
             self.task_id,
             self.run_id,
@@ -363,7 +363,7 @@ class Task(Report):
             self.notify,
             self.background and self.note is None and is_over,
             self.stopping and not is_over,
-            self.runs is not None and self.runs.state == "restarting",
+            runs is not None and runs.state == "restarting",
             self.progress,
             self.result if agent is None else agent.said_last(),
             self.error,

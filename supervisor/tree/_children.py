@@ -82,23 +82,46 @@ async def checked(check: Callable[[*Ts], R], *args: *Ts) -> R:
         raise
 
 
+class Start:
+    """A start that somebody waits for."""
+
+    __slots__ = ("awaited", "error", "settled")
+
+    def __init__(self, *, awaited: bool) -> None:
+        self.awaited = awaited
+        """Whether it is a caller of the supervisor who waits, not a group restart."""
+        self.settled = trio.Event()
+        """Set when it has succeeded or failed."""
+        self.error: SupervisorError | None = None
+
+
+class Restarts:
+    """What decides about the next restart of a child."""
+
+    __slots__ = ("began_at", "failures", "retry")
+
+    def __init__(self) -> None:
+        self.began_at = 0.0
+        """When the incarnation began, if the child has a backoff."""
+        self.failures = 0
+        """So many in a row, for the backoff."""
+        self.retry: trio.CancelScope | None = None
+        """The wait before it."""
+
+
 class Child(Cell[M]):
     """A child and its supervisor's notes on it."""
 
     __slots__ = (
         "args",
-        "awaited",
-        "began_at",
         "below",
         "context",
-        "failures",
         "home",
         "intent",
         "is_new",
-        "outcome",
-        "retry",
+        "restarts",
         "spec",
-        "start_error",
+        "start",
         "watcher",
     )
 
@@ -117,19 +140,14 @@ class Child(Cell[M]):
         self.context = (
             None if spec.restart == "temporary" else contextvars.copy_context()
         )
-        self.failures = 0
-        self.began_at = 0.0
+        # Made when it first matters, which it never does for most children.
+        self.restarts: Restarts | None = None
         # Why the supervisor stopped it, which says what follows its end.
         self.intent: Intent | None = None
         # Whether nothing is kept of it if its start fails.
         self.is_new = True
-        # Set when a start that somebody waits for has succeeded or failed.
-        self.outcome: trio.Event | None = None
-        # Whether that is a caller of the supervisor, not a group restart.
-        self.awaited = False
-        self.start_error: SupervisorError | None = None
-        # The wait before a restart.
-        self.retry: trio.CancelScope | None = None
+        # While somebody waits for its start.
+        self.start: Start | None = None
         # Called at the final end.
         self.watcher: Watcher | None = None
         # The supervisors that are open in its task.
@@ -141,15 +159,26 @@ class Child(Cell[M]):
         return self.incarnation.exit is None
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether a caller of the supervisor waits for its start."""
+        return self.start is not None and self.start.awaited
+
+    @property
     def patience(self) -> float:
         """How long it may take to end once it was asked to."""
         return self.spec.drain + max(self.spec.budget, _SHORTEST_BUDGET)
+
+    def know_restarts(self) -> Restarts:
+        """Return what is known of its restarts."""
+        if self.restarts is None:
+            self.restarts = Restarts()
+        return self.restarts
 
     def begin_next(self, nursery: trio.Nursery, number: int) -> None:
         """Begin the next incarnation."""
         spec = self.spec
         if spec.backoff is not None:  # or nobody asks how long it ran
-            self.began_at = trio.current_time()
+            self.know_restarts().began_at = trio.current_time()
         home = self.home
         key = self if home.dynamic else self.id
         # In the books before it begins: it may never be alive outside of them.
@@ -178,11 +207,10 @@ class Child(Cell[M]):
 
     def settle_start(self, error: SupervisorError | None) -> None:
         """Tell whoever waits for this start."""
-        if self.outcome is not None:
-            self.start_error = error
-            self.outcome.set()
-            self.outcome = None
-            self.awaited = False
+        if self.start is not None:
+            self.start.error = error
+            self.start.settled.set()
+            self.start = None
 
     # What the cell tells
 
@@ -195,7 +223,7 @@ class Child(Cell[M]):
         home.events.emit(ChildStarted, home.path, self.id, incarnation.number)
         if self.spec.wait_started:
             home.slow_starts.watched.pop(incarnation, None)
-        if self.outcome is not None:
+        if self.start is not None:
             self.settle_start(None)
 
     def on_stopping(self) -> None:
@@ -210,7 +238,7 @@ class Child(Cell[M]):
     def is_held(self) -> bool:
         # The supervisor was told to stop since it decided the restart, and stops this
         # one in its turn. Whoever waits for a start gets it, as before.
-        return self.home.is_ending and not self.awaited
+        return self.home.is_ending and not self.is_awaited
 
     def on_exit(self, incarnation: Incarnation[M], exit: Exit[object]) -> None:
         self.home.on_child_exit(self, incarnation, exit)
@@ -350,9 +378,9 @@ class Children:
         # The watcher hears of it, too, where there is no memory to wake others.
         try:
             child.end()
-            if child.retry is not None:
-                child.retry.cancel()
-                child.retry = None
+            if child.restarts is not None and child.restarts.retry is not None:
+                child.restarts.retry.cancel()
+                child.restarts.retry = None
         finally:
             if child.watcher is not None:
                 watcher, child.watcher = child.watcher, None
@@ -364,14 +392,14 @@ class Children:
                 except Exception as fault:
                     text = "the watcher of %s failed"
                     log(logging.CRITICAL, text, child.id, error=fault)
-        if child.outcome is not None:
+        if child.start is not None:
             child.settle_start(error)
         if self.ended_early is not None:
             self.check_ended_early()
 
     def finish_stopped(self, child: Child[Any], why: str | None) -> None:
         """Finish a child that was stopped for ``why``, or with the supervisor."""
-        if child.outcome is None:
+        if child.start is None:
             self.finish(child, None)
         elif why is None:
             self.finish(child, self.stopping_error())
@@ -390,18 +418,18 @@ class Children:
     async def start_again(self, child: Child[Any]) -> None:
         """Start a stopped child, which is kept if that fails."""
         child.is_new = False
-        child.failures = 0
+        if child.restarts is not None:
+            child.restarts.failures = 0
         await self._start(child, child.incarnation.number + 1)
 
     async def _start(self, child: Child[Any], number: int) -> None:
         is_new = child.is_new
-        child.awaited = True
-        child.outcome = outcome = trio.Event()
+        child.start = start = Start(awaited=True)
         try:
             if number > 1:
                 child.begin_again()
             child.begin_next(self.nursery, number)
-            await outcome.wait()
+            await start.settled.wait()
         except BaseException as struck:
             # Nobody will ever hold its reference: end it, within its budget, as new
             # as it was, though it may have come up in this very tick.
@@ -423,9 +451,8 @@ class Children:
             if is_new and not child.is_live:
                 self.forget(child)
             raise
-        if child.start_error is not None:
-            error, child.start_error = child.start_error, None
-            raise error
+        if start.error is not None:
+            raise start.error
 
     def start_nowait(self, child: Child[Any], watcher: Watcher | None) -> None:
         child.watcher = watcher
@@ -467,7 +494,7 @@ class Children:
             except Exception as fault:
                 text = "the end of %s cannot be reported"
                 log(logging.CRITICAL, text, child.id, error=fault)
-        if child.spec.stays_down and child.outcome is None:
+        if child.spec.stays_down and child.start is None:
             # So it is for nearly all, and it is where the other ways lead as well.
             self.finish(child, None)
         elif self.closing:
@@ -486,7 +513,7 @@ class Children:
         """
         # Before the wait, or the group might start it again meanwhile.
         self.leave_group(child)
-        if child.spec.significant and not child.awaited and child.state != "stopped":
+        if child.spec.significant and not child.is_awaited and child.state != "stopped":
             # On its way back it counts as active, and ending it as no end.
             self.ended_early = None
         if child.is_live:

@@ -24,7 +24,7 @@ from actors.env import Env
 from actors.lowlevel import Incarnation
 from actors.probe import reachable, sometimes
 
-from ._children import Child, Children, Intent
+from ._children import Child, Children, Intent, Start
 from ._errors import (
     ChildIgnored,
     DeadlinePassed,
@@ -116,13 +116,13 @@ class Supervision(Children):
     def _end_start(self, child: Child[Any], exit: Exit[object]) -> Exit[object] | None:
         """Deal with an incarnation that ended before its start was acknowledged.
         Return the end to follow like any other, or None if nothing is left to do."""
-        if child.awaited:
+        if child.is_awaited:
             self.finish(child, _start_error(child, exit))
         elif isinstance(exit, Stopped) and not needs_restart(child.spec, exit):
             # By its ref, while it was being restarted: as if it had run.
             self.leave_group(child)
             return exit
-        elif child.outcome is not None:
+        elif child.start is not None:
             # A group restart tried to start it, and decides what follows.
             child.await_restart()
             child.settle_start(_start_error(child, exit))
@@ -163,8 +163,9 @@ class Supervision(Children):
             return
         backoff = child.spec.backoff
         if backoff is not None:
-            ran_for = self._clock.current_time() - child.began_at
-            child.failures = count_failures(backoff, child.failures, ran_for)
+            known = child.know_restarts()
+            ran_for = self._clock.current_time() - known.began_at
+            known.failures = count_failures(backoff, known.failures, ran_for)
         match self.decide(child, child.spec, exit):
             case StartAgain(delay):
                 child.await_restart()
@@ -200,7 +201,7 @@ class Supervision(Children):
             self._history,
             exit,
             self._clock.current_time(),
-            failures=child.failures,
+            failures=0 if child.restarts is None else child.restarts.failures,
             chance=self.env.ids.uniform() if jitter else 0.0,
             last_significant=spec.significant and self._is_last_significant(child),
         )
@@ -268,8 +269,8 @@ class Supervision(Children):
         if delay == 0:
             child.begin_next(self.nursery, child.incarnation.number + 1)
         else:
-            child.retry = trio.CancelScope()
-            self.nursery.start_soon(self._wait_and_restart, child, delay, child.retry)
+            child.know_restarts().retry = retry = trio.CancelScope()
+            self.nursery.start_soon(self._wait_and_restart, child, delay, retry)
 
     @enable_ki_protection
     async def _wait_and_restart(
@@ -279,8 +280,9 @@ class Supervision(Children):
             await trio.sleep(delay)
             # Whoever ends the child in the tick in which this wakes comes too late to
             # cancel it. By now the child may also wait for another restart.
-            if child.retry is retry and not self.is_ending:
-                child.retry = None
+            known = child.know_restarts()
+            if known.retry is retry and not self.is_ending:
+                known.retry = None
                 child.begin_next(self.nursery, child.incarnation.number + 1)
 
     # Restarting a group
@@ -479,28 +481,26 @@ class GroupRestart:
 
     async def _start_one(self, member: Child[Any]) -> SupervisorError | None:
         """Start a member; return what went wrong, unless that is dealt with."""
-        awaited = member.awaited
         # A caller may wait for its first start already: this one answers that.
-        if member.outcome is None:
-            member.outcome = trio.Event()
-        outcome = member.outcome  # it leaves the member when it is set
+        if member.start is None:
+            member.start = Start(awaited=False)
+        start = member.start  # it leaves the member when it is settled
         member.begin_next(self._supervision.nursery, member.incarnation.number + 1)
         incarnation = member.incarnation
-        await outcome.wait()
-        if incarnation.started_by is not None or awaited:
+        await start.settled.wait()
+        if incarnation.started_by is not None or start.awaited:
             return None  # the caller who waits for its first start has the error
-        error, member.start_error = member.start_error, None
         if member not in self._members:
             return None  # whoever has ended it meanwhile deals with that
-        if isinstance(error, ChildIgnored):
+        if isinstance(start.error, ChildIgnored):
             self._supervision.finish(member, None)
             return None
-        return error
+        return start.error
 
     def _try_again(self, failed: Child[Any], error: SupervisorError) -> None:
         """Count a failed attempt like any restart, and prepare the next."""
         supervision = self._supervision
-        failed.failures += 1
+        failed.know_restarts().failures += 1
         again = supervision.group_of(failed)
         self._members = {m: None for m in self._members if m in again}
         self._not_before = -math.inf
