@@ -244,9 +244,7 @@ class Report(Guard):
     cwd = Rare[str | None](None)
     # Of a task that has ended: the id of the agent whose own task it was.
     last_parent = Rare[str | None](None)
-    # The task in which it was launched, until it has ended, and the context there, while
-    # it waits for a place.
-    launched_by = Rare["Report | None"](None)
+    # While it waits for a place: the context of whoever launched it.
     context = Rare[contextvars.Context | None](None)
     # Of one that may be restarted: the child of its actor that is one run after the other.
     runs = Rare[ActorRef[Any] | None](None)

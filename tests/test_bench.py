@@ -42,7 +42,7 @@ def test_every_figure_that_is_promised_has_a_row_with_its_target(small: bool) ->
 def makers_of_cases() -> list[ast.FunctionDef]:
     directory = Path(cost.__file__).parent
     trees = [ast.parse(path.read_text()) for path in directory.glob("*.py")]
-    return [
+    makers = [
         node
         for tree in trees
         for node in ast.walk(tree)
@@ -50,26 +50,43 @@ def makers_of_cases() -> list[ast.FunctionDef]:
         and node.returns is not None
         and "Case" in ast.unparse(node.returns)
     ]
+    assert makers
+    return makers
+
+
+def set_twice(function: ast.FunctionDef) -> set[str]:
+    """Return the names that it sets twice, or in a loop."""
+    names = [
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+    loops = [
+        node.target
+        for node in ast.walk(function)
+        if isinstance(node, ast.For | ast.comprehension)
+    ]
+    looped = {
+        node.id
+        for target in loops
+        for node in ast.walk(target)
+        if isinstance(node, ast.Name)
+    }
+    return looped | {name for name in names if names.count(name) > 1}
 
 
 @pytest.mark.parametrize("maker", makers_of_cases(), ids=lambda maker: maker.name)
-def test_a_size_that_a_part_measures_with_is_set_once(maker: ast.FunctionDef) -> None:
-    """A part runs when all is set up: it would measure with the size set last."""
+def test_what_a_part_measures_with_is_set_once(maker: ast.FunctionDef) -> None:
+    """A part runs when all is set up: it would measure with what was set last."""
     used = {
-        name.id
+        node.id
         for part in ast.walk(maker)
         if isinstance(part, ast.Lambda)
-        for name in ast.walk(part.body)
-        if isinstance(name, ast.Name)
+        for node in ast.walk(part.body)
+        if isinstance(node, ast.Name)
+        and node.id not in [argument.arg for argument in part.args.args]
     }
-    set_names = [
-        name.id
-        for name in ast.walk(maker)
-        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
-    ]
-    assert [
-        name for name in set_names if set_names.count(name) > 1 and name in used
-    ] == []
+    assert used & set_twice(maker) == set()
 
 
 def case_of(target: Target, *rounds: tuple[float, float]) -> Case:

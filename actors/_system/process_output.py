@@ -14,9 +14,9 @@ _CHUNK: Final = 65_536
 
 _LARGE_PIPE: Final = 1_048_576
 _LARGE_CHUNK: Final = 131_072
-"""The bytes read at once of a large pipe. The C library gives the memory of a larger
-piece back to the kernel each time, and takes it anew: at 256 KiB that was a seventh
-of the CPU time."""
+"""The bytes read at once of a large pipe. Where more is asked for and less is there, the
+C library gives the memory back to the kernel and takes it anew for the next piece: at
+256 KiB that was a seventh of the CPU time."""
 
 _FULL_READS: Final = 16
 """After so many reads that found the pipe full, it is made larger, because its

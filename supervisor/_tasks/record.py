@@ -131,6 +131,7 @@ class Task(Report):
         "ended_by",
         "error",
         "is_released",
+        "launched_by",
         "note",
         "notify",
         "owner",
@@ -177,8 +178,7 @@ class Task(Report):
         self.note: Notification | None = None
         self.policy = order.policy
         self.teller = teller
-        if launched_by is not None:
-            self.launched_by = launched_by
+        self.launched_by = launched_by
         # The agent whose own task it is, until it has ended.
         self.parent = parent
         # Its actor.
@@ -301,11 +301,11 @@ class Task(Report):
         if self.ref is not None:
             # Or a chain of tasks, each launched by the one before, is never freed.
             self.ref.spawned_by = None
-        self.ref = self.own_exit = None
+        self.ref = self.launched_by = self.own_exit = None
         if self.parent is not None:
             self.last_parent, self.parent = self.parent.task_id, None
         if self.rare is not None:
-            for name in ("input", "launched_by", "measure", "runs"):
+            for name in ("context", "input", "measure", "runs"):
                 self.rare.pop(name, None)
             said = self.last_said()
             if said is not None:

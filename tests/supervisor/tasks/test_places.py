@@ -523,6 +523,32 @@ async def test_nobody_shares_the_place_of_a_child_that_has_none(
         await check_books(runtime, 1)
 
 
+async def test_a_task_that_has_ended_keeps_nothing_of_whoever_launched_it(
+    tmp_path: Path,
+) -> None:
+    """P7: neither its record nor its context, also if it never had a place."""
+    stopped: list[TaskHandle] = []
+
+    async with open_runtime(tmp_path, limits=Limits(agents=1)) as runtime:
+        table = life_of(runtime).table
+
+        async def body(ctx: Context[object], report: Report) -> None:
+            waiting = await runtime.launch(Job(forever))
+            assert waiting.status is PENDING
+            record = table.live[waiting.id]
+            assert record.context is not None
+            assert record.launched_by is table.live[ctx.id]
+            await waiting.stop()
+            stopped.append(waiting)
+
+        await (await runtime.launch(Job(body))).wait()
+        (waiting,) = stopped
+        assert waiting.status is KILLED
+        record = table.ended[waiting.id]
+        assert record.context is None
+        assert record.launched_by is None
+
+
 async def test_who_stops_a_task_without_a_place_waits_for_its_own(
     tmp_path: Path,
 ) -> None:

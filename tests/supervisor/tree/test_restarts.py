@@ -26,6 +26,7 @@ from actors import (
 from supervisor.tree import (
     Backoff,
     ChildExited,
+    ChildRunning,
     RestartIntensityExceeded,
     RestartScheduled,
     StartFailed,
@@ -448,6 +449,76 @@ async def test_a_child_restarted_by_hand_during_its_backoff_is_not_restarted_twi
         await sup.restart_child("a")
         await trio.sleep(100)
         assert journal == ["+a", "-a", "+a"]
+
+
+async def test_a_child_restarted_by_hand_waits_as_after_its_first_failure(
+    autojump_clock,
+):
+    """B29: what went before was dealt with by whoever restarts it."""
+    journal = []
+    async with open_supervisor(
+        [child("a", member, journal, backoff=Backoff(5, 500))], intensity=9
+    ) as sup:
+        crash(sup, "a")
+        await trio.sleep(6)
+        crash(sup, "a")
+        await wait_all_tasks_blocked()
+        await sup.terminate_child("a")
+        await sup.restart_child("a")
+        crash(sup, "a")
+        await trio.sleep(6)
+        assert journal == ["+a", "-a", "+a", "-a", "+a", "-a", "+a"]
+
+
+@pytest.mark.parametrize("third_fails", [True, False])
+async def test_each_of_two_who_restart_a_child_is_told_of_his_own_start(third_fails):
+    """B14: also where the other comes in the tick in which the first start fails."""
+    told = {}
+    begun = 0
+    go = trio.Event()
+
+    async def starts(ctx):
+        nonlocal begun
+        begun += 1
+        number = begun
+        if number == 2:
+            await go.wait()
+        if number == 2 or (number == 3 and third_fails):
+            raise ValueError(f"start {number}")
+        ctx.started()
+        await trio.sleep_forever()
+
+    async def restart(sup, name):
+        try:
+            await sup.restart_child("a")
+        except StartFailed as error:
+            told[name] = str(error).split("ValueError")[-1]
+        except ChildRunning:
+            told[name] = "it starts already"
+        else:
+            told[name] = "started"
+
+    async def restart_too(sup):
+        await go.wait()
+        await restart(sup, "other")
+
+    orders = set()
+    for _ in range(30):  # trio draws which of the two goes first
+        begun, go = 0, trio.Event()
+        async with open_supervisor([child("a", starts, wait_started=True)]) as sup:
+            await sup.terminate_child("a")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(restart, sup, "one")
+                await wait_all_tasks_blocked()
+                nursery.start_soon(restart_too, sup)
+                await wait_all_tasks_blocked()
+                go.set()
+        assert told["one"] == "('start 2')"
+        orders.add(told["other"])
+    assert orders == {
+        "it starts already",
+        "('start 3')" if third_fails else "started",
+    }
 
 
 @pytest.mark.parametrize("strategy", GROUPS)
