@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import ClassVar, Literal, Protocol, TypeVar
 
 from ._kernel.public import publish as _publish
 from ._kernel.values import frozen
@@ -387,6 +387,10 @@ class Share(Protocol):
     """A directory in use, from `Files.share` to `close` or to any death of the
     process, which also ends its claims. It leaves nothing in the directory but, once
     something was claimed, the empty file ``agents.lock``."""
+
+    UNNAMED: ClassVar[str] = "another process"
+    """The words for who has a claim and no name. It may be a fork of a process that has
+    died, which has all its claims until it runs a program of its own."""
 
     def is_alone(self) -> bool:
         """Return whether nobody else uses it now, in this or another process. True

@@ -1159,7 +1159,7 @@ class open_runtime:
         life = runtime._life  # pyright: ignore[reportPrivateUsage]
         self._close_directory = life.close_directory
         try:
-            there = begin(life)
+            there = await begin(life)
             self._tree = RuntimeTree(life)
             await remove_outdated(life, there)
             runtime.root = await self._tree.start()

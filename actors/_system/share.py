@@ -247,8 +247,9 @@ class SharedDirectory(Share):
             found, pid = _lock_byte(self._file, _GET_OWN, _WRITE, _NAMES + byte)
         except OSError:
             found, pid = _FREE, 0
-        # It has not named itself yet, or is in another namespace.
-        return f"process {pid}" if found != _FREE and pid > 0 else "another process"
+        # It has not named itself yet, is in another namespace, or is a fork, which has
+        # the locks of the bytes but not the names.
+        return f"process {pid}" if found != _FREE and pid > 0 else self.UNNAMED
 
     def _key(self, byte: int) -> tuple[int, int, int]:
         device, inode = self._place

@@ -17,6 +17,7 @@ import trio
 
 from actors import Context, Progress, TaskStatus
 from actors.envelope import TAIL_LIMIT, Envelope
+from actors.hosting import Share
 from actors.house import define, frozen
 from actors.shell import Shell
 from actors.work import Report, Work
@@ -45,6 +46,10 @@ STATUSES = {it.value: it for it in TaskStatus}
 _SHOWN = 5
 _NOTE = re.compile("<notification-id>([^<]{1,64})</notification-id>").findall
 _ORPHANS_WITHIN = 10.0
+# How often, and after how many seconds each time, it is asked again whether nobody has
+# the journal.
+_LOOKS = 40
+_PAUSE = 0.05
 
 DIED = "the program that ran it has died; what it had done by then is not known"
 
@@ -68,7 +73,7 @@ class HostDied(Exception):
     """Why a task has failed whose program has died."""
 
 
-def begin(life: Life) -> Read | None:
+async def begin(life: Life) -> Read | None:
     """Begin the journal of a runtime, before anything else is there. Return what was in
     it; None if there is none, or another runtime has it.
 
@@ -76,6 +81,13 @@ def begin(life: Life) -> Read | None:
         NewerJournal, OSError: as `Journal.begin`.
     """
     there = life.journal.begin(*_beginning(life)) if life.journal.is_kept else None
+    for _ in range(_LOOKS):
+        if life.journal.other != Share.UNNAMED:
+            break
+        # Of a program that was killed while it started another, a fork is left for some
+        # moments more. No event tells of its end.
+        await trio.sleep(_PAUSE)
+        there = life.journal.begin(*_beginning(life))
     if there is None:
         # Whoever keeps the journal gives the same numbers.
         life.delivery.go_on_behind(0, f"{life.env.ids.hex(8)}-")

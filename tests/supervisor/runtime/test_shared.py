@@ -432,6 +432,95 @@ async def test_of_many_processes_one_runs_an_agent_until_it_is_killed(
                 assert done.error is None
 
 
+_FORKS = """
+import os, sys, trio
+from actors.shell import Shell
+from supervisor.runtime import open_runtime
+
+async def main():
+    async with open_runtime(sys.argv[1]) as runtime:
+        task = await runtime.launch(Shell("sleep 1000"))
+        await runtime.synced()
+        if os.fork() == 0:
+            sys.stdin.readline()
+            os._exit(0)
+        print(task.id, flush=True)
+        await trio.sleep_forever()
+
+trio.run(main)
+"""
+
+
+@asynccontextmanager
+async def _left_fork(directory: Path) -> AsyncGenerator[_Host]:
+    """A fork of a host that was killed; its process says the id of a task."""
+    host = _Host(
+        await trio.lowlevel.open_process(
+            [sys.executable, "-c", _FORKS, str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+        )
+    )
+    try:
+        yield host
+    finally:
+        with trio.CancelScope(shield=True):
+            host.process.kill()
+            await host.process.wait()
+            for stream in (host.process.stdin, host.process.stdout):
+                assert stream is not None
+                await stream.aclose()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there is a journal locked")
+async def test_a_fork_that_a_killed_host_has_left_for_moments_keeps_no_journal(
+    tmp_path: Path,
+) -> None:
+    """P4: it has the locks of the host until it runs a program of its own."""
+    with trio.fail_after(LONG):
+        async with _left_fork(tmp_path) as host:
+            id = await host.hear()
+            host.process.kill()
+            await host.process.wait()
+            async with trio.open_nursery() as nursery:
+                opened = trio.Event()
+
+                async def let_go() -> None:
+                    await trio.testing.wait_all_tasks_blocked()
+                    assert not opened.is_set()
+                    await host.go()
+
+                nursery.start_soon(let_go)
+                async with open_runtime(tmp_path) as runtime:
+                    opened.set()
+                    await runtime.synced()
+                    note = await anext(runtime.notifications)
+                    assert note.task_id == id
+                    note.ack()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there is a journal locked")
+async def test_a_fork_that_a_killed_host_has_left_for_good_keeps_nobody_from_opening(
+    tmp_path: Path,
+) -> None:
+    """P4: what the host has left is taken over when the fork has ended."""
+    with trio.fail_after(LONG):
+        async with _left_fork(tmp_path) as host:
+            id = await host.hear()
+            host.process.kill()
+            await host.process.wait()
+            async with open_runtime(tmp_path) as runtime:
+                with pytest.raises(OSError, match="another process"):
+                    await runtime.synced()
+                await host.go()
+                note = await anext(runtime.notifications)
+                assert note.task_id == id
+                note.ack()
+                await runtime.synced()
+
+
 @pytest.mark.parametrize("what", ["link", "directory", "fifo", "unwritable", "gone"])
 async def test_a_lock_file_that_is_none_keeps_nobody_from_working(
     tmp_path: Path, what: str
