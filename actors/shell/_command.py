@@ -7,6 +7,7 @@ command is ended, a task of its own copies.
 
 from __future__ import annotations
 
+import errno
 import signal as signals
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -28,8 +29,12 @@ T = TypeVar("T")
 # So many bytes at once are much: then a task of its own copies, which stands in line
 # with the other loud ones. Most commands end without one.
 _MUCH: Final = 4096
-# Seconds, at least, for reading what a command left in the pipe at its end.
+# Seconds, at least, in which more of what a command left in the pipe at its end must
+# come, and the bytes that are read of it: twice what the largest pipe of a user holds.
 _LAST_WORDS = 1.0
+_MOST_LAST_WORDS: Final = 2**21
+# Seconds for keeping each piece of it, as many as for closing the file.
+_KEEPING: Final = 5.0
 # Seconds after SIGKILL between reports of processes that are still there.
 REPORT_SURVIVORS_EVERY = 5.0
 # What tells programs that nobody is watching a terminal.
@@ -419,6 +424,11 @@ class _Capture:
         # Shielded: a cancelled task goes on copying, because the last words of the
         # command count, and unread output would block the command.
         self._scope = trio.CancelScope(shield=True)
+        # Once the end is near: for how long more is waited for, and how much of it is
+        # read. What comes then is not the command's.
+        self._patience: float | None = None
+        self._rest = _MOST_LAST_WORDS
+        self._is_keeping = False
         self.failure: Exception | None = None
 
     async def copy_until_exit(self) -> ProcessExit | None:
@@ -439,18 +449,32 @@ class _Capture:
         with self._scope:
             if self._received:
                 await self._take(self._received)
-            while chunk := await self._receive_some():
+            while self._rest > 0 and (chunk := await self._receive_some()):
                 await self._take(chunk)
+        if self._is_keeping:
+            text = f"the end of the output could not be kept in {_KEEPING:g} s"
+            self._report.warn(text)
+            self.failure = TimeoutError(errno.ETIMEDOUT, text)
 
     def end_soon(self, linger: float) -> None:
         """Nothing of the command is left, so the end of its output is near, unless
         somebody else got hold of the pipe."""
-        self._scope.deadline = trio.current_time() + max(linger, _LAST_WORDS)
+        self._patience = max(linger, _LAST_WORDS)
+        seconds = _KEEPING if self._is_keeping else self._patience
+        self._scope.deadline = trio.current_time() + seconds
 
     async def _take(self, chunk: bytes) -> None:
         self._report.prompt = None
         if self.failure is None:
+            # It has longer: what is behind it in the pipe would be lost as well.
+            if self._patience is not None:
+                self._scope.deadline = trio.current_time() + _KEEPING
+            self._is_keeping = True
             await self._keep(chunk)
+            self._is_keeping = False
+        if self._patience is not None:
+            self._rest -= len(chunk)
+            self._scope.deadline = trio.current_time() + self._patience
         # A carriage return announces a redraw, so that is not a question.
         self._line_is_open = not chunk.endswith((b"\n", b"\r"))
 

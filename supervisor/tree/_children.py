@@ -334,9 +334,8 @@ class Children:
             raise self.stopping_error()
 
     def stopping_error(self) -> SupervisorStopping:
-        return SupervisorStopping(
-            f"supervisor {self.path!r} is stopping and starts nothing"
-        )
+        what = "has ended" if self.ended.is_set() else "is stopping"
+        return SupervisorStopping(f"supervisor {self.path!r} {what} and starts nothing")
 
     def refuse_deadlock(self, *children: Child[Any]) -> None:
         """Raise WouldDeadlock if one of them itself, or one below it, asks."""

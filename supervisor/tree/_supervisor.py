@@ -172,10 +172,13 @@ class Supervisor(_Supervisor):
         by_key = self._children.by_key
         child = by_key.get(id) if isinstance(id, str) else None
         if child is None:
-            raise ChildNotFound(
+            text = (
                 f"supervisor {self.path!r} has no child {id!r}; it has "
                 f"{', '.join(map(repr, by_key)) or 'none'}"
             )
+            if not isinstance(id, str):
+                text += "; a child is named by its id, a str"
+            raise ChildNotFound(text)
         return child
 
     @enable_ki_protection
@@ -288,7 +291,10 @@ class DynamicSupervisor(_Supervisor):
 
     def _find(self, ref: ActorRef[M]) -> Child[M]:
         if not isinstance(ref, Child) or not self._children.knows(ref):
-            raise ChildNotFound(f"supervisor {self.path!r} has no child {ref!r}")
+            text = f"supervisor {self.path!r} has no child {ref!r}"
+            if not isinstance(ref, ActorRef):
+                text += "; a child is named by the ActorRef that start_child returned"
+            raise ChildNotFound(text)
         return ref
 
     @enable_ki_protection

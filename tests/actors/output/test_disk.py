@@ -304,7 +304,7 @@ async def test_a_disk_that_never_answers_does_not_hold_up_the_end_for_ever(
     assert done.status is TaskStatus.FAILED
     assert done.error is not None
     assert done.error.type == "TimeoutError"
-    assert "could not be closed" in done.error.message
+    assert "could not be kept" in done.error.message
     assert done.result == "lost\n"
     assert any("could not be kept" in text for text in it.warnings)
 

@@ -7,11 +7,12 @@ import inspect
 import os
 import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -19,9 +20,9 @@ import trio
 import trio.testing
 
 from actors import ActorRef, Completed, Exit, Failed, Stopped
-from actors.env import Env, Processes, real_env
+from actors.env import Env, Files, OutputFile, Processes, real_env
 from actors.hosting import Process
-from actors.shell import CommandFailed, Shell
+from actors.shell import CommandFailed, Shell, _command
 from actors.work import Report
 from supervisor.tree import child, open_supervisor
 from tests.actors.process_trees import alive, nicer
@@ -114,6 +115,96 @@ async def end_of(shell: Shell, directory: Path) -> tuple[Exit[object], Told]:
 def message(exit: Exit[object]) -> str:
     assert isinstance(exit, Failed)
     return str(exit.error)
+
+
+class SlowOutput:
+    """An output file whose disk takes so many seconds for each piece, or, if it ``gives
+    up``, does not take what is cancelled before."""
+
+    def __init__(self, file: OutputFile, seconds: float, gives_up: bool) -> None:
+        self._file = file
+        self._seconds = seconds
+        self._gives_up = gives_up
+
+    async def append(self, data: bytes) -> None:
+        with trio.CancelScope(shield=not self._gives_up):
+            await trio.sleep(self._seconds)
+        await self._file.append(data)
+
+    @property
+    def is_quick(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+class SlowOutputs:
+    """Files on such a disk."""
+
+    def __init__(self, files: Files, seconds: float, *, gives_up: bool = False) -> None:
+        self._files = files
+        self._seconds = seconds
+        self._gives_up = gives_up
+
+    def open_output(self, path: Path) -> Any:
+        return SlowOutput(self._files.open_output(path), self._seconds, self._gives_up)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+
+async def test_a_slow_disk_loses_nothing_of_what_a_command_left_in_the_pipe(
+    tmp_path: Path,
+) -> None:
+    """P6: the deadline of the end is for what does not come, not for what is kept."""
+    env = real_env()
+    env = attrs.evolve(env, files=cast("Any", SlowOutputs(env.files, 1.2)))
+    # When the second of three pieces is read, the command can end, and the third is left.
+    shell = Shell("head -c 140000 /dev/zero | tr '\\0' x", linger=0)
+    async with running(shell, tmp_path, env) as run:
+        assert isinstance(await run.end(), Completed)
+        assert run.output() == "x" * 140_000
+        assert run.report.output_bytes == 140_000
+
+
+async def test_an_end_of_the_output_that_a_disk_does_not_take_fails_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P2, P6: it is told, and not taken for kept."""
+    monkeypatch.setattr(_command, "_KEEPING", 0.2)
+    env = real_env()
+    files = SlowOutputs(env.files, 60, gives_up=True)
+    env = attrs.evolve(env, files=cast("Any", files))
+    async with running(Shell("echo lost", linger=0), tmp_path, env) as run:
+        text = "the end of the output could not be kept in 0.2 s"
+        assert message(await run.end()).endswith(text)
+        assert run.report.warnings == [text]
+
+
+_TALKS = "import os, time\nwhile True: os.write(1, bytes(4096)); time.sleep(0.001)"
+
+
+async def test_whoever_has_got_hold_of_the_pipe_and_goes_on_holds_up_no_end(
+    tmp_path: Path,
+) -> None:
+    """P6: a command can have left a MiB there; what comes far behind is not its own."""
+    shell = Shell("read line", stdin="pipe", linger=0, raw=True)
+    async with running(shell, tmp_path) as run:
+        while run.report.pid is None:
+            await trio.sleep(0.01)
+        pipe = os.open(f"/proc/{run.report.pid}/fd/1", os.O_WRONLY)
+        talker = await trio.lowlevel.open_process(
+            [sys.executable, "-c", _TALKS], stdout=pipe, stderr=subprocess.DEVNULL
+        )
+        os.close(pipe)
+        try:
+            await run.write(b"end\n")
+            assert isinstance(await run.end(), Completed)
+            assert 2**21 <= run.report.output_bytes < 2**25
+        finally:
+            talker.kill()
+            await talker.wait()
 
 
 # Codes and signals
