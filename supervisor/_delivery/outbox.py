@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from operator import attrgetter
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, cast
 from weakref import ref
 
 import attrs
@@ -65,6 +65,10 @@ Wording: TypeAlias = Callable[[], Words | None]
 None for a note of progress that has nothing new to tell any more."""
 
 
+Facts: TypeAlias = Callable[[], Envelope]
+"""A function that returns what the notification of an end tells. It does not raise."""
+
+
 @attrs.define(eq=False, repr=False, weakref_slot=False)
 class Notification:
     """The terminal state of one background task, or a note of progress or of a monitor,
@@ -84,7 +88,7 @@ class Notification:
     notify: Notify
     """How it reaches its readers. With ``wake`` it wakes them. With ``defer`` it comes
     with the next one that wakes them."""
-    _facts: Envelope | Wording | None
+    _facts: Envelope | Facts | Wording | None
     _deliver: Callable[[Notification], None] | None = None
     kind: Kind = "task"
     """What it tells. ``task``: a task has ended. ``progress``: what a task has done
@@ -398,11 +402,13 @@ class Outbox:
                 # Acknowledged meanwhile, or the notifier crashed just here.
                 reachable("a record is gone before its envelope is written")
                 self._unsent.popleft()
-            elif isinstance(facts, Envelope):
+            elif note.kind == "task":
+                if not isinstance(facts, Envelope):
+                    note._facts = facts = cast("Facts", facts)()
                 note._summary, note.duration_ms = facts.summary, facts.duration_ms
                 return facts
             else:
-                self._publish_words(note, facts)
+                self._publish_words(note, cast("Wording", facts))
         return None
 
     def _is_told(self, record: int) -> bool:
@@ -533,7 +539,7 @@ class Outbox:
         facts = note._facts
         if facts is None or isinstance(facts, Envelope):
             return True
-        words, note._facts = facts(), None
+        words, note._facts = cast("Wording", facts)(), None
         if words is None:
             return False
         note.xml, note._summary = words.text, words.summary

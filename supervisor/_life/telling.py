@@ -32,7 +32,16 @@ from actors.envelope import LABEL_LIMIT, NOTE, Envelope
 from actors.house import class_name
 from actors.text import clean_text, escape, one_line
 
-from .._delivery.outbox import Ack, Kind, Notification, Notify, Outbox, Wording, Words
+from .._delivery.outbox import (
+    Ack,
+    Facts,
+    Kind,
+    Notification,
+    Notify,
+    Outbox,
+    Wording,
+    Words,
+)
 from .._tasks.journal.records import Acked as Acknowledged
 from .._tasks.journal.records import Continued, Header
 from .._tasks.journal.writer import Journal
@@ -330,9 +339,13 @@ class Delivery:
         if note is None:
             number = self._notes + 1
             note_id = self._note_id(number)
-            facts = None
+            facts: Envelope | Facts | None = None
             if task.notify != "silent":
-                facts = self._facts(task, note_id, remaining)
+                # An ended task does not change: the notifier asks for them, and whoever
+                # waits need not wait for that. The journal has them at once.
+                facts = partial(self._facts, task, note_id, remaining)
+                if self._journal.is_kept:
+                    facts = facts()
             note = self.make_note(task, note_id, facts, parent)
             # From here on it is this one.
             self._notes, task.note = number, note
@@ -388,7 +401,7 @@ class Delivery:
         self,
         task: Task,
         note_id: str,
-        facts: Envelope | None,
+        facts: Envelope | Facts | None,
         parent: AgentTask | None,
     ) -> Notification:
         """Return the notification of the end of ``task``, for its ``parent`` alone if

@@ -94,7 +94,7 @@ async def test_a_pool_that_is_gone_kills_its_tasks_and_comes_back(
         late = await runtime.launch(returns(1))
         assert late.status is KILLED
         (warning,) = [e for e in events.drain() if isinstance(e, Warned)]
-        assert warning.task_id == late.id and "stopping" in warning.text
+        assert warning.task_id == late.id and "has ended" in warning.text
         ended = [snapshot.id for snapshot in runtime.tasks()]
         notes = runtime.notifications.drain()
         assert [note.task_id for note in notes] == ended
