@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -41,7 +42,7 @@ from supervisor.runtime import (
 from supervisor.simulation import simulate
 from supervisor.tree import ChildStarted, EventStream, child, open_supervisor
 from tests.supervisor.delivery.boxes import NoJournal
-from tests.supervisor.jobs import Job, agent, forever, returns
+from tests.supervisor.jobs import Job, agent, fails, forever, returns
 
 
 def fields(note: Notification) -> ET.Element:
@@ -908,3 +909,86 @@ async def test_a_work_of_the_hosts_own_has_progress_and_usage(tmp_path: Path) ->
         assert (usage.total_tokens, usage.tool_uses) == (50, 3)
         (note,) = [n for n in runtime.notifications.drain() if n.kind == "task"]
         assert "<total-tokens>50</total-tokens>" in note.xml
+
+
+# Without a journal the ids are others.
+_ID = re.compile("(?<=-id>)[^<]*(?=</)|[a-z]?[0-9a-f]{8}(?=[.]output)")
+
+
+class _Nonsense:
+    """What cannot be told."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+async def _ends(journal: bool) -> tuple[list[object], list[str]]:
+    """Return all that is told of the ends of many tasks, and the warnings."""
+
+    async def reports_nonsense(ctx: Context[object], report: Report) -> str:
+        report.exit_code = cast("Any", _Nonsense())
+        report.output_file = cast("Any", _Nonsense())
+        return "done"
+
+    async def counts(ctx: Context[object], report: Report) -> str:
+        report.say(Progress(total_tokens=7, tool_uses=2))
+        await trio.sleep(2.5)
+        return "counted"
+
+    env = fake_env({"ok": "printed\n", "bad": 3, "gone": -9, "none": OSError(2, "no")})
+    async with open_runtime("/tasks", env=env, journal=journal) as runtime:
+        events = runtime.events.subscribe()
+        going_on = await runtime.launch(Job(forever), owner="somebody")
+        for number, work in enumerate(
+            [
+                *map(Shell, ("ok", "bad", "gone", "none")),
+                Shell("ok", cwd="/elsewhere"),
+                returns("<task-id>&\x1b[31m"),
+                returns(_Nonsense()),
+                returns(None),
+                fails(ValueError("wrong\n<x>")),
+                Job(reports_nonsense),
+                Job(counts),
+            ]
+        ):
+            # One after the other: trio draws the order of those that end in one tick.
+            task = await runtime.launch(
+                work,
+                description=f"number \x1b{number}" if number % 2 else None,
+                owner="somebody" if number % 3 else None,
+                notify="defer" if number % 5 == 4 else "wake",
+                tool_use_id=f"use {number}" if number % 4 == 1 else None,
+            )
+            await task.wait()
+        stopped = await runtime.launch(Job(forever))
+        await runtime.stop(stopped, "no longer <needed>", by="user")
+        again = fails(ValueError("again"))
+        await runtime.launch(again, restart="transient", intensity=2)
+        await runtime.stop(going_on)
+        await runtime.wait_idle()
+        # Of one that is consumed before its envelope is written nothing is told.
+        consumed = await runtime.launch(returns("read"))
+        await consumed.wait()
+        runtime.consume(consumed)
+        await trio.testing.wait_all_tasks_blocked()
+        drained = sorted(runtime.notifications.drain(), key=lambda note: note.id)
+        said: list[object] = [
+            (_ID.sub("...", note.xml), note.display, note.toast, note.command, note.cwd)
+            for note in drained
+        ]
+        said += [
+            (note.status, note.description, note.duration_ms, note.owner, note.notify)
+            for note in drained
+        ]
+        warned = [it.text for it in events.drain() if isinstance(it, Warned)]
+    return said, warned
+
+
+async def test_an_end_is_told_in_the_same_words_with_and_without_a_journal(
+    autojump_clock: object,
+) -> None:
+    """P5: with one they are gathered as it ends, without one as they are written."""
+    kept, without = await _ends(True), await _ends(False)
+    assert len(kept[0]) == 2 * 14
+    assert [text for text in kept[1] if "without its details" in text]
+    assert kept == without
