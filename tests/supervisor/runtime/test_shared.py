@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 import trio
@@ -356,6 +356,24 @@ class _Host:
         self.process = process
         self._said = b""
 
+    @classmethod
+    async def begin(cls, program: str, *arguments: str) -> Self:
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-c", program, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+        )
+        return cls(process)
+
+    async def end(self) -> None:
+        self.process.kill()
+        await self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            await stream.aclose()
+
     async def hear(self) -> str:
         assert self.process.stdout is not None
         while b"\n" not in self._said:
@@ -375,25 +393,15 @@ async def _hosts(
     hosts: list[_Host] = []
     try:
         for _ in range(count):
-            process = await trio.lowlevel.open_process(
-                [sys.executable, "-c", _RUNS, str(directory), agent_id],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": os.getcwd()},
-            )
-            hosts.append(_Host(process))
+            # One by one: if the last fails, the others must be ended.
+            hosts.append(await _Host.begin(_RUNS, str(directory), agent_id))  # noqa: PERF401
         for host in hosts:
             assert await host.hear() == "open"
         yield hosts
     finally:
         with trio.CancelScope(shield=True):
             for host in hosts:
-                host.process.kill()
-                await host.process.wait()
-                for stream in (host.process.stdin, host.process.stdout):
-                    assert stream is not None
-                    await stream.aclose()
+                await host.end()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there is an agent locked")
@@ -452,26 +460,17 @@ trio.run(main)
 
 
 @asynccontextmanager
-async def _left_fork(directory: Path) -> AsyncGenerator[_Host]:
-    """A fork of a host that was killed; its process says the id of a task."""
-    host = _Host(
-        await trio.lowlevel.open_process(
-            [sys.executable, "-c", _FORKS, str(directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.getcwd()},
-        )
-    )
+async def _left_fork(directory: Path) -> AsyncGenerator[tuple[_Host, str]]:
+    """A fork of a host that was killed, and the id of its task."""
+    host = await _Host.begin(_FORKS, str(directory))
     try:
-        yield host
+        id = await host.hear()
+        host.process.kill()
+        await host.process.wait()
+        yield host, id
     finally:
         with trio.CancelScope(shield=True):
-            host.process.kill()
-            await host.process.wait()
-            for stream in (host.process.stdin, host.process.stdout):
-                assert stream is not None
-                await stream.aclose()
+            await host.end()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there is a journal locked")
@@ -480,10 +479,7 @@ async def test_a_fork_that_a_killed_host_has_left_for_moments_keeps_no_journal(
 ) -> None:
     """P4: it has the locks of the host until it runs a program of its own."""
     with trio.fail_after(LONG):
-        async with _left_fork(tmp_path) as host:
-            id = await host.hear()
-            host.process.kill()
-            await host.process.wait()
+        async with _left_fork(tmp_path) as (host, id):
             async with trio.open_nursery() as nursery:
                 opened = trio.Event()
 
@@ -507,10 +503,7 @@ async def test_a_fork_that_a_killed_host_has_left_for_good_keeps_nobody_from_ope
 ) -> None:
     """P4: what the host has left is taken over when the fork has ended."""
     with trio.fail_after(LONG):
-        async with _left_fork(tmp_path) as host:
-            id = await host.hear()
-            host.process.kill()
-            await host.process.wait()
+        async with _left_fork(tmp_path) as (host, id):
             async with open_runtime(tmp_path) as runtime:
                 with pytest.raises(OSError, match="another process"):
                     await runtime.synced()
