@@ -38,9 +38,12 @@ async def listened_pool() -> AsyncGenerator[DynamicSupervisor, None]:
 
 
 @asynccontextmanager
-async def listened_runtime(*, journal: bool = True) -> AsyncGenerator[Runtime, None]:
-    """Open a runtime in a directory of its own."""
-    with tempfile.TemporaryDirectory() as directory:
+async def listened_runtime(
+    *, journal: bool = True, inside: str | None = None
+) -> AsyncGenerator[Runtime, None]:
+    """Open a runtime in a directory of its own ``inside`` another, or where temporary
+    files are."""
+    with tempfile.TemporaryDirectory(dir=inside) as directory:
         async with trio.open_nursery() as nursery:
             async with open_runtime(directory, journal=journal) as runtime:
                 _start_reading(nursery, runtime)
