@@ -108,7 +108,7 @@ PLACES = [
     ("sendmsg", errno.ENOMEM, 0),
     ("sendmsg", errno.ETOOMANYREFS, 0),
     ("open", errno.ENFILE, 0),
-    ("waitid", errno.ECHILD, 1),
+    ("waitid", errno.ENOMEM, 1),
     ("wait4", errno.ECHILD, 0),
 ]
 
