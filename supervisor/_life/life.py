@@ -761,10 +761,11 @@ class Life:
                     self._again(task, failure, tell, task, remaining, parent)
             if undone is not None or not task.background:
                 self._do(task, self._add_over, task)
-            try:
-                self.places.ended(task)
-            except Exception as failure:
-                self._again(task, failure, self.places.ended, task)
+            if self.places.waits:
+                try:
+                    self.places.ended(task)
+                except Exception as failure:
+                    self._again(task, failure, self.places.ended, task)
             if parent is not None:
                 self._do(task, parent.own_ended, task)
             if was_running and self.slots.waiting:

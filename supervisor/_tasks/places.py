@@ -295,8 +295,8 @@ class Places:
         self._start = start
         # Tasks that want their place again, each with its calls that wait for it.
         self._returning: dict[Task, ParkingLot] = {}
-        # The waits by source.
-        self._waits: dict[Hashable, dict[Wait, None]] = {}
+        self.waits: dict[Hashable, dict[Wait, None]] = {}
+        """The waits by source. While there are none, no end needs to be told of."""
 
     @enable_ki_protection
     def start_pending(self) -> None:
@@ -348,7 +348,7 @@ class Places:
             # The call has outlived its task, which has no place to lend.
             return wait
         for source in sources:
-            self._waits.setdefault(source, {})[wait] = None
+            self.waits.setdefault(source, {})[wait] = None
         task.waits += 1
         # Only the first wait frees the place. A task that still waits to have it again
         # has none, and just leaves that queue.
@@ -390,11 +390,11 @@ class Places:
         if wait.is_over:
             return
         for source in wait.sources:
-            waits = self._waits.get(source)
+            waits = self.waits.get(source)
             if waits is not None:
                 waits.pop(wait, None)
                 if not waits:
-                    del self._waits[source]
+                    del self.waits[source]
         task = wait.task
         task.waits -= 1
         try:
@@ -435,7 +435,7 @@ class Places:
         the place that this frees is given away: those who waited for the source come
         first, although their tasks have not run yet. If it fails, it can be called
         again."""
-        waits = self._waits.get(source)
+        waits = self.waits.get(source)
         while waits:
             wait = next(iter(waits))
             if wait.ends == 1:
@@ -444,7 +444,7 @@ class Places:
                 wait.ends -= 1
             waits.pop(wait, None)
         if waits is not None:
-            self._waits.pop(source, None)
+            self.waits.pop(source, None)
 
     async def regain(self, task: Task) -> None:
         """Wait until ``task`` has its place, or another call of it waits. If that is so

@@ -403,7 +403,11 @@ class Task(Report):
         tokens = tools = None
         progress, kind = self.progress, self.task_type
         # What else it may be the work has written there.
-        if isinstance(progress, Progress) and KINDS[kind].progress_by != "bytes":
+        if (
+            progress is not None
+            and isinstance(progress, Progress)
+            and KINDS[kind].progress_by != "bytes"
+        ):
             tokens, tools = progress.total_tokens, progress.tool_uses
         rare = self.rare
         if rare is None:

@@ -249,8 +249,13 @@ class Subscription:
             seq, time = event[1][:2]
             self._add_gap(seq, time)
         pending.append(event)
-        if self._news is not None:
-            self._wake()
+        news = self._news
+        if news is not None:
+            # As `_wake`, without a call.
+            self._news = None
+            news.set()
+            if not self._missed:
+                self.most = self._room
 
     def missed_one(self) -> None:
         """Note that an event could not be kept for this reader. The stream calls

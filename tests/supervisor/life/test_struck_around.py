@@ -160,7 +160,7 @@ def check_ends(runtime: Runtime, events: Subscription, tasks: list[TaskHandle]) 
     assert sorted(ends) == ids
     assert all(task.status is KILLED for task in tasks)
     life = life_of(runtime)
-    assert life.table.live == life.table._unfinished == life.places._waits == {}
+    assert life.table.live == life.table._unfinished == life.places.waits == {}
 
 
 # ---- Interrupts -------------------------------------------------------------------

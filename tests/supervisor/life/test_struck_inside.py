@@ -124,7 +124,7 @@ def check_books(runtime: Runtime) -> None:
         == life_of(runtime).delivery.outbox.routed
         == 0
     )
-    assert life.places._waits == life.places._returning == {}
+    assert life.places.waits == life.places._returning == {}
     assert life.slots.waiting == 0
 
 
@@ -253,12 +253,12 @@ async def test_a_failing_end_is_told_by_the_name_of_its_part(
 ) -> None:
     """P10."""
 
-    def fail(places: object, source: object) -> None:
+    def fail(places: object, task: object) -> None:
         raise MemoryError
 
     async with open_runtime("/tasks", env=fake_env()) as runtime:
         with monkeypatch.context() as patch:
-            patch.setattr(type(life_of(runtime).places), "ended", fail)
+            patch.setattr(type(life_of(runtime).places), "give_up", fail)
             events = runtime.events.subscribe()
             task = await runtime.launch(returns("x"))
             assert (await task.wait()).status is TaskStatus.COMPLETED

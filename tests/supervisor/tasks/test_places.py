@@ -80,7 +80,7 @@ async def check_books(runtime: Runtime, places: int) -> None:
     """All places are free, and each can be given out once."""
     await runtime.wait_idle()
     assert life_of(runtime).slots.waiting == 0 and not shared(runtime)
-    assert not life_of(runtime).places._waits  # pyright: ignore[reportPrivateUsage]
+    assert not life_of(runtime).places.waits
     tasks = [await runtime.launch(Job(forever)) for _ in range(places + 1)]
     assert [t.status for t in tasks] == [RUNNING] * places + [PENDING]
     await runtime.stop_all()
@@ -208,7 +208,7 @@ async def test_in_any_history_no_cap_is_exceeded_and_every_task_ends(
             assert most_working <= caps.total
         runtime.notifications.drain()
         assert life_of(runtime).slots.waiting == 0 and not shared(runtime)
-        assert not life_of(runtime).places._waits  # pyright: ignore[reportPrivateUsage]
+        assert not life_of(runtime).places.waits
         shells = Job(forever, task_type="local_bash")
         tasks = [await runtime.launch(shells) for _ in range(caps.total + 1)]
         assert [t.status for t in tasks] == [RUNNING] * caps.total + [PENDING]
