@@ -446,6 +446,8 @@ class _Capture:
 
     async def run(self) -> None:
         """Copy until the end of the output, or until `end_soon` says."""
+        # Whatever has struck `copy_until_exit` in the middle of a piece.
+        self._is_keeping = False
         with self._scope:
             if self._received:
                 await self._take(self._received)

@@ -66,7 +66,8 @@ None for a note of progress that has nothing new to tell any more."""
 
 
 Facts: TypeAlias = Callable[[], Envelope]
-"""A function that returns what the notification of an end tells. It does not raise."""
+"""A function that returns what the notification of an end tells. If it raises, for
+instance without memory, the notifier asks it again."""
 
 
 @attrs.define(eq=False, repr=False, weakref_slot=False)

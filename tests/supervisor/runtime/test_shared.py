@@ -504,6 +504,10 @@ async def test_a_fork_that_a_killed_host_has_left_for_good_keeps_nobody_from_ope
     """P4: what the host has left is taken over when the fork has ended."""
     with trio.fail_after(LONG):
         async with _left_fork(tmp_path) as (host, id):
+            with trio.move_on_after(0.3) as scope:
+                async with open_runtime(tmp_path):
+                    pass
+            assert scope.cancelled_caught
             async with open_runtime(tmp_path) as runtime:
                 with pytest.raises(OSError, match="another process"):
                     await runtime.synced()
