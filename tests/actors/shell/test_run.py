@@ -689,10 +689,10 @@ async def test_a_prompt_on_a_terminal_is_noticed_too(tmp_path: Path) -> None:
         ("echo whole line; sleep 0.8", 0.1),
         (r"printf '10%%\r'; sleep 0.8", 0.1),
         (r"printf 'line\n\033[0m'; sleep 0.8", 0.1),
-        ("printf 'no newline'", 0.1),
+        ("printf 'no newline'", 1),
         ("printf unfinished; sleep 0.8", None),
         # Its end has come; only what it left behind still runs.
-        ("printf unfinished; sleep 0.8 &\nexit 0", 0.1),
+        ("printf unfinished; sleep 2 &\nexit 0", 1),
         ("sleep 0.8", 0.1),
         ("printf 'head\\0binary'; sleep 0.8", 0.1),
     ],
@@ -708,8 +708,8 @@ async def test_what_waits_for_nobody_is_no_prompt(
 
 async def test_a_command_that_is_being_stopped_waits_for_nobody(tmp_path: Path) -> None:
     """SH33: silent in its grace."""
-    command = "trap 'printf wait; sleep 0.8; exit' TERM; printf up; sleep 60 & wait"
-    async with running(Shell(command, grace=50, prompt_after=0.4), tmp_path) as run:
+    command = "trap 'printf wait; sleep 2; exit' TERM; printf up; sleep 60 & wait"
+    async with running(Shell(command, grace=50, prompt_after=1), tmp_path) as run:
         while run.report.pid is None or run.report.log is None:
             await trio.sleep(0.01)
         while not run.report.log.unfinished:

@@ -210,12 +210,16 @@ async def test_stdout_and_stderr_arrive_in_one_order() -> None:
         assert await tree.receive() == b""
 
 
-async def test_a_cancelled_receive_loses_nothing() -> None:
+WHEN_TOLD = "until [ -e go ]; do sleep 0.01; done"
+
+
+async def test_a_cancelled_receive_loses_nothing(tmp_path: Path) -> None:
     async with open_processes() as processes:
-        tree = await shell(processes, "sleep 0.05; echo here")
+        tree = await shell(processes, f"{WHEN_TOLD}; echo here", cwd=str(tmp_path))
         with trio.move_on_after(0.001) as scope:
             await tree.receive()
         assert scope.cancelled_caught
+        (tmp_path / "go").touch()
         assert await read_all(tree) == b"here\n"
 
 
@@ -407,12 +411,14 @@ async def test_a_grandchild_that_holds_the_pipe_does_not_hide_the_exit() -> None
         assert await tree.receive() == b""
 
 
-async def test_a_leftover_that_ends_by_itself_is_noticed() -> None:
+async def test_a_leftover_that_ends_by_itself_is_noticed(tmp_path: Path) -> None:
     async with open_processes() as processes:
-        tree = await shell(processes, "(setsid bash -c 'sleep 0.2; (sleep 0.2 &)' &)")
+        left = f"(setsid bash -c '{WHEN_TOLD}; (sleep 0.2 &)' &)"
+        tree = await shell(processes, left, cwd=str(tmp_path))
         assert (await tree.wait_exit()).code == 0
         assert await tree.members()
         start = trio.current_time()
+        (tmp_path / "go").touch()
         await tree.wait_gone()
         assert 0.1 < trio.current_time() - start < 3
         assert await tree.members() == ()

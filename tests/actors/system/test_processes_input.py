@@ -204,7 +204,7 @@ async def test_a_background_process_keeps_the_terminal_when_the_leader_ends() ->
     """As it would keep a pipe: the kernel takes nothing from it."""
     async with open_processes() as processes:
         tree = await on_terminal(
-            processes, "(sleep 0.2; echo late; stty size < /dev/tty) & exit 3"
+            processes, "(sleep 1; echo late; stty size < /dev/tty) & exit 3"
         )
         assert (await tree.wait_exit()).code == 3
         assert await tree.members()
