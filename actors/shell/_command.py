@@ -473,7 +473,8 @@ class _Capture:
                 self._scope.deadline = trio.current_time() + _KEEPING
             self._is_keeping = True
             await self._keep(chunk)
-            self._is_keeping = False
+            # Kept, but too late: nothing more is read, and there may be more.
+            self._is_keeping = self._scope.cancel_called
         if self._patience is not None:
             self._rest -= len(chunk)
             self._scope.deadline = trio.current_time() + self._patience
