@@ -186,7 +186,8 @@ async def test_the_use_of_what_has_ended_stays_in_the_sum() -> None:
 async def test_the_use_of_orphans_that_have_ended_is_counted() -> None:
     """Their parent is the guardian, not a member."""
     async with open_processes() as processes:
-        tree = await shell(processes, f"({BURN} &); sleep 1000")
+        # Without the colon bash becomes the sleep itself.
+        tree = await shell(processes, f"({BURN} &); sleep 1000; :")
         await until(
             lambda: usage_of(tree).processes == 2 and cpu_of(tree) >= 0.25,
             20,
