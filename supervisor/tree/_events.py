@@ -197,15 +197,27 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Event:
-        """Wait for the next event. A checkpoint whenever it takes a new batch."""
+        """Wait for the next event. A checkpoint whenever it takes a new batch.
+
+        Raises:
+            trio.BusyResourceError: if another task waits for it.
+        """
         if not self._batch:
             await trio.lowlevel.checkpoint()
             while not self._take_batch():
                 if self._closed:
                     raise StopAsyncIteration
+                if self._news is not None:
+                    raise trio.BusyResourceError(
+                        "another task waits for the next event"
+                    )
                 self.most = 0
                 self._news = news = trio.Event()
-                await (news.wait() if self._wait is None else self._wait(news.wait))
+                try:
+                    await (news.wait() if self._wait is None else self._wait(news.wait))
+                except BaseException:
+                    self._wake()  # Nobody waits any more.
+                    raise
         kind, fields = self._batch.pop()
         return kind(*fields)
 

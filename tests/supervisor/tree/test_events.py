@@ -240,6 +240,36 @@ async def test_each_reader_has_events_of_its_own():
         assert brief(other) == ("ChildStarted", "a")
 
 
+async def test_a_second_task_that_waits_for_the_same_reader_is_refused():
+    """As it is for trio's streams; the first goes on, and neither hangs."""
+    stream = EventStream()
+    reader = stream.subscribe()
+    told = []
+
+    async def read():
+        told.append((await anext(reader)).seq)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await wait_all_tasks_blocked()
+        with pytest.raises(trio.BusyResourceError, match="another task waits"):
+            await anext(reader)
+        stream.emit(ChildStarted, "top", "a", 1)
+    assert told == [1]
+
+
+async def test_a_reader_whose_wait_was_cancelled_waits_again_and_misses_nothing():
+    stream = EventStream()
+    reader = stream.subscribe()
+    for seq in (1, 2):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(anext, reader)
+            await wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        stream.emit(ChildStarted, "top", "a", 1)
+        assert (await anext(reader)).seq == seq
+
+
 async def test_a_reader_that_waits_or_was_too_slow_is_told_of_what_comes(
     autojump_clock,
 ):
