@@ -402,7 +402,10 @@ def main(arguments: list[str] | None = None) -> None:
         _show(options.show)
         return
     logging.disable()  # A child fails on purpose.
-    figures = measure(options.seeds)
+    try:
+        figures = measure(options.seeds)
+    finally:
+        logging.disable(logging.NOTSET)
     if options.json:
         print(json.dumps(figures, indent=2))
         return

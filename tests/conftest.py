@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import signal
 import sys
 import traceback
@@ -127,6 +128,15 @@ def clear_away(raised: BaseException | None) -> None:
         gc.collect()
     finally:
         sys.unraisablehook = hook
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_silent() -> Generator[None]:
+    """What a test switches off it switches on again, or those behind it hear nothing."""
+    yield
+    off = logging.root.manager.disable
+    logging.disable(logging.NOTSET)
+    assert off == logging.NOTSET, "the test has left logging switched off"
 
 
 if hasattr(signal, "setitimer"):
