@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 
 import pytest
+import trio
 
 from actors._system.posix import PosixProcess, PosixProcesses
 from actors.env import Terminal
@@ -185,9 +186,11 @@ async def test_the_use_of_what_has_ended_stays_in_the_sum() -> None:
 
 async def test_the_use_of_orphans_that_have_ended_is_counted() -> None:
     """Their parent is the guardian, not a member."""
-    async with open_processes() as processes:
+    async with open_processes() as processes, trio.open_nursery() as nursery:
         # Without the colon bash becomes the sleep itself.
         tree = await shell(processes, f"({BURN} &); sleep 1000; :")
+        # As a run does, and so hears what the guardian tells.
+        nursery.start_soon(tree.wait_exit)
         await until(
             lambda: usage_of(tree).processes == 2 and cpu_of(tree) >= 0.25,
             20,
@@ -216,8 +219,11 @@ async def test_the_end_tells_what_the_leader_and_its_children_have_used() -> Non
 
 
 async def test_a_process_of_another_tree_is_not_counted() -> None:
-    async with open_processes() as processes:
+    async with open_processes() as processes, trio.open_nursery() as nursery:
         idle = await shell(processes, "sleep 1000", marker="a")
         busy = await shell(processes, f"({BURN} &); sleep 1000", marker="b")
+        for tree in (idle, busy):
+            nursery.start_soon(tree.wait_exit)
         await until(lambda: cpu_of(busy) >= 0.25)
         assert cpu_of(idle) < 0.1
+        nursery.cancel_scope.cancel()
