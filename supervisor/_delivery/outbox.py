@@ -387,6 +387,15 @@ class Outbox:
         if self._unsent:
             write_envelopes(self)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether some wait for their envelope: the journal may not have them yet."""
+        return bool(self._unsent)
+
+    def unsent_to(self, deliver: Callable[[Notification], None]) -> int:
+        """Return how many wait for their envelope that are handed over there."""
+        return sum(note._deliver == deliver for note in self._unsent)
+
     async def settle(self) -> None:
         """Wait until what is to be told is written in the journal."""
         await self._journal.settle()

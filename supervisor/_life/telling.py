@@ -582,6 +582,9 @@ class Delivery:
             parent.routed[note_id] = note
         # It ends no task, so no message tells the notifier of it.
         self.outbox.catch_up()
+        if self.outbox.is_behind:
+            # The journal writes it aside, and who waits for it would not be woken.
+            self.wake_notifier()
         return note
 
     def tell_pause(self, task: Task, pause: Pause) -> Notification:

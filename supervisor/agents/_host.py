@@ -311,16 +311,18 @@ class RuntimeHost:
         return None if text is None else unescape(text)
 
     def own_tasks(self) -> int:
-        self._read_ends()
-        return len(self._task.own)
+        outbox = self._life.delivery.outbox
+        # Or an agent with no message and no own task would be done.
+        outbox.catch_up()
+        own = len(self._task.own)
+        # Nor is it while the journal has an end not yet, which it therefore is not told.
+        return own + outbox.unsent_to(self._task.deliver) if outbox.is_behind else own
 
     async def wait_own_tasks(self) -> None:
+        outbox = self._life.delivery.outbox
         await self._task.wait_own()
-        self._read_ends()
-
-    def _read_ends(self) -> None:
-        # Or an agent with no message and no own task would be done.
-        self._life.delivery.outbox.catch_up()
+        await outbox.settle()
+        outbox.catch_up()
 
     # Its record
 

@@ -276,6 +276,34 @@ async def test_the_end_of_an_own_task_is_for_the_agent_alone(tmp_path: Path) -> 
         assert life_of(runtime).delivery.outbox.unacknowledged == 1
 
 
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("stops", [False, True])
+async def test_an_agent_that_waits_for_its_own_task_hears_of_its_end(
+    tmp_path: Path, stops: bool, durable: bool
+) -> None:
+    """Also while the journal writes aside: it is not done before it is told."""
+    go_on = trio.Event()
+    handles: list[TaskHandle] = []
+    seen: list[UserMessage] = []
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        handles.append(await runtime.launch(waits_for(go_on)))
+        yield FinalResult("so far")
+        seen.extend(context.inbox.take())
+        yield FinalResult("all")
+
+    async with open_runtime(tmp_path, durable=durable) as runtime:
+        parent = await runtime.launch(agent(loop))
+        with trio.fail_after(TOO_LONG):
+            while parent.snapshot().waiting != "tasks":
+                await trio.sleep(0.01)
+            if stops:
+                await handles[0].stop()
+            go_on.set()
+            assert (await parent.wait()).result == "all"
+        assert [message.origin for message in seen] == ["notification"]
+
+
 async def test_what_an_agent_has_not_read_is_consumed_at_its_end(
     tmp_path: Path,
 ) -> None:

@@ -294,9 +294,12 @@ def says(*steps: Progress, end: trio.Event) -> Job:
     return Job(body)
 
 
-async def test_progress_tells_what_is_new_since_the_last_note(tmp_path: Path) -> None:
-    """N48: and nothing new is no note."""
-    async with open_runtime(tmp_path) as runtime:
+@pytest.mark.parametrize("durable", [False, True])
+async def test_progress_tells_what_is_new_since_the_last_note(
+    tmp_path: Path, durable: bool
+) -> None:
+    """N48: and nothing new is no note. Also while the journal writes aside."""
+    async with open_runtime(tmp_path, durable=durable) as runtime:
         reports: list[Report] = []
 
         async def body(ctx: Context[object], report: Report) -> None:
