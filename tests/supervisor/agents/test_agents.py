@@ -341,7 +341,8 @@ async def test_an_agent_without_own_tasks_has_heard_of_their_ends(
         checked.append(len(context.inbox))
         yield FinalResult("done")
 
-    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+    # Without a journal, which would be asked first whether it has the end.
+    async with open_runtime(tmp_path, limits=Limits(total=1), journal=False) as runtime:
         parent = await runtime.launch(agent(loop))
         with trio.fail_after(TOO_LONG):
             await parent.wait()
@@ -406,7 +407,7 @@ async def test_a_failing_agent_troubles_nobody_elses_parent(tmp_path: Path) -> N
 async def test_an_unknown_id_is_answered_with_all_that_run(tmp_path: Path) -> None:
     """AG39: also with what other agents have started."""
     handles: list[TaskHandle] = []
-    async with open_runtime(tmp_path) as runtime:
+    async with open_runtime(tmp_path, env=fake_env()) as runtime:
         parent = await runtime.launch(
             agent(starts(Job(forever), then=idles, started=handles)),
             description="the parent",
@@ -426,7 +427,7 @@ async def test_an_unknown_id_is_answered_with_all_that_run(tmp_path: Path) -> No
 async def test_an_agent_completes_after_its_own_tasks(tmp_path: Path) -> None:
     """P2: it has its answer, and says what it waits for."""
     go_on = trio.Event()
-    async with open_runtime(tmp_path) as runtime:
+    async with open_runtime(tmp_path, env=fake_env()) as runtime:
         mine = runtime.events.subscribe()
         parent = await runtime.launch(agent(starts(waits_for(go_on))))
         await started(runtime, 2)
@@ -451,7 +452,7 @@ async def test_a_task_that_does_not_wait_for_its_own_is_held_until_they_end(
             await runtime.launch(waits_for(go_on))
             return "careless"
 
-    async with open_runtime(tmp_path) as runtime:
+    async with open_runtime(tmp_path, env=fake_env()) as runtime:
         parent = await runtime.launch(Careless(answers, "go"))
         await started(runtime, 2)
         await trio.testing.wait_all_tasks_blocked()
@@ -524,7 +525,9 @@ async def test_a_place_is_given_back_once_on_every_path(
             raise ValueError("broken")
         yield FinalResult("done")
 
-    async with open_runtime(tmp_path, limits=Limits(agents=2)) as runtime:
+    async with open_runtime(
+        tmp_path, env=fake_env(), limits=Limits(agents=2)
+    ) as runtime:
         for _ in range(4):
             go_on = trio.Event()
             own = Job(forever) if how == "is stopped late" else returns(1)

@@ -15,6 +15,7 @@ import trio.testing
 from actors import Context, Progress
 from actors.agent import Agent, AgentContext, AgentEvent, FinalResult, Note, ToolUse
 from actors.agent.hosting import INBOX_LIMIT
+from actors.testing import fake_env
 from actors.work import Report
 from supervisor.lowlevel import life_of
 from supervisor.runtime import (
@@ -58,7 +59,7 @@ async def test_the_ends_of_more_own_tasks_than_messages_may_wait_reach_their_age
         yield FinalResult(str(len(context.inbox.take())))
 
     with trio.fail_after(TOO_LONG):
-        async with open_runtime(tmp_path) as runtime:
+        async with open_runtime(tmp_path, env=fake_env()) as runtime:
             mine = runtime.events.subscribe(100_000)
             task = await runtime.launch(agent(loop))
             while sum(isinstance(e, Notified) for e in mine.drain()) < 1:

@@ -20,7 +20,6 @@ from actors.agent import (
     AgentEvent,
     AssistantMessage,
     FinalResult,
-    Note,
     ToolAnswer,
     ToolUse,
     UserMessage,
@@ -304,10 +303,11 @@ async def test_the_transcript_is_whole_when_the_end_is_told(tmp_path: Path) -> N
         if context.prompt == "fail":
             raise ValueError("broken")
         if context.prompt == "wait":
-            yield Note("waiting")
+            waits.set()
             await trio.sleep_forever()
         yield FinalResult("done")
 
+    waits = trio.Event()
     async with open_runtime(tmp_path) as runtime:
         for prompt, status in (
             ("complete", COMPLETED),
@@ -317,9 +317,7 @@ async def test_the_transcript_is_whole_when_the_end_is_told(tmp_path: Path) -> N
             task = await runtime.launch(agent(loop, prompt))
             with trio.fail_after(TOO_LONG):
                 if prompt == "wait":
-                    async for event in task.events():
-                        if isinstance(event, Note):
-                            break
+                    await waits.wait()
                     await task.stop()
                 assert (await task.wait()).status is status
                 text = read(tmp_path / f"agent-{task.id}.jsonl")

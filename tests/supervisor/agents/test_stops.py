@@ -346,7 +346,9 @@ async def test_own_tasks_that_wait_for_a_place_end_with_their_agent(
     tmp_path: Path,
 ) -> None:
     """Before it, and nobody who waits behind them is lost."""
-    async with open_runtime(tmp_path, limits=Limits(agents=2)) as runtime:
+    async with open_runtime(
+        tmp_path, env=fake_env(), limits=Limits(agents=2)
+    ) as runtime:
         mine = runtime.events.subscribe()
         own = [agent(idles) for _ in range(3)]
         task = await runtime.launch(agent(starts(*own, then=idles)))

@@ -221,7 +221,7 @@ async def test_whatever_fails_at_once_in_a_runtime_makes_a_checkpoint_first(tmp_
             await fails(WouldDeadlock, runtime.wakes("o").__anext__)
 
         async def asks(ctx, report):
-            own = handles[0]
+            own = runtime.handle(ctx.id)
             for call in (
                 own.wait,
                 own.stop,
@@ -232,8 +232,7 @@ async def test_whatever_fails_at_once_in_a_runtime_makes_a_checkpoint_first(tmp_
             ):
                 await fails(WouldDeadlock, call)
 
-        handles = [await runtime.launch(Job(asks))]
-        snapshot = await handles[0].wait()
+        snapshot = await (await runtime.launch(Job(asks))).wait()
         assert snapshot.status is COMPLETED, snapshot.error
         while True:
             try:

@@ -245,7 +245,7 @@ async def test_a_task_cannot_wait_for_its_own_end(tmp_path: Path) -> None:
                 lambda: runtime.stop(report.task_id),
                 lambda: runtime.stop_all(),
                 lambda: runtime.wait_idle(),
-                lambda: handle.wait(),
+                lambda: runtime.handle(report.task_id).wait(),
             )
             for call in calls:
                 try:

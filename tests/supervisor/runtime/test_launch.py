@@ -15,6 +15,7 @@ import trio.testing
 from actors import Context
 from actors.env import Env, real_env
 from actors.shell import Shell
+from actors.testing import fake_env
 from actors.work import Report
 from supervisor.runtime import (
     BacklogFull,
@@ -155,7 +156,9 @@ async def test_a_task_that_waits_for_its_own_child_lends_its_place(
 async def test_a_parent_stopped_while_it_lends_its_place_gives_none_back_twice(
     tmp_path: Path,
 ) -> None:
-    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+    async with open_runtime(
+        tmp_path, env=fake_env(), limits=Limits(total=1)
+    ) as runtime:
 
         async def parent(ctx: Context[object], report: Report) -> None:
             await (await runtime.launch(Job(forever))).wait()

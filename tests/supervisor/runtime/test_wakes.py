@@ -459,7 +459,7 @@ async def test_what_is_for_an_agent_that_runs_goes_into_its_inbox(
         yield FinalResult("both")
 
     with trio.fail_after(30):
-        async with open_runtime(tmp_path) as runtime:
+        async with open_runtime(tmp_path, env=fake_env()) as runtime:
             agent = await runtime.launch(Agent(run, "x"), owner="main")
             await trio.testing.wait_all_tasks_blocked()
             (own,) = [task for task in runtime.tasks() if task.parent == agent.id]

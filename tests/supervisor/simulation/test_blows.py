@@ -115,8 +115,9 @@ def test_a_process_that_dies_while_it_tells_something_is_lost() -> None:
 
     def work(number: int, done: int, beat: Any, slate: Any) -> Iterator[str]:
         if not done:
-            Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
             yield str(os.getpid())
+            # Not before that is told.
+            Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
             yield "x" * 1_000_000
 
     found = in_processes(1, work)

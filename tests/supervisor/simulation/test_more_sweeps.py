@@ -197,7 +197,8 @@ def test_a_run_that_cannot_be_ended_costs_one_process(
     forks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is told as a hang, and all other points are struck."""
-    monkeypatch.setattr(jobs, "PATIENCE", 0.5)
+    # Those that work are silent, too, on a machine with much else to do.
+    monkeypatch.setattr(jobs, "PATIENCE", 3.0)
 
     async def work() -> None:
         try:
@@ -216,7 +217,7 @@ def test_a_run_that_cannot_be_ended_costs_one_process(
     options: dict[str, Any] = {"schedules": 1, "arrivals": ["blocked"]}
     report = cancel_everywhere(program, jobs=2, check=False, **options)
     (row,) = report.rows
-    assert row.error.startswith("Hang: it cannot be ended: no end in 0.5 seconds")
+    assert row.error.startswith("Hang: it cannot be ended: no end in 3 seconds")
     assert str(row.tape) == "cancel work blocked 2"
     assert report.points == report.runs - 2
 

@@ -413,6 +413,7 @@ async def test_on_a_fast_disk_who_flushes_has_written_also_while_the_file_is_mad
 ) -> None:
     """An acknowledgement cannot wait for a thread."""
     monkeypatch.setattr(writer, "_SMALL", 2_000)
+    monkeypatch.setattr(writer, "_SLOW", math.inf)
     disk = Disk()
     journal = Journal(
         disk,

@@ -460,7 +460,9 @@ async def test_who_was_moved_to_the_background_shares_its_place_until_one_ends(
 ) -> None:
     """BG1: whoever ran it goes on at once, and can stop it."""
     end, child_end = trio.Event(), trio.Event()
-    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+    async with open_runtime(
+        tmp_path, env=fake_env(), limits=Limits(total=1)
+    ) as runtime:
 
         async def parent(ctx: Context[object], report: Report) -> None:
             snapshot = await runtime.run(waits_for(child_end))
@@ -554,7 +556,9 @@ async def test_who_stops_a_task_without_a_place_waits_for_its_own(
 ) -> None:
     """CO10: the end of that gives none back."""
     begun, go, end, passed = (trio.Event() for _ in range(4))
-    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+    async with open_runtime(
+        tmp_path, env=fake_env(), limits=Limits(total=1)
+    ) as runtime:
         life = life_of(runtime)
 
         async def child(ctx: Context[object], report: Report) -> None:
@@ -693,6 +697,7 @@ async def test_an_agent_that_waits_for_a_person_has_no_place(tmp_path: Path) -> 
         return 0
 
     async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        await begin.wait()
         use = bash("make")
         yield AssistantMessage("", (use,))
         yield await context.use_tools([use])
@@ -703,11 +708,12 @@ async def test_an_agent_that_waits_for_a_person_has_no_place(tmp_path: Path) -> 
     async with open_runtime(
         tmp_path, limits=Limits(agents=1), agents=policy, env=env
     ) as runtime:
-        hold = trio.Event()
+        begin, hold = trio.Event(), trio.Event()
         events = runtime.events.subscribe()
         task = await runtime.launch(agent(loop))
         other = await runtime.launch(waits_for(hold))
         assert other.status is PENDING
+        begin.set()
         with trio.fail_after(TOO_LONG):
             await told(events, ApprovalRequested)
             assert other.status is RUNNING

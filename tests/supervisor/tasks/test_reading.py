@@ -230,7 +230,9 @@ class PausedFile:
 
     file: OutputFile
     at_once: int = 0  # so many bytes need not wait
+    begun: trio.Event = attrs.field(factory=trio.Event)
     go_on: trio.Event = attrs.field(factory=trio.Event)
+    done: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def path(self) -> Path:
@@ -243,9 +245,12 @@ class PausedFile:
         return self.file.rotate(older)
 
     async def append(self, data: bytes) -> None:
+        # Each may be made in a thread, which nothing but these events waits for.
         await self.file.append(data[: self.at_once])
+        self.begun.set()
         await self.go_on.wait()
         await self.file.append(data[self.at_once :])
+        self.done.set()
 
     async def aclose(self) -> None:
         await self.file.aclose()
@@ -261,10 +266,12 @@ async def test_the_unfinished_line_is_not_seen_before_what_precedes_it(
     task.log = OutputLog(file, quota=1000, on_output=task.output_changed)
     async with collecting(follow(task)) as (seen,), trio.open_nursery() as nursery:
         nursery.start_soon(task.log.write, b"one\n$ ")
+        await file.begun.wait()
         await trio.testing.wait_all_tasks_blocked()
         assert read_tail(task) == ""
         assert read_from(task) == OutputPart("", 0, 0, False)
         file.go_on.set()
+        await file.done.wait()
         await trio.testing.wait_all_tasks_blocked()
         assert read_tail(task) == seen.text == "one\n$ "
         await task.log.aclose()
@@ -573,11 +580,13 @@ async def test_a_line_of_which_a_part_is_in_the_file_is_not_repeated(
         await task.log.write(b"abcdef")
         await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(task.log.write, b"gh\nij")
+        await file.begun.wait()
         await trio.testing.wait_all_tasks_blocked()
         task.output_changed()
         await trio.testing.wait_all_tasks_blocked()
         assert seen.pieces == ["abcdef"]
         file.go_on.set()
+        await file.done.wait()
         await trio.testing.wait_all_tasks_blocked()
         await task.log.aclose()
         end(task, TaskStatus.KILLED)
