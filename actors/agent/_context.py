@@ -226,8 +226,8 @@ class AgentContext:
 
     @property
     def own_tasks(self) -> int:
-        """The number of its own tasks that have not ended. The ends of the others are
-        in the inbox, or were taken from it."""
+        """The number of its own tasks that have not ended, or whose end is on its way
+        to the inbox. The ends of the others are there, or were taken from it."""
         return self._host.own_tasks()
 
     def reminder(self) -> str | None:
