@@ -8,6 +8,7 @@ command is ended, a task of its own copies.
 from __future__ import annotations
 
 import errno
+import math
 import signal as signals
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -451,12 +452,14 @@ class _Capture:
         with self._scope:
             if self._received:
                 await self._take(self._received)
-            while self._rest > 0 and (chunk := await self._receive_some()):
+            while self._rest > 0 and (
+                chunk := await self._receive_some(self._process.receive)
+            ):
                 await self._take(chunk)
         if self._is_keeping:
-            text = f"the end of the output could not be kept in {_KEEPING:g} s"
-            self._report.warn(text)
-            self.failure = TimeoutError(errno.ETIMEDOUT, text)
+            self._give_up()
+        elif self._scope.cancelled_caught:
+            await self._copy_what_is_there()
 
     def end_soon(self, linger: float) -> None:
         """Nothing of the command is left, so the end of its output is near, unless
@@ -465,16 +468,32 @@ class _Capture:
         seconds = _KEEPING if self._is_keeping else self._patience
         self._scope.deadline = trio.current_time() + seconds
 
+    async def _copy_what_is_there(self) -> None:
+        # Nothing came in time, or nobody has looked, because all of this program was
+        # late, or the disk. The leader has ended, so this waits for nothing.
+        while self._rest > 0:
+            news: object = None
+            with trio.move_on_after(_LAST_WORDS, shield=True):
+                news = await self._receive_some(self._receive_little)
+            if not isinstance(news, bytes) or not news:
+                break
+            await self._take(news)
+
     async def _take(self, chunk: bytes) -> None:
         self._report.prompt = None
-        if self.failure is None:
-            # It has longer: what is behind it in the pipe would be lost as well.
-            if self._patience is not None:
-                self._scope.deadline = trio.current_time() + _KEEPING
+        if self.failure is not None:
+            pass
+        elif self._patience is None:
             self._is_keeping = True
             await self._keep(chunk)
-            # Kept, but too late: nothing more is read, and there may be more.
-            self._is_keeping = self._scope.cancel_called
+            self._is_keeping = False
+        else:
+            # It has its own time: what is behind it in the pipe would be lost as well.
+            self._scope.deadline = math.inf
+            with trio.move_on_after(_KEEPING, shield=True) as scope:
+                await self._keep(chunk)
+            if scope.cancelled_caught:
+                self._give_up()
         if self._patience is not None:
             self._rest -= len(chunk)
             self._scope.deadline = trio.current_time() + self._patience
@@ -494,9 +513,14 @@ class _Capture:
     async def _receive_little(self) -> bytes | ProcessExit | None:
         return await self._process.receive_or_exit(_MUCH)
 
-    async def _receive_some(self) -> bytes:
+    def _give_up(self) -> None:
+        text = f"the end of the output could not be kept in {_KEEPING:g} s"
+        self._report.warn(text)
+        self.failure = TimeoutError(errno.ETIMEDOUT, text)
+
+    async def _receive_some(self, receive: Callable[[], Awaitable[T]]) -> T | bytes:
         try:
-            return await self._receive(self._process.receive)
+            return await self._receive(receive)
         except OSError as error:
             # As for what cannot be kept: see `_keep`.
             self.failure = self.failure or error
