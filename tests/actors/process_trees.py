@@ -214,6 +214,9 @@ def chain(*, before: str = "", leave: str = "os.setsid()") -> str:
     )
 
 
+WHEN_TOLD = "until [ -e go ]; do sleep 0.01; done"
+"""What a command waits with for a file in its directory."""
+
 ESCAPES = {
     "plain child": "sleep {n} & sleep {n}",
     "setsid": "setsid sleep {n} & wait",

@@ -121,13 +121,17 @@ class SlowOutput:
     """An output file whose disk takes so many seconds for each piece, or, if it ``gives
     up``, does not take what is cancelled before."""
 
-    def __init__(self, file: OutputFile, seconds: float, gives_up: bool) -> None:
+    def __init__(
+        self, file: OutputFile, seconds: float, gives_up: bool, begins: trio.Event
+    ) -> None:
         self._file = file
         self._seconds = seconds
         self._gives_up = gives_up
+        self._begins = begins
 
     async def append(self, data: bytes) -> None:
         with trio.CancelScope(shield=not self._gives_up):
+            await self._begins.wait()
             await trio.sleep(self._seconds)
         await self._file.append(data)
 
@@ -140,15 +144,17 @@ class SlowOutput:
 
 
 class SlowOutputs:
-    """Files on such a disk."""
+    """Files on such a disk. It does nothing before it ``begins``."""
 
     def __init__(self, files: Files, seconds: float, *, gives_up: bool = False) -> None:
         self._files = files
         self._seconds = seconds
         self._gives_up = gives_up
+        self.begins = trio.Event()
 
     def open_output(self, path: Path) -> Any:
-        return SlowOutput(self._files.open_output(path), self._seconds, self._gives_up)
+        file = self._files.open_output(path)
+        return SlowOutput(file, self._seconds, self._gives_up, self.begins)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._files, name)
@@ -163,7 +169,9 @@ async def test_a_slow_disk_loses_nothing_of_what_a_command_left_in_the_pipe(
     if not in_time:
         monkeypatch.setattr(_command, "_KEEPING", 0.2)
     env = real_env()
-    env = attrs.evolve(env, files=cast("Any", SlowOutputs(env.files, 1.2)))
+    files = SlowOutputs(env.files, 1.2)
+    files.begins.set()
+    env = attrs.evolve(env, files=cast("Any", files))
     # When the second of three pieces is read, the command can end, and the third is left.
     shell = Shell("head -c 140000 /dev/zero | tr '\\0' x", linger=0)
     async with running(shell, tmp_path, env) as run:
@@ -182,6 +190,9 @@ async def test_an_end_of_the_output_that_a_disk_does_not_take_fails_the_command(
     env = attrs.evolve(env, files=cast("Any", files))
     async with running(Shell("echo lost", linger=0), tmp_path, env) as run:
         text = "the end of the output could not be kept in 0.2 s"
+        while run.report.exit_code is None:
+            await trio.sleep(0.01)
+        files.begins.set()
         assert message(await run.end()).endswith(text)
         assert run.report.warnings == [text]
 
@@ -193,7 +204,8 @@ async def test_whoever_has_got_hold_of_the_pipe_and_goes_on_holds_up_no_end(
     tmp_path: Path,
 ) -> None:
     """P6: a command can have left a MiB there; what comes far behind is not its own."""
-    shell = Shell("read line", stdin="pipe", linger=0, raw=True)
+    # Whoever talks may pause for as long as it lingers.
+    shell = Shell("read line", stdin="pipe", linger=30, raw=True)
     async with running(shell, tmp_path) as run:
         while run.report.pid is None:
             await trio.sleep(0.01)
@@ -203,6 +215,7 @@ async def test_whoever_has_got_hold_of_the_pipe_and_goes_on_holds_up_no_end(
         )
         os.close(pipe)
         try:
+            await run.wait_output("\0")
             await run.write(b"end\n")
             assert isinstance(await run.end(), Completed)
             assert 2**21 <= run.report.output_bytes < 2**25
@@ -693,10 +706,10 @@ async def test_a_prompt_on_a_terminal_is_noticed_too(tmp_path: Path) -> None:
         ("echo whole line; sleep 0.8", 0.1),
         (r"printf '10%%\r'; sleep 0.8", 0.1),
         (r"printf 'line\n\033[0m'; sleep 0.8", 0.1),
-        ("printf 'no newline'", 1),
+        ("printf 'no newline'", 30),
         ("printf unfinished; sleep 0.8", None),
         # Its end has come; only what it left behind still runs.
-        ("printf unfinished; sleep 2 &\nexit 0", 1),
+        ("printf unfinished; sleep 4 &\nexit 0", 3),
         ("sleep 0.8", 0.1),
         ("printf 'head\\0binary'; sleep 0.8", 0.1),
     ],
@@ -705,7 +718,7 @@ async def test_what_waits_for_nobody_is_no_prompt(
     tmp_path: Path, command: str, prompt_after: float | None
 ) -> None:
     """SH33."""
-    shell = Shell(command, prompt_after=prompt_after, linger=5)
+    shell = Shell(command, prompt_after=prompt_after, linger=20)
     _, report = await end_of(shell, tmp_path)
     assert report.prompts == []
 

@@ -624,6 +624,7 @@ async def test_writes_come_back_inline_when_the_disk_is_fast_again(
         return [thread == here for thread in used]
 
     file = files.create_output(tmp_path / "s.output")
+    monkeypatch.setattr(_files, "SLOW", 60.0)
     with trio.fail_after(30):
         assert await append(3) == [True] * 3
         monkeypatch.setattr(_files, "SLOW", -1.0)

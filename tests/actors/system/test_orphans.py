@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 import trio
@@ -28,6 +30,10 @@ def orphan(monkeypatch: pytest.MonkeyPatch) -> Generator[subprocess.Popen[bytes]
     monkeypatch.setattr(orphans, "_is_dead", lambda of: True)
     marker = {"TRIO_SUPERVISOR_0123456789ABCDEF": f"sorphan{os.getpid()}-000001"}
     with subprocess.Popen(["sleep", "1000"], env={**os.environ, **marker}) as child:
+        # /proc has its environment a moment after its start has returned.
+        shown = Path(f"/proc/{child.pid}/environ")
+        while b"=sorphan" not in shown.read_bytes():
+            time.sleep(0.001)
         yield child
         child.kill()
 

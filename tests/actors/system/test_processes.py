@@ -23,6 +23,7 @@ from actors.env import Terminal
 from tests.actors.process_trees import (
     ESCAPES,
     ROOT,
+    WHEN_TOLD,
     Held,
     alive,
     chain,
@@ -208,9 +209,6 @@ async def test_stdout_and_stderr_arrive_in_one_order() -> None:
         expected = "".join(f"{i}\ne{i}\n" for i in range(1, 201))
         assert (await read_all(tree)).decode() == expected
         assert await tree.receive() == b""
-
-
-WHEN_TOLD = "until [ -e go ]; do sleep 0.01; done"
 
 
 async def test_a_cancelled_receive_loses_nothing(tmp_path: Path) -> None:
@@ -431,7 +429,7 @@ async def test_a_leftover_of_one_tree_does_not_delay_another() -> None:
         await first.wait_exit()
         for i in range(5):
             other = await shell(processes, "(true &); exit 0", marker=f"b{i}")
-            with trio.fail_after(1):
+            with trio.fail_after(30):
                 await other.wait_gone()
         await until(lambda: living(f"sleep\0{n}"))
         members = set(await first.members())
@@ -501,7 +499,8 @@ async def test_a_stop_that_races_with_the_end_tells_the_truth() -> None:
                 break
             tree = await shell(processes, "exit 0")
             if i % 2:
-                await trio.sleep(0.0004 * (i % 20))
+                # Twice as long each round, for a machine on which all takes longer.
+                await trio.sleep(0.0004 * (i % 20) * 2 ** (i // 60))
             tree.terminate()
             exit = await tree.wait_exit()
             assert exit.after_stop or (exit.code, exit.signal) == (0, None)
@@ -526,7 +525,7 @@ async def test_after_closing_there_is_no_descriptor_thread_or_child_more() -> No
     async with open_processes() as processes:
         tree = await shell(processes, "sleep 1000 & sleep 1000")
         await shell(processes, "echo unread")
-        assert len(children()) == len(before[2]) + 1
+        assert len(children() - before[2]) == 1
         assert set(threading.enumerate()) <= before[1]
         await tree.aclose()
     assert not is_more()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shlex
 import signal
 import sys
 from collections.abc import AsyncGenerator
+from pathlib import Path
 
 import pytest
 import trio
@@ -15,6 +17,7 @@ import trio.testing
 
 from actors._system.posix import PosixProcesses
 from tests.actors.process_trees import (
+    WHEN_TOLD,
     alive,
     end,
     fields,
@@ -37,6 +40,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 TRACER = """
 import ctypes, os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sys.stdin.readline()  # Not before the guardian has told of our start.
 ptrace = ctypes.CDLL(None).ptrace
 inner = os.getppid()
 with open(f"/proc/{inner}/stat") as stat:
@@ -71,7 +75,9 @@ async def test_a_guardian_that_a_command_traces_holds_up_no_stop(
             cwd=None,
             env=os.environ,
             marker="tracer",
+            stdin="pipe",
         )
+        await tree.send(b"\n")
         frozen = "True" in await read_line(tree)
         if frozen:
             held = {"inner": guardian_of, "outer": outer_guardian_of}
@@ -95,8 +101,12 @@ async def test_a_guardian_that_a_command_traces_holds_up_no_stop(
 
 
 @sees_guardians
-async def test_the_guardian_that_only_waits_sleeps_until_it_is_needed() -> None:
+async def test_the_guardian_that_only_waits_sleeps_until_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """P9."""
+    # Nor does it need to wake up for a look because all this takes long.
+    monkeypatch.setattr("actors._system.posix.PATIENCE", 60)
     async with open_processes() as processes:
         await (await shell(processes, "true")).aclose()
         outer = outer_guardian_of(processes)
@@ -117,7 +127,7 @@ def switches(pid: int) -> str:
 
 @pytest.mark.parametrize("held", ["stopped", "traced", "both"])
 async def test_guardians_that_are_held_end_everything_when_their_host_is_killed(
-    held: str,
+    tmp_path: Path, held: str
 ) -> None:
     """P1: SIGSTOP to both of them, or a tracer of the one that works."""
     n = unused_seconds()
@@ -125,11 +135,13 @@ async def test_guardians_that_are_held_end_everything_when_their_host_is_killed(
     scripts = [f"setsid sleep {n} & sleep {n}", f"env -i setsid sleep {n} & sleep {n}"]
     if held != "stopped":
         code = tracer("inner").replace("'", '"')
-        scripts.append(f"exec {sys.executable} -I -S -c '{code}' {word}")
+        go = f"cd {shlex.quote(str(tmp_path))}; {WHEN_TOLD}"
+        scripts.append(f"{go}; exec {sys.executable} -I -S -c '{code}' {word}")
     host = start_beside([sys.executable, "-c", HOST, *scripts])
     try:
         assert host.stdout is not None
         outer, inner = map(int, host.stdout.readline().split())
+        (tmp_path / "go").touch()
         if held == "stopped":
             await until(lambda: len(living(f"sleep\0{n}")) == 4)
         elif os.geteuid() == 0:

@@ -142,6 +142,7 @@ async def test_a_cancelled_sender_leaves_its_turn_to_the_next() -> None:
         with trio.move_on_after(0.05) as scope:
             await tree.send(b"x" * 1_000_000)
         assert scope.cancelled_caught
+        await until(lambda: (fields(tree.pid) or "-")[0] == "T")
         os.kill(tree.pid, signal.SIGCONT)
         async with trio.open_nursery() as nursery:
 
@@ -200,14 +201,20 @@ async def test_an_interrupt_that_is_typed_reaches_the_program() -> None:
         await tree.wait_gone()
 
 
-async def test_a_background_process_keeps_the_terminal_when_the_leader_ends() -> None:
+async def test_a_background_process_keeps_the_terminal_when_the_leader_ends(
+    tmp_path: Path,
+) -> None:
     """As it would keep a pipe: the kernel takes nothing from it."""
+    go = tmp_path / "go"
     async with open_processes() as processes:
         tree = await on_terminal(
-            processes, "(sleep 1; echo late; stty size < /dev/tty) & exit 3"
+            processes,
+            f"(until [ -e {shlex.quote(str(go))} ]; do sleep 0.01; done;"
+            " echo late; stty size < /dev/tty) & exit 3",
         )
         assert (await tree.wait_exit()).code == 3
         assert await tree.members()
+        go.touch()
         lines = (await read_all(tree)).decode().split("\r\n")
         assert lines == ["late", "24 80", ""]
         await tree.wait_gone()

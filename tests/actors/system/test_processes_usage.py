@@ -107,7 +107,8 @@ async def test_a_program_that_exceeds_its_cpu_time_is_ended() -> None:
         exit = await tree.wait_exit()
         assert exit.signal is not None
         assert exit.cpu_seconds is not None
-        assert 0.8 < exit.cpu_seconds < 5
+        # The limit counts whole ticks, which under load is more than was used.
+        assert 0.2 < exit.cpu_seconds < 5
 
 
 @pytest.mark.parametrize(
@@ -186,16 +187,17 @@ async def test_the_use_of_what_has_ended_stays_in_the_sum() -> None:
 
 async def test_the_use_of_orphans_that_have_ended_is_counted() -> None:
     """Their parent is the guardian, not a member."""
-    async with open_processes() as processes, trio.open_nursery() as nursery:
+    async with open_processes() as processes:
         # Without the colon bash becomes the sleep itself.
         tree = await shell(processes, f"({BURN} &); sleep 1000; :")
-        # As a run does, and so hears what the guardian tells.
-        nursery.start_soon(tree.wait_exit)
-        await until(
-            lambda: usage_of(tree).processes == 2 and cpu_of(tree) >= 0.25,
-            20,
-        )
-        tree.kill()
+        async with trio.open_nursery() as nursery:
+            # Who waits hears what those have used that end unseen.
+            nursery.start_soon(tree.wait_exit)
+            await until(
+                lambda: usage_of(tree).processes == 2 and cpu_of(tree) >= 0.25,
+                20,
+            )
+            tree.kill()
         await tree.wait_gone()
         usage = tree.usage()
         assert usage is not None
@@ -219,11 +221,11 @@ async def test_the_end_tells_what_the_leader_and_its_children_have_used() -> Non
 
 
 async def test_a_process_of_another_tree_is_not_counted() -> None:
-    async with open_processes() as processes, trio.open_nursery() as nursery:
+    async with open_processes() as processes:
         idle = await shell(processes, "sleep 1000", marker="a")
         busy = await shell(processes, f"({BURN} &); sleep 1000", marker="b")
-        for tree in (idle, busy):
-            nursery.start_soon(tree.wait_exit)
-        await until(lambda: cpu_of(busy) >= 0.25)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(busy.wait_exit)
+            await until(lambda: cpu_of(busy) >= 0.25)
+            nursery.cancel_scope.cancel()
         assert cpu_of(idle) < 0.1
-        nursery.cancel_scope.cancel()

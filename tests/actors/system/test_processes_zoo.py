@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ import trio.testing
 from actors._system.posix import PosixProcess, PosixProcesses
 from tests.actors.process_trees import (
     ESCAPES,
+    WHEN_TOLD,
     alive,
     chain,
     guardian_of,
@@ -38,6 +40,7 @@ if len(sys.argv) < 3:
             os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", CODE, sys.argv[1], "x"])
         os._exit(0)
     os.wait()
+    print("alone", flush=True)
     time.sleep(1000)
 fields = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
 start, end = int(fields[47]), int(fields[48])
@@ -68,7 +71,9 @@ async def test_a_program_that_overwrites_its_environment_is_found(how: str) -> N
     async with open_processes() as processes:
         other = await shell(processes, "sleep 1000", marker="other")
         tree = await python(processes, OVERWRITES, n, marker="a")
-        assert await read_line(tree) == "ready"
+        # The link between the two has ended.
+        told = {await read_line(tree), await read_line(tree)}
+        assert told == {"alone", "ready"}
         assert len(await tree.members()) == 2
         await until(lambda: len(living(n)) == 2)
         if how == "kill":
@@ -213,13 +218,17 @@ def _state(pid: int) -> str:
         return ""
 
 
-async def test_a_command_that_kills_its_guardian_is_ended() -> None:
+async def test_a_command_that_kills_its_guardian_is_ended(tmp_path: Path) -> None:
     """P1."""
     n = unused_seconds()
     async with open_processes() as processes:
+        # Not before the guardian has told of its start.
         tree = await shell(
-            processes, f"env -i setsid sleep {n} & sleep 0.05; kill -9 $PPID; sleep {n}"
+            processes,
+            f"env -i setsid sleep {n} & {WHEN_TOLD}; kill -9 $PPID; sleep {n}",
+            cwd=str(tmp_path),
         )
+        (tmp_path / "go").touch()
         assert (await tree.wait_exit()).lost == "the guardian process died"
         await tree.wait_gone()
         assert living(n) == []
