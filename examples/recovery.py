@@ -42,7 +42,7 @@ async def reviewer(context: AgentContext) -> AsyncIterator[AgentEvent]:
 
 
 POLICY = AgentPolicy(run=reviewer)
-DEPLOY = Shell("echo deployed; sleep 1")
+DEPLOY = Shell("echo deployed; sleep 60")
 
 
 async def first(directory: str) -> None:

@@ -21,7 +21,7 @@ import signal, time
 import pytest, trio
 from hypothesis import given, strategies
 
-pytestmark = pytest.mark.limit(0.5)
+pytestmark = pytest.mark.limit(1.5)  # A busy machine is late in a setup as well.
 
 def test_in_a_loop():
     while True:
@@ -119,7 +119,7 @@ def run(directory: Path, tests: str, *before: str) -> subprocess.CompletedProces
 def test_a_test_that_hangs_is_a_failure_and_the_others_run(tmp_path: Path) -> None:
     done = run(tmp_path, HANGING)
     assert "8 failed, 3 passed, 2 errors" in done.stdout, done.stdout
-    assert done.stdout.count("took more than 0.5 s") >= 10, done.stdout
+    assert done.stdout.count("took more than 1.5 s") >= 10, done.stdout
     assert "abandoned" not in done.stdout
     assert done.returncode == 1
 

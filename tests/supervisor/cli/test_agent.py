@@ -70,6 +70,38 @@ async def agent(tmp_path: Path, *arguments: str | Path, **more: str) -> Done:
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
+async def paced(tmp_path: Path, path: Path, *steps: tuple[str, str]) -> Done:
+    """Play a script whose commands wait for files, as JSON: each file is made when
+    the words before it have been told, however slow the program is."""
+    output = b""
+    with trio.fail_after(120), (tmp_path / "errors").open("wb") as errors:
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-m", "supervisor.cli", "agent", "--json", str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=tmp_path,
+            env=environment(tmp_path),
+        )
+        assert process.stdout is not None
+        try:
+            for words, file in steps:
+                while words.encode() not in output:
+                    chunk = await process.stdout.receive_some()
+                    assert chunk, (words, output)
+                    output += chunk
+                (tmp_path / file).touch()
+            async for chunk in process.stdout:
+                output += chunk
+            code = await process.wait()
+        finally:
+            if process.poll() is None:
+                process.kill()
+            with trio.CancelScope(shield=True):
+                await process.wait()
+    return Done(code, output.decode(), (tmp_path / "errors").read_text())
+
+
 def script(
     tmp_path: Path, turns: str, host: str = "[{launch: lead}, {wait: lead}]"
 ) -> Path:
@@ -126,7 +158,22 @@ async def test_the_example_does_all_that_it_says(tmp_path: Path) -> None:
 
 async def test_as_json_every_event_is_an_object_on_a_line(tmp_path: Path) -> None:
     """HL13: what commands print is in the answers to calls, and nowhere else."""
-    done = await agent(tmp_path, EXAMPLE, "--json")
+    # Ends that come together with something else are answered together with it: each
+    # comes when what was before it has been heard.
+    example = EXAMPLE.read_text()
+    for before, file in (("sleep 0.3", "asked"), ("printf", "heard")):
+        assert example.count(before) == 1
+        gate = f"until [ -e {file} ]; do sleep 0.05; done"
+        after = gate if file == "asked" else f"{gate}; {before}"
+        example = example.replace(before, after)
+    path = tmp_path / "example.yaml"
+    path.write_text(example)
+    done = await paced(
+        tmp_path,
+        path,
+        ('"event":{"text":"How far are you?"', "asked"),
+        ('"event":{"text":"<task-notification>', "heard"),
+    )
     assert (done.code, done.errors) == (0, "")
     kinds = {event["kind"] for event in done.events()}
     assert {"TaskStarted", "TaskBackgrounded", "TaskResumed", "TaskEnded"} <= kinds
@@ -328,7 +375,8 @@ async def test_what_a_model_has_forgotten_is_told_of_while_it_is_waited_for(
     path = forgotten(tmp_path, "sleep 600")
     done = await agent(tmp_path, path, "--wait", "6")
     assert (done.code, done.errors) == (0, "")
-    assert re.search(r" waits +\w+ +5 s: sleep 600 \(s\w+\)\n", done.output)
+    (waited,) = re.findall(r" waits +\w+ +(\d+) s: sleep 600 \(s\w+\)\n", done.output)
+    assert int(waited) >= 5
     assert re.search(r" stopping +s\w+ .*--wait: 6 s are over", done.output)
     assert "lead: completed" in done.output
     assert processes_of(tmp_path) == []

@@ -327,7 +327,8 @@ async def test_a_flaky_command_is_restarted_under_backoff_until_it_succeeds(
     tmp_path: Path,
 ) -> None:
     """B65: the waits double."""
-    how = ["--restart", "transient", "--intensity", "3/10", "--backoff", "0.05:1"]
+    # A run of half of the longest wait would begin with the first one again.
+    how = ["--restart", "transient", "--intensity", "3/60", "--backoff", "0.05:60"]
     async with running(tmp_path, "run", "--json", *how, "-c", FLAKY) as command:
         assert await command.finish() == 0
     assert (tmp_path / "count").read_text() == "3\n"
@@ -745,10 +746,14 @@ async def test_a_reader_that_does_not_read_holds_up_no_task_and_no_signal(
     async with running(
         tmp_path, "run", "--json", *busy, "-c", "echo >>runs"
     ) as command:
-        runs = tmp_path / "runs"
+        runs, enough = tmp_path / "runs", 250
+        if sys.platform == "linux":
+            assert isinstance(command.process.stdout, trio.lowlevel.FdStream)
+            fcntl.fcntl(command.process.stdout.fileno(), fcntl.F_SETPIPE_SZ, 4096)
+            enough = 50
         await wait_for(runs)
-        # A run is told of in some 500 bytes; a pipe holds 65,536.
-        while size(runs) < 250:
+        # A run is told of in some 500 bytes; a pipe holds 65,536 where that is not set.
+        while size(runs) < enough:
             await trio.sleep(0.05)
         command.process.terminate()
         with trio.fail_after(20):
@@ -1178,7 +1183,8 @@ async def test_ctrl_z_gives_the_terminal_back_from_the_first_frame_on() -> None:
         stream.emit(Warned, None, "it has begun")
         stream.close()
         await _show(Noting(stdout, []), events)
-    assert heeded == [True]
+    # Where writing is slow, the clock has drawn a frame as well.
+    assert set(heeded) == {True}
 
 
 @needs_proc

@@ -1016,11 +1016,11 @@ def test_a_rule_that_allows_less_than_one_may_think_says_so() -> None:
 def test_a_command_that_is_too_long_is_read_by_no_rule() -> None:
     """It would hold up everybody else, and no Linux runs it."""
     command = "git status; " * 100_000
-    started = time.perf_counter()
+    began = time.process_time()
     assert not allows("*", command)
     assert not allows("*", "a" * len(command))
     assert denies("rm *", command)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("mode", MODES)
