@@ -18,6 +18,8 @@ from ._patient import write_all
 
 _LAST_WORDS = 1.0
 """Seconds for what is still to be written once the user is in a hurry."""
+_MOMENT = 0.25
+"""Seconds for what is written after that. One that takes longer is the last."""
 
 
 class Stdout:
@@ -57,7 +59,10 @@ class Stdout:
                 return
             # Half a line may be out when this is cancelled: nothing fits after it.
             self._silent = True
-            with trio.CancelScope(deadline=self._deadline) as self._writing:
+            # Each has a moment of its own: that time is over may be the fault of all
+            # of this program, and not of the reader.
+            deadline = max(self._deadline, trio.current_time() + _MOMENT)
+            with trio.CancelScope(deadline=deadline) as self._writing:
                 try:
                     await self._write_all(data)
                     self._silent = False

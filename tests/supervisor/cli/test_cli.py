@@ -27,7 +27,7 @@ import pytest
 import trio
 import trio.testing
 
-from supervisor.cli import _tables
+from supervisor.cli import _stdout, _tables
 from supervisor.cli._stdout import Stdout
 from supervisor.cli._tables import LiveView
 from supervisor.cli.run import _show
@@ -1163,6 +1163,27 @@ async def test_a_tick_that_is_being_drawn_at_the_end_costs_no_output(
     os.close(reading)
     assert written.endswith(b"the table")
     assert b"\x1b[?25h" in written
+
+
+async def test_what_ends_late_in_a_hurry_is_told_to_a_reader_that_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The program itself may have been held; one write that takes long is the last."""
+    monkeypatch.setattr(_stdout, "_LAST_WORDS", -1.0)
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as reader, trio.fail_after(60):
+        with os.fdopen(writing, "w") as pipe:
+            with monkeypatch.context() as patched:
+                patched.setattr(sys, "stdout", pipe)
+                stdout = Stdout(lambda _: None)
+            stdout.hurry()
+            monkeypatch.setattr(_stdout, "_MOMENT", 30.0)
+            await stdout.write("killed\n")
+            monkeypatch.setattr(_stdout, "_MOMENT", -1.0)
+            await stdout.write("never\n")
+            monkeypatch.setattr(_stdout, "_MOMENT", 30.0)
+            await stdout.write("never\n")
+        assert reader.read() == b"killed\n"
 
 
 async def test_ctrl_z_gives_the_terminal_back_from_the_first_frame_on() -> None:

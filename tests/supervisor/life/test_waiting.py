@@ -305,7 +305,8 @@ async def test_a_task_that_waits_for_those_of_others_lends_its_place(
     tmp_path: Path,
 ) -> None:
     """Brief section 4: whoever has launched them, it would wait for ever."""
-    async with open_runtime(tmp_path, limits=Limits(total=1)) as runtime:
+    limits = Limits(total=1)
+    async with open_runtime(tmp_path, env=fake_env(), limits=limits) as runtime:
 
         async def body(ctx: Context[object], report: Report) -> None:
             await runtime.wait_any([other])
