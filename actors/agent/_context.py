@@ -240,7 +240,8 @@ class AgentContext:
         return self._host.reminder()
 
     async def wait_own_tasks(self) -> None:
-        """Wait until all its own tasks have ended. The time does not count as idle."""
+        """Wait until all its own tasks have ended, and the ends are in the inbox. The
+        time does not count as idle."""
         with self._account.pulse.paused():
             await self._host.wait_for(self._host.wait_own_tasks)
 

@@ -113,7 +113,8 @@ class AgentHost(Protocol):
         ...
 
     def own_tasks(self) -> int:
-        """Return how many tasks of the agent's own have not ended."""
+        """Return how many tasks of the agent's own have not ended, or have an end that
+        is on its way to the inbox."""
         ...
 
     async def wait_own_tasks(self) -> None:

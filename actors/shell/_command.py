@@ -8,7 +8,6 @@ command is ended, a task of its own copies.
 from __future__ import annotations
 
 import errno
-import math
 import signal as signals
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -34,6 +33,8 @@ _MUCH: Final = 4096
 # come, and the bytes that are read of it: twice what the largest pipe of a user holds.
 _LAST_WORDS = 1.0
 _MOST_LAST_WORDS: Final = 2**21
+# Seconds for a look at what is there behind that.
+_LOOK: Final = 0.5
 # Seconds for keeping each piece of it, as many as for closing the file.
 _KEEPING: Final = 5.0
 # Seconds after SIGKILL between reports of processes that are still there.
@@ -452,9 +453,7 @@ class _Capture:
         with self._scope:
             if self._received:
                 await self._take(self._received)
-            while self._rest > 0 and (
-                chunk := await self._receive_some(self._process.receive)
-            ):
+            while self._rest > 0 and (chunk := await self._receive_some()):
                 await self._take(chunk)
         if self._is_keeping:
             self._give_up()
@@ -470,14 +469,15 @@ class _Capture:
 
     async def _copy_what_is_there(self) -> None:
         # Nothing came in time, or nobody has looked, because all of this program was
-        # late, or the disk. The leader has ended, so this waits for nothing.
+        # late, or the disk. A look that was late itself is repeated.
         while self._rest > 0:
-            news: object = None
-            with trio.move_on_after(_LAST_WORDS, shield=True):
-                news = await self._receive_some(self._receive_little)
-            if not isinstance(news, bytes) or not news:
+            chunk, began = None, trio.current_time()
+            with trio.move_on_after(_LOOK, shield=True):
+                chunk = await self._receive_some()
+            if chunk:
+                await self._take(chunk)
+            elif chunk is not None or trio.current_time() - began < 2 * _LOOK:
                 break
-            await self._take(news)
 
     async def _take(self, chunk: bytes) -> None:
         self._report.prompt = None
@@ -489,7 +489,6 @@ class _Capture:
             self._is_keeping = False
         else:
             # It has its own time: what is behind it in the pipe would be lost as well.
-            self._scope.deadline = math.inf
             with trio.move_on_after(_KEEPING, shield=True) as scope:
                 await self._keep(chunk)
             if scope.cancelled_caught:
@@ -518,9 +517,9 @@ class _Capture:
         self._report.warn(text)
         self.failure = TimeoutError(errno.ETIMEDOUT, text)
 
-    async def _receive_some(self, receive: Callable[[], Awaitable[T]]) -> T | bytes:
+    async def _receive_some(self) -> bytes:
         try:
-            return await self._receive(receive)
+            return await self._receive(self._process.receive)
         except OSError as error:
             # As for what cannot be kept: see `_keep`.
             self.failure = self.failure or error

@@ -392,9 +392,12 @@ class Outbox:
         """Whether some wait for their envelope: the journal may not have them yet."""
         return bool(self._unsent)
 
-    def unsent_to(self, deliver: Callable[[Notification], None]) -> int:
-        """Return how many wait for their envelope that are handed over there."""
-        return sum(note._deliver == deliver for note in self._unsent)
+    def ends_on_the_way(self, deliver: Callable[[Notification], None]) -> int:
+        """Return how many ends of tasks wait for their envelope that are handed over
+        there."""
+        return sum(
+            note.kind == "task" and note._deliver == deliver for note in self._unsent
+        )
 
     async def settle(self) -> None:
         """Wait until what is to be told is written in the journal."""

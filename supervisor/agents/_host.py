@@ -314,9 +314,8 @@ class RuntimeHost:
         outbox = self._life.delivery.outbox
         # Or an agent with no message and no own task would be done.
         outbox.catch_up()
-        own = len(self._task.own)
         # Nor is it while the journal has an end not yet, which it therefore is not told.
-        return own + outbox.unsent_to(self._task.deliver) if outbox.is_behind else own
+        return len(self._task.own) + outbox.ends_on_the_way(self._task.deliver)
 
     async def wait_own_tasks(self) -> None:
         outbox = self._life.delivery.outbox

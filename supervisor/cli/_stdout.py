@@ -17,9 +17,7 @@ import trio
 from ._patient import write_all
 
 _LAST_WORDS = 1.0
-"""Seconds for what is still to be written once the user is in a hurry."""
-_MOMENT = 0.25
-"""Seconds for what is written after that. One that takes longer is the last."""
+"""Seconds of waiting for a reader, in all, once the user is in a hurry."""
 
 
 class Stdout:
@@ -41,7 +39,9 @@ class Stdout:
         self._silent = False
         self._turn = trio.Lock()
         self._writing = trio.CancelScope()
-        self._deadline = float("inf")
+        # Spent only in writes: an end may take long to come, or this program be held.
+        self._patience = float("inf")
+        self._hurried_at = 0.0
 
     @property
     def width(self) -> int | None:
@@ -59,15 +59,14 @@ class Stdout:
                 return
             # Half a line may be out when this is cancelled: nothing fits after it.
             self._silent = True
-            # Each has a moment of its own: that time is over may be the fault of all
-            # of this program, and not of the reader.
-            deadline = max(self._deadline, trio.current_time() + _MOMENT)
-            with trio.CancelScope(deadline=deadline) as self._writing:
+            began = trio.current_time()
+            with trio.CancelScope(deadline=began + self._patience) as self._writing:
                 try:
                     await self._write_all(data)
                     self._silent = False
                 except OSError as error:
                     self._break(error)
+            self._patience -= trio.current_time() - max(began, self._hurried_at)
 
     async def _write_all(self, data: bytes) -> None:
         try:
@@ -86,8 +85,9 @@ class Stdout:
 
     def hurry(self) -> None:
         """Let nobody wait for long any more."""
-        self._deadline = trio.current_time() + _LAST_WORDS
-        self._writing.deadline = min(self._writing.deadline, self._deadline)
+        self._patience, self._hurried_at = _LAST_WORDS, trio.current_time()
+        deadline = self._hurried_at + _LAST_WORDS
+        self._writing.deadline = min(self._writing.deadline, deadline)
 
     async def watch(self) -> None:
         """Notice at once, not at the next write, when a pipe's reader goes."""

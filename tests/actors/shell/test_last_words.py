@@ -45,7 +45,8 @@ class Case:
     fails_at: int | None = None
     """The piece at which the disk is out of memory."""
     late: tuple[int, float] = (0, 0.0)
-    """The step of trio before which all of the program is held, and for how long."""
+    """The step of trio before which all of the program is held, and for how long; and
+    again two steps behind it."""
 
 
 class Disk:
@@ -102,7 +103,7 @@ class Strikes(trio.abc.Instrument):
             return
         self.steps += 1
         late_at, seconds = self._case.late
-        if self.steps == late_at:
+        if self.steps in (late_at, late_at + 2):
             self._clock.jump(seconds)
         if self.steps == self._case.struck_at:
             self.ref.stop()
@@ -233,6 +234,9 @@ SWEPT: dict[str, Callable[[], Case]] = {
     ),
     "a disk that gives up": lambda: Case(
         ((0, 70_000), (0, 10)), disk=(0.3, 8.0, 8.0), gives_up=True, linger=0
+    ),
+    "much on a very slow disk": lambda: Case(
+        ((0, 140_000), (1, 10)), disk=(6.0,) * 40, linger=0
     ),
     "with one left behind": lambda: Case(
         ((0, 70_000),), disk=(1.2,) * 4, leaves=1, ignores_sigterm=True

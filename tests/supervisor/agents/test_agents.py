@@ -304,6 +304,35 @@ async def test_an_agent_that_waits_for_its_own_task_hears_of_its_end(
         assert [message.origin for message in seen] == ["notification"]
 
 
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("durable", [False, True])
+async def test_an_agent_is_told_of_an_end_that_the_journal_has_not_yet(
+    tmp_path: Path, durable: bool, waits: bool
+) -> None:
+    """It answers before it knows, or waits itself: it is not done before it is told."""
+    ended: list[TaskHandle] = []
+    seen: list[UserMessage] = []
+
+    async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
+        if not ended:
+            ended.append(await runtime.launch(returns(1)))
+            while not ended[0].status.is_terminal:
+                await trio.lowlevel.checkpoint()
+            if waits:
+                await context.wait_own_tasks()
+                assert len(context.inbox) == 1
+        seen.extend(context.inbox.take())
+        yield FinalResult("so far" if not seen else "all")
+        seen.extend(context.inbox.take())
+        if seen:
+            yield FinalResult("all")
+
+    async with open_runtime(tmp_path, durable=durable) as runtime:
+        with trio.fail_after(TOO_LONG):
+            done = await (await runtime.launch(agent(loop))).wait()
+        assert (done.result, len(seen)) == ("all", 1)
+
+
 async def test_what_an_agent_has_not_read_is_consumed_at_its_end(
     tmp_path: Path,
 ) -> None:

@@ -262,10 +262,11 @@ async def test_a_reader_whose_wait_was_cancelled_waits_again_and_misses_nothing(
     stream = EventStream()
     reader = stream.subscribe()
     for seq in (1, 2):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(anext, reader)
-            await wait_all_tasks_blocked()
-            nursery.cancel_scope.cancel()
+        for _ in range(2):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(anext, reader)
+                await wait_all_tasks_blocked()
+                nursery.cancel_scope.cancel()
         stream.emit(ChildStarted, "top", "a", 1)
         assert (await anext(reader)).seq == seq
 
