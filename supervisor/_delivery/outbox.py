@@ -230,8 +230,8 @@ class Recorded(Protocol):
         """Write what waits, if that can be done at once."""
         ...
 
-    async def settle(self) -> None:
-        """Wait until all of them may be told."""
+    async def settle(self, *, shield: bool = True) -> None:
+        """Wait until all of them may be told, whoever cancels that, if ``shield``."""
         ...
 
 
@@ -399,9 +399,10 @@ class Outbox:
             note.kind == "task" and note._deliver == deliver for note in self._unsent
         )
 
-    async def settle(self) -> None:
-        """Wait until what is to be told is written in the journal."""
-        await self._journal.settle()
+    async def settle(self, *, shield: bool = True) -> None:
+        """Wait until what is to be told is written in the journal, whoever cancels
+        that, if ``shield``."""
+        await self._journal.settle(shield=shield)
 
     def next_unsent(self) -> Envelope | None:
         """Return the facts of the oldest record without an envelope, if the journal has

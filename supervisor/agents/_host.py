@@ -320,7 +320,8 @@ class RuntimeHost:
     async def wait_own_tasks(self) -> None:
         outbox = self._life.delivery.outbox
         await self._task.wait_own()
-        await outbox.settle()
+        # Who stops it does not wait for a disk that hangs.
+        await outbox.settle(shield=False)
         outbox.catch_up()
 
     # Its record

@@ -322,17 +322,18 @@ class Journal:
         that cannot be done and everybody was warned."""
         return number <= self.added - len(self._waiting) or self.failure is not None
 
-    async def settle(self, number: int | None = None) -> None:
+    async def settle(self, number: int | None = None, *, shield: bool = True) -> None:
         """Wait until a record, or all, are written, or cannot be. What others add in
-        this turn of the loop goes out in the same write. This cannot be cancelled, but
-        a disk that does not answer counts after some seconds as one that fails."""
+        this turn of the loop goes out in the same write. This cannot be cancelled,
+        unless ``shield`` is False, but a disk that does not answer counts after some
+        seconds as one that fails."""
         number = self.added if number is None else number
         self.flush()
         if self.is_told(number):
             return
         self._parked += 1
         try:
-            with trio.move_on_after(_PATIENCE, shield=True) as scope:
+            with trio.move_on_after(_PATIENCE, shield=shield) as scope:
                 while not self.is_told(number):
                     await self._settled.park()
         finally:

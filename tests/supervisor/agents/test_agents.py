@@ -310,27 +310,62 @@ async def test_an_agent_is_told_of_an_end_that_the_journal_has_not_yet(
     tmp_path: Path, durable: bool, waits: bool
 ) -> None:
     """It answers before it knows, or waits itself: it is not done before it is told."""
-    ended: list[TaskHandle] = []
     seen: list[UserMessage] = []
 
     async def loop(context: AgentContext) -> AsyncIterator[AgentEvent]:
-        if not ended:
-            ended.append(await runtime.launch(returns(1)))
-            while not ended[0].status.is_terminal:
-                await trio.lowlevel.checkpoint()
-            if waits:
-                await context.wait_own_tasks()
-                assert len(context.inbox) == 1
+        go_on = trio.Event()
+        own = await runtime.launch(waits_for(go_on))
+        go_on.set()
+        while not own.status.is_terminal:
+            await trio.lowlevel.checkpoint()
+        if waits:
+            await context.wait_own_tasks()
+            assert len(context.inbox) == 1
+        yield FinalResult("so far")
         seen.extend(context.inbox.take())
-        yield FinalResult("so far" if not seen else "all")
-        seen.extend(context.inbox.take())
-        if seen:
-            yield FinalResult("all")
+        yield FinalResult("all")
 
     async with open_runtime(tmp_path, durable=durable) as runtime:
         with trio.fail_after(TOO_LONG):
             done = await (await runtime.launch(agent(loop))).wait()
         assert (done.result, len(seen)) == ("all", 1)
+
+
+@pytest.mark.parametrize("ends_it", ["stop", "deadline"])
+async def test_a_disk_that_hangs_holds_up_no_end_of_an_agent_that_waits(
+    ends_it: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The end of its own task is not in the journal, and nobody waits for that."""
+    env, go_on, hangs = fake_env(), trio.Event(), False
+    in_thread = env.files.in_thread
+
+    async def slow(fn: Any, *args: object) -> Any:
+        if hangs:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(8)
+        return await in_thread(fn, *args)
+
+    env.files.in_thread = slow  # type: ignore[method-assign]
+    run = starts(waits_for(go_on))
+    deadline = 2.0 if ends_it == "deadline" else None
+    async with open_runtime("tasks", env=env, durable=True) as runtime:
+        parent = await runtime.launch(agent(run, shutdown=0.5, deadline=deadline))
+        await trio.sleep(1)
+        assert parent.snapshot().waiting == "tasks"
+        hangs = True
+        go_on.set()
+        await trio.sleep(0.5)
+        events = runtime.events.subscribe()
+        if ends_it == "stop":
+            result = await parent.stop()
+            assert result.survivors == ()
+        else:
+            await parent.wait()
+        hangs = False
+        (end,) = (e for e in events.drain() if isinstance(e, TaskEnded))
+        assert end.task_id == parent.id
+        assert end.time == pytest.approx(1.5 if deadline is None else 2.0)
+        assert parent.status is (KILLED if deadline is None else FAILED)
 
 
 async def test_what_an_agent_has_not_read_is_consumed_at_its_end(
