@@ -25,7 +25,7 @@ class NoJournal:
     def flush(self) -> None:
         pass
 
-    async def settle(self) -> None:
+    async def settle(self, *, shield: bool = True) -> None:
         pass
 
 
