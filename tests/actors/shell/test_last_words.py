@@ -45,8 +45,8 @@ class Case:
     fails_at: int | None = None
     """The piece at which the disk is out of memory."""
     late: tuple[int, float] = (0, 0.0)
-    """The step of trio before which all of the program is held, and for how long; and
-    again two steps behind it."""
+    """The step of trio in which all of the program is held, and for how long; and it is
+    held in each of the next two as well."""
 
 
 class Disk:
@@ -102,11 +102,13 @@ class Strikes(trio.abc.Instrument):
         if self.ref is None:
             return
         self.steps += 1
-        late_at, seconds = self._case.late
-        if self.steps in (late_at, late_at + 2):
-            self._clock.jump(seconds)
         if self.steps == self._case.struck_at:
             self.ref.stop()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        late_at, seconds = self._case.late
+        if self.ref is not None and 0 <= self.steps - late_at <= 2:
+            self._clock.jump(seconds)
 
 
 @attrs.define
