@@ -211,7 +211,7 @@ async def test_a_stopped_command_is_killed_also_if_it_then_exits_with_0(
     with trio.fail_after(30):
         async with open_runtime(tmp_path) as runtime:
             task = await runtime.launch(
-                Shell("trap 'exit 0' TERM; echo up; read -t 60 <> <(:)")
+                Shell("trap 'exit 0' TERM; echo up; sleep 60 & wait")
             )
             await wait_output(task.snapshot, "up")
             snapshot = (await runtime.stop(task.id)).snapshot
@@ -718,9 +718,7 @@ async def test_what_it_says_while_it_ends_is_kept(tmp_path: Path) -> None:
     with trio.fail_after(30):
         async with open_runtime(tmp_path) as runtime:
             task = await runtime.launch(
-                Shell(
-                    "trap 'echo last words; exit 3' TERM; echo up; read -t 60 <> <(:)"
-                )
+                Shell("trap 'echo last words; exit 3' TERM; echo up; sleep 60 & wait")
             )
             await wait_output(task.snapshot, "up")
             snapshot = (await runtime.stop(task.id)).snapshot
