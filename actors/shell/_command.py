@@ -33,8 +33,9 @@ _MUCH: Final = 4096
 # come, and the bytes that are read of it: twice what the largest pipe of a user holds.
 _LAST_WORDS = 1.0
 _MOST_LAST_WORDS: Final = 2**21
-# Seconds for a look at what is there behind that.
+# Seconds for a look at what is there behind that, and for all of them.
 _LOOK: Final = 0.5
+_LOOKS: Final = 2.0
 # Seconds for keeping each piece of it, as many as for closing the file.
 _KEEPING: Final = 5.0
 # Seconds after SIGKILL between reports of processes that are still there.
@@ -469,21 +470,28 @@ class _Capture:
 
     async def _copy_what_is_there(self) -> None:
         # Nothing came in time, or nobody has looked, because all of this program was
-        # late, or the disk. A look that was late itself is repeated.
-        while self._rest > 0:
+        # late, or the disk. A look that was late itself is repeated; the others have a
+        # time in all, since whoever has got hold of the pipe may say a little for ever.
+        left = _LOOKS
+        while self._rest > 0 and left > 0:
             chunk, began = None, trio.current_time()
             with trio.move_on_after(_LOOK, shield=True):
                 chunk = await self._receive_some()
+            took = trio.current_time() - began
+            is_in_time = took < 2 * _LOOK
+            if is_in_time:
+                left -= took
             if chunk:
                 await self._take(chunk)
-            elif chunk is not None or trio.current_time() - began < 2 * _LOOK:
+            elif chunk is not None or is_in_time:
                 break
 
     async def _take(self, chunk: bytes) -> None:
         self._report.prompt = None
+        is_before_end = self._patience is None
         if self.failure is not None:
             pass
-        elif self._patience is None:
+        elif is_before_end:
             self._is_keeping = True
             await self._keep(chunk)
             self._is_keeping = False
@@ -495,7 +503,9 @@ class _Capture:
                 self._give_up()
         if self._patience is not None:
             self._rest -= len(chunk)
-            self._scope.deadline = trio.current_time() + self._patience
+            if is_before_end:
+                # `end_soon` has given it the time to be kept.
+                self._scope.deadline = trio.current_time() + self._patience
         # A carriage return announces a redraw, so that is not a question.
         self._line_is_open = not chunk.endswith((b"\n", b"\r"))
 

@@ -197,28 +197,37 @@ async def test_an_end_of_the_output_that_a_disk_does_not_take_fails_the_command(
         assert run.report.warnings == [text]
 
 
-_TALKS = "import os, time\nwhile True: os.write(1, bytes(4096)); time.sleep(0.001)"
+_TALKS = "import os, time\nwhile True: os.write(1, bytes({})); time.sleep({})"
 
 
+@pytest.mark.parametrize(
+    ("talks", "linger", "least"),
+    [
+        # It may pause for as long as the command lingers.
+        (_TALKS.format(4096, 0.001), 30, 2**21),
+        # Neither each word nor all that it will ever say is waited for.
+        (_TALKS.format(1, 0.1), 0, 1),
+    ],
+    ids=["much", "little"],
+)
 async def test_whoever_has_got_hold_of_the_pipe_and_goes_on_holds_up_no_end(
-    tmp_path: Path,
+    tmp_path: Path, talks: str, linger: float, least: int
 ) -> None:
     """P6: a command can have left a MiB there; what comes far behind is not its own."""
-    # Whoever talks may pause for as long as it lingers.
-    shell = Shell("read line", stdin="pipe", linger=30, raw=True)
+    shell = Shell("read line", stdin="pipe", linger=linger, raw=True)
     async with running(shell, tmp_path) as run:
         while run.report.pid is None:
             await trio.sleep(0.01)
         pipe = os.open(f"/proc/{run.report.pid}/fd/1", os.O_WRONLY)
         talker = await trio.lowlevel.open_process(
-            [sys.executable, "-c", _TALKS], stdout=pipe, stderr=subprocess.DEVNULL
+            [sys.executable, "-c", talks], stdout=pipe, stderr=subprocess.DEVNULL
         )
         os.close(pipe)
         try:
             await run.wait_output("\0")
             await run.write(b"end\n")
             assert isinstance(await run.end(), Completed)
-            assert 2**21 <= run.report.output_bytes < 2**25
+            assert least <= run.report.output_bytes < 2**25
         finally:
             talker.kill()
             await talker.wait()
